@@ -1,0 +1,2 @@
+//! Placeholder until the public API lands.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Measuring: histograms, rounds, baselines, tables and reports.

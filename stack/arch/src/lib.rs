@@ -1,0 +1,1 @@
+//! The few processor instructions the stack uses, each with a portable fallback.

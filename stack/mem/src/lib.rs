@@ -1,0 +1,1 @@
+//! Registered memory: regions, STag table, access checks, placement.

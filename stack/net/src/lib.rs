@@ -1,0 +1,1 @@
+//! Ethernet, ARP, IPv4 and ICMP; neighbour and flow tables.

@@ -1,0 +1,85 @@
+//! Frames: writable while they have one owner, immutable once sealed.
+
+use bitflags::bitflags;
+
+/// A frame buffer with exactly one owner.
+///
+/// Received frames and freshly allocated ones are both `Frame`s: their bytes may be edited, shortened and grown up
+/// to the buffer's capacity. Dropping one gives the buffer back to its pool.
+pub trait Frame: Sized + 'static {
+    /// The same bytes, ready to be sent.
+    type Sealed: Sealed;
+
+    /// The frame, from the first byte of the link header.
+    fn bytes(&self) -> &[u8];
+
+    /// The frame, writable.
+    fn bytes_mut(&mut self) -> &mut [u8];
+
+    /// The longest length that [`Frame::resize`] accepts, in bytes.
+    fn capacity(&self) -> usize;
+
+    /// Sets the length in bytes. Bytes that come into view hold whatever the buffer held before, so a caller that
+    /// grows a frame overwrites what it exposes. A length beyond the capacity is cut to the capacity.
+    fn resize(&mut self, len: usize);
+
+    /// What the device said about a received frame.
+    fn rx(&self) -> RxMeta;
+
+    /// Fixes the bytes and states what the device must fill in.
+    fn seal(self, tx: TxMeta) -> Self::Sealed;
+}
+
+/// A frame whose bytes are fixed. Clones share the buffer, which returns to its pool when the last one and the
+/// driver have let go of it: this is how TCP keeps what it may have to send again.
+pub trait Sealed: Clone + Sized + 'static {
+    /// The frame as it goes out, save for the checksums that the device fills in.
+    fn bytes(&self) -> &[u8];
+}
+
+/// What the device found out about a checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checksum {
+    /// It did not look: software must.
+    #[default]
+    Unknown,
+    /// It is right.
+    Good,
+    /// It is wrong.
+    Bad,
+}
+
+/// What the device said about a received frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RxMeta {
+    /// The receive-side-scaling hash, where the device computes one.
+    pub rss_hash: Option<u32>,
+    /// The IPv4 header checksum.
+    pub ip_checksum: Checksum,
+    /// The TCP checksum.
+    pub l4_checksum: Checksum,
+}
+
+bitflags! {
+    /// Checksums that the device is asked to fill in.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct TxOffloads: u8 {
+        /// The IPv4 header checksum; the field is zero in the frame.
+        const IPV4_CHECKSUM = 1;
+        /// The TCP checksum; the field holds the pseudo-header sum, not inverted.
+        const TCP_CHECKSUM = 2;
+    }
+}
+
+/// What the device must know about a frame to send it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TxMeta {
+    /// Bytes of link header.
+    pub l2_bytes: u8,
+    /// Bytes of network header.
+    pub l3_bytes: u8,
+    /// Bytes of transport header.
+    pub l4_bytes: u8,
+    /// What the device fills in.
+    pub offloads: TxOffloads,
+}

@@ -1,0 +1,17 @@
+//! Ports and frames: what a device is to the stack, and the backends behind it.
+//!
+//! A [`Port`] is one receive queue and one transmit queue of one device, owned by one core. Frames leave it in
+//! bursts and enter it in bursts; a frame has one owner at a time, and once [sealed](Frame::seal) its bytes never
+//! change again. The rest of the stack is generic over `Port`, so the same code runs over DPDK, over memory and
+//! in the simulator.
+//!
+//! Errors: a full transmit ring leaves frames in the burst; an empty pool makes [`Port::alloc`] answer `None`.
+//! Both are counted by the caller and neither is fatal.
+
+mod frame;
+mod port;
+mod wire;
+
+pub use frame::{Checksum, Frame, RxMeta, Sealed, TxMeta, TxOffloads};
+pub use port::{Burst, Port, PortCaps};
+pub use wire::Wire;

@@ -1,0 +1,1 @@
+//! Lock-free rings with one producer and one consumer.

@@ -1,0 +1,1 @@
+//! A deterministic network in virtual time: event heap, links, faults.

@@ -1,0 +1,1 @@
+//! Counters declared once, one page a core, readable from outside.

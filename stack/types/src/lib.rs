@@ -1,0 +1,16 @@
+//! Shared value types of the stack: time, sequence numbers, identifiers, limits.
+//!
+//! Every layer speaks in these types, so that a mix-up of two numbers of one width does not compile.
+//! No dependencies, no allocation, no clock: time is a value that the core loop samples once an iteration.
+#![forbid(unsafe_code)]
+
+mod flow;
+mod ids;
+pub mod limits;
+mod nanos;
+mod seq;
+
+pub use flow::{Flow, MacAddr};
+pub use ids::{CoreId, PdId, QpNum, STag};
+pub use nanos::Nanos;
+pub use seq::Seq;
