@@ -1,2 +1,43 @@
-//! Placeholder until the public API lands.
-fn main() {}
+//! `iwarp-perf`: RDMA tests beside raw frames and kernel TCP.
+//!
+//! The process that a user starts is the parent: it reads the command line, makes a plan, starts a near end for each
+//! session, shows progress, prints and writes what came of it. It never touches a device itself, so that a driver
+//! that takes its process down takes one session down and not the report.
+//!
+//! Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod control;
+mod far;
+mod near;
+mod parent;
+mod plan;
+mod rdma;
+
+use std::process::ExitCode;
+
+use cli::{Args, Refusal};
+
+/// Bad arguments or configuration.
+const REFUSED: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    match parent::role(&arguments) {
+        Some(parent::Role::Near) => return near::main(),
+        Some(parent::Role::Far) => return far::main(),
+        None => {}
+    }
+    match Args::read(&arguments) {
+        Ok(args) => parent::main(&args),
+        Err(Refusal::Shown(text)) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(Refusal::Refused(line)) => {
+            eprintln!("iwarp-perf: {line}");
+            ExitCode::from(REFUSED)
+        }
+    }
+}

@@ -1,1 +1,36 @@
-//! Registered memory: regions, STag table, access checks, placement.
+//! Registered memory: regions, the STag table, access checks, placement, and all shared access to it.
+//!
+//! A [`MemTable`] maps steering tags to registered byte ranges. Application threads register memory and hold a
+//! [`Region`]; each polled core holds a [`CoreMem`], turns (STag, TO, length) into a [`Span`] and copies through it.
+//!
+//! *Shared memory.* A remote peer may write a region at any moment, so nothing here hands out `&[u8]` or `&mut [u8]`
+//! over registered memory. Every access goes through one pair of routines (module `copy`). Within a placement all
+//! bytes but the last are copied and the last one is stored with release ordering: an application that polls the
+//! last byte with [`Region::load_u8_acquire`] sees the bytes before it too.
+//!
+//! *Tagged offsets.* The TO of a region's first byte is its address ([`Region::base_to`]), so a local scatter or
+//! gather element ([`Sge`]) and a wire reference are the same three numbers.
+//!
+//! *Revocation is immediate, release is asynchronous.* [`Region::deregister`], or dropping the region, makes the
+//! STag invalid for every later look-up. The memory itself is given up only after every core has passed a quiescent
+//! point (module `epoch`), because a core may be in the middle of a copy.
+//!
+//! *Cost.* A look-up is one multiplication, one cache line and a few compares; it never waits. Registering and
+//! deregistering take a lock that no core takes on its data path.
+//!
+//! *Source.* RFC 5041 s5.2, s7, s8; RFC 5040 s7, s8.1.1; RFC 5042 s6.1.1 and s6.2.
+
+mod access;
+mod copy;
+mod epoch;
+mod owner;
+mod region;
+mod sync;
+mod table;
+mod view;
+
+pub use access::{Access, AccessError, RangeError, Sge};
+pub use owner::{AlignedBuf, AlignedBufError, StableBytes};
+pub use region::{Quiescence, Region, WaitError};
+pub use table::{CoreError, MemLimits, MemTable, REGIONS_MAX, RegisterError, TableError};
+pub use view::{CoreMem, Span};

@@ -26,6 +26,9 @@ pub trait Frame: Sized + 'static {
     /// What the device said about a received frame.
     fn rx(&self) -> RxMeta;
 
+    /// Replaces what the device said: for whoever changed or copied the bytes after the device had looked at them.
+    fn set_rx(&mut self, rx: RxMeta);
+
     /// Fixes the bytes and states what the device must fill in.
     fn seal(self, tx: TxMeta) -> Self::Sealed;
 }

@@ -7,10 +7,23 @@
 //!
 //! Errors: a full transmit ring leaves frames in the burst; an empty pool makes [`Port::alloc`] answer `None`.
 //! Both are counted by the caller and neither is fatal.
+#![deny(unsafe_code)]
 
+#[cfg(all(feature = "dpdk", not(dpdk_missing)))]
+pub mod dpdk;
 mod frame;
+pub mod instrument;
+pub mod memory;
 mod port;
+#[cfg(test)]
+mod sample;
 mod wire;
+
+#[cfg(all(feature = "dpdk", dpdk_missing))]
+compile_error!(
+    "the feature `dpdk` needs DPDK 22.11 or newer, and dpdk-sys found none: install it (Debian: apt install \
+     libdpdk-dev), point PKG_CONFIG_PATH at its libdpdk.pc, unset IRONWARP_NO_DPDK, or build without the feature"
+);
 
 pub use frame::{Checksum, Frame, RxMeta, Sealed, TxMeta, TxOffloads};
 pub use port::{Burst, Port, PortCaps};

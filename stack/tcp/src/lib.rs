@@ -1,6 +1,34 @@
-//! The TCP engine.
+//! The TCP engine: RFC 9293 with pulled, retained, FPDU-aligned units.
+//!
+//! Takes received segments, time and a [`UnitSource`] to pull from; gives in-order bytes, events and frames. One
+//! [`Tcp`] a core, sans-IO: the wire and the clock are arguments, so the same code runs over DPDK, in the simulator and
+//! under Miri. Nothing is allocated after [`Tcp::new`].
+//!
+//! Source: RFC 9293 (order of processing, s3.10.7), RFC 5681, RFC 6582 and RFC 3042 (congestion and recovery),
+//! RFC 6298 (timeout), RFC 7323 s2 (window scale), RFC 5961 (blind attacks), RFC 6528 (initial sequence numbers),
+//! RFC 6056 (ephemeral ports), RFC 1337 (TIME-WAIT).
+//!
+//! What can fail: a segment that is not acceptable is dropped under exactly one counter; a connection that ends does
+//! so with exactly one of the events CLOSED, RESET, REFUSED and TIMED_OUT, and harms no other.
+//!
+//! The folders, in the order a segment meets them: `header` (octets to values), `engine` (which connection, listeners,
+//! TIME-WAIT, timers), `arrival` (one function a step of s3.10.7), `conn` (a connection's state), `queue` (frames held),
+//! `output` (everything that is sent).
 #![forbid(unsafe_code)]
 
+mod arrival;
+mod config;
+mod conn;
+mod engine;
+mod events;
+mod header;
+mod output;
+mod queue;
 mod stream;
+pub mod wheel;
 
+pub use config::{Congestion, TcpConfig, TcpConfigError};
+pub use conn::State;
+pub use engine::{ConnId, ConnectError, ListenError, ListenerId, RxStream, Tcp};
+pub use events::{Blocked, TcpEvents, Transmitted};
 pub use stream::{ByteStream, UnitSource};

@@ -4,13 +4,17 @@
 //! No dependencies, no allocation, no clock: time is a value that the core loop samples once an iteration.
 #![forbid(unsafe_code)]
 
+mod clock;
 mod flow;
 mod ids;
 pub mod limits;
 mod nanos;
+mod seeded;
 mod seq;
 
+pub use clock::{Clock, Entropy};
 pub use flow::{Flow, MacAddr};
 pub use ids::{CoreId, PdId, QpNum, STag};
 pub use nanos::Nanos;
+pub use seeded::SeededEntropy;
 pub use seq::Seq;

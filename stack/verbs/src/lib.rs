@@ -1,1 +1,48 @@
-//! iWARP in user space: queue pairs, completion queues, memory regions, connections and the core loop.
+//! iWARP — RDMA over TCP/IP — in user space.
+//!
+//! A [`Stack`] runs over one port: a DPDK device, or memory for tests. It gives [`Worker`]s, one a core, which do all
+//! the work when they are polled, and [`Context`]s, one an application thread, which post work and reap completions.
+//!
+//! | object | what it is |
+//! | --- | --- |
+//! | [`ProtectionDomain`] | what a queue pair may reach |
+//! | [`Region`] | registered memory, reached by its [`STag`] |
+//! | [`CompletionQueue`] | where work requests end |
+//! | [`QueuePair`] | a connection's send and receive queues |
+//! | [`Event`] | a connection's news |
+//!
+//! `examples/first.rs` shows all of them in one page; `examples/reactor.rs` shows an application that owns `main` and
+//! polls the worker from its own loop, `examples/pinned.rs` a worker on a thread of the library's.
+//!
+//! Semantics follow RFC 5040 and the verbs that grew around it: a Send or Write completes when the peer's TCP has
+//! acknowledged its last byte, in the order of posting; a Read when its data is placed; a Send without a posted receive
+//! at the far end ends the connection, since iWARP has no receiver-not-ready.
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod context;
+mod core_loop;
+#[cfg(feature = "dpdk")]
+mod device;
+mod error;
+mod event;
+mod link;
+mod shared;
+mod stack;
+mod worker;
+mod wr;
+
+pub use config::{Config, ConfigError, IdlePolicy};
+pub use context::{CompletionQueue, Context, ProtectionDomain, QpAttr, QpState, QueuePair};
+pub use error::{SetupError, VerbsError};
+pub use event::{ConnectFailure, ConnectionRequest, DisconnectReason, Event, PrivateData};
+pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
+pub use ironwarp_mem::{Access, AlignedBuf, Quiescence, RangeError, Region, Sge, StableBytes};
+#[cfg(feature = "dpdk")]
+pub use ironwarp_port::dpdk;
+pub use ironwarp_port::instrument;
+pub use ironwarp_port::memory;
+pub use ironwarp_types::{MacAddr, Nanos, QpNum, STag};
+pub use stack::{Stack, StackBuilder};
+pub use worker::{Polled, Worker, WorkerThread, idle, pin};
+pub use wr::{RecvWr, RemoteMemory, SendWr};

@@ -1,0 +1,222 @@
+//! Options, named after perftest's.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use ironwarp_bench::{PathKind, Test, Wait};
+
+use super::size;
+use crate::plan::PairKind;
+
+const EXAMPLES: &str = "\
+Examples:
+  iwarp-perf suite --pair memif --html report/     everything side by side, with a page of plots
+  iwarp-perf suite --quick --json out.json         the same in half a minute
+  iwarp-perf write-lat --pair memif --size 64      one test between two processes of this machine
+  iwarp-perf send-bw --all-sizes --duration 1      every size from 2 B to 8 MiB, a second each
+  iwarp-perf write-bw --size 1M --mtu 9000 --qps 4 --depth 16 --validate
+  iwarp-perf tcp-lat --path lo --wait block        Linux sockets, for comparison
+  iwarp-perf server --config configs/far.toml      the far end on another machine, and the near end:
+  iwarp-perf read-lat --config configs/near.toml --connect 10.0.0.2
+
+Latency is printed as the full round trip; half of it stands beside it for Sends and Writes.
+Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.";
+
+/// The performance harness of ironwarp: RDMA tests beside raw frames and kernel TCP
+#[derive(Clone, Debug, Parser)]
+#[command(name = "iwarp-perf", version, after_help = EXAMPLES)]
+pub struct Args {
+    /// What to measure, or `server` to be the far end, or `suite` for a table of everything
+    #[arg(value_enum, value_name = "TEST")]
+    pub what: What,
+
+    /// Start the far end too, on another core of this machine
+    #[arg(long, value_enum, conflicts_with_all = ["connect", "config"])]
+    pub pair: Option<PairKind>,
+    /// The far end's address, and port where it is not 18515
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = size::address, requires = "config")]
+    pub connect: Option<(Ipv4Addr, u16)>,
+    /// The device and address of this end, as the files under configs/
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Bytes of a message; k, M and G are powers of 1024 [default: 64 for latency, 64k for bandwidth]
+    #[arg(long, short = 's', value_parser = size::bytes, conflicts_with = "all_sizes")]
+    pub size: Option<u64>,
+    /// Every power of two from 2 B to 8 MiB
+    #[arg(long, short = 'a')]
+    pub all_sizes: bool,
+    /// Messages to measure
+    #[arg(long, short = 'n', value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub iterations: Option<u64>,
+    /// Seconds to measure, for each size [default: 2, or 0.5 with --all-sizes]
+    #[arg(long, short = 'D', value_name = "SECONDS", value_parser = size::seconds, conflicts_with = "iterations")]
+    pub duration: Option<f64>,
+    /// Messages before each slice that counts
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    pub warmup: u64,
+
+    /// Queue pairs, used in turn [default: 1]
+    #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub qps: Option<u32>,
+    /// Messages on their way, per queue pair; bandwidth tests [default: as many as make 4 MiB, 2 to 64]
+    #[arg(long, short = 't', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub depth: Option<u32>,
+    /// Work requests posted together; bandwidth tests [default: 1]
+    #[arg(long, short = 'l', value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub post_list: Option<u32>,
+    /// Post messages up to this many bytes inline; Sends and Writes [default: 0]
+    #[arg(long, short = 'I', value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=256))]
+    pub inline: Option<u32>,
+    /// Ask for a completion every so many work requests [default: 1]
+    #[arg(long, short = 'Q', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub signal_every: Option<u32>,
+    /// Both ends send; bandwidth tests
+    #[arg(long, short = 'b')]
+    pub bidirectional: bool,
+    /// Messages a second in open loop: latency counts from the intended start
+    #[arg(long, value_name = "PER_SECOND", value_parser = size::rate)]
+    pub rate: Option<f64>,
+    /// Check every byte where it arrives
+    #[arg(long)]
+    pub validate: bool,
+    /// The largest network-layer packet, in bytes; with --config it is the file's
+    #[arg(long, conflicts_with = "config", value_parser = clap::value_parser!(u16).range(576..=9600))]
+    pub mtu: Option<u16>,
+    /// How the ends of tcp-lat and tcp-bw wait [default: spin]
+    #[arg(long, value_enum)]
+    pub wait: Option<WaitArg>,
+    /// What tcp-lat and tcp-bw run over [default: veth]
+    #[arg(long, value_enum)]
+    pub path: Option<PathArg>,
+
+    /// Run the application part of the near end on this processor, apart from the polled core
+    #[arg(long, value_name = "PROCESSOR")]
+    pub app_core: Option<usize>,
+    /// The suite in half a minute
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write every latency's histogram as an HdrHistogram log
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
+    /// Write a page with tables and plots
+    #[arg(long, value_name = "DIR")]
+    pub html: Option<PathBuf>,
+    /// Write the near end's frames as pcapng
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// What the two ends say about themselves
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub log: Option<Log>,
+}
+
+/// What to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum What {
+    /// Send there, Send back
+    SendLat,
+    /// RDMA Write there, RDMA Write back; both ends poll the last byte
+    WriteLat,
+    /// RDMA Read
+    ReadLat,
+    /// Sends one way
+    SendBw,
+    /// RDMA Writes one way
+    WriteBw,
+    /// RDMA Reads one way
+    ReadBw,
+    /// Raw frames there and back
+    FrameLat,
+    /// Raw frames one way
+    FrameBw,
+    /// Linux sockets there and back
+    TcpLat,
+    /// Linux sockets one way
+    TcpBw,
+    /// All of it side by side, in alternating rounds
+    Suite,
+    /// The far end, for near ends that connect
+    Server,
+}
+
+/// How an end of a Linux socket waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum WaitArg {
+    /// It asks again at once
+    Spin,
+    /// It sleeps until woken
+    Block,
+}
+
+/// What a Linux socket runs over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum PathArg {
+    /// A veth pair between two network namespaces
+    Veth,
+    /// Loopback
+    Lo,
+}
+
+/// How much is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Log {
+    /// What ends a run
+    Error,
+    /// What a user should know
+    Warn,
+    /// What happens
+    Info,
+}
+
+impl What {
+    /// The test, unless it is `suite` or `server`.
+    pub fn test(self) -> Option<Test> {
+        Some(match self {
+            What::SendLat => Test::SendLat,
+            What::WriteLat => Test::WriteLat,
+            What::ReadLat => Test::ReadLat,
+            What::SendBw => Test::SendBw,
+            What::WriteBw => Test::WriteBw,
+            What::ReadBw => Test::ReadBw,
+            What::FrameLat => Test::FrameLat,
+            What::FrameBw => Test::FrameBw,
+            What::TcpLat => Test::TcpLat,
+            What::TcpBw => Test::TcpBw,
+            What::Suite | What::Server => return None,
+        })
+    }
+}
+
+impl From<WaitArg> for Wait {
+    fn from(wait: WaitArg) -> Self {
+        match wait {
+            WaitArg::Spin => Wait::Spin,
+            WaitArg::Block => Wait::Block,
+        }
+    }
+}
+
+impl From<PathArg> for PathKind {
+    fn from(path: PathArg) -> Self {
+        match path {
+            PathArg::Veth => PathKind::Veth,
+            PathArg::Lo => PathKind::Lo,
+        }
+    }
+}
+
+impl Log {
+    /// The level's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Log::Error => "error",
+            Log::Warn => "warn",
+            Log::Info => "info",
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! From options to cases: defaults, and options that do not go together.
+
+use std::time::Duration;
+
+use ironwarp_bench::{Budget, Case, PathKind, Test, Transport, Wait};
+
+use super::{Args, Refusal, What};
+
+/// Bytes on their way in bandwidth tests unless a depth is given.
+const BYTES_OUTSTANDING: u64 = 4 << 20;
+/// The MTU unless one is given.
+const MTU: u16 = 1500;
+/// perftest's `-a`.
+const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
+/// Memory that an end may register for one case.
+const MEMORY_MAX: u64 = 1 << 30;
+
+/// One test as it was asked for.
+pub struct Wanted {
+    /// A case a size.
+    pub cases: Vec<Case>,
+    /// The budget of each.
+    pub budget: Budget,
+}
+
+impl Args {
+    /// The MTU of a single test.
+    pub fn mtu_or_default(&self) -> u16 {
+        self.mtu.unwrap_or(MTU)
+    }
+
+    /// Refuses options that do not apply to what is asked for.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let foreign = |given: &[&str], whom: &str| match given.first() {
+            Some(option) => Err(Refusal::Refused(format!("{option} does not apply to {whom}"))),
+            None => Ok(()),
+        };
+        match self.what.test() {
+            Some(test) => foreign(&self.inapplicable(test), test.name()),
+            None if self.what == What::Suite => foreign(&self.given_for_one_test(), "suite"),
+            None => {
+                foreign(&self.given_for_one_test(), "server")?;
+                foreign(&self.given_for_near_end(), "server")?;
+                let missing = "server needs --config FILE, the device and address of this end";
+                self.config.as_ref().map(|_| ()).ok_or_else(|| Refusal::Refused(missing.to_owned()))
+            }
+        }
+    }
+
+    /// The cases of a single test over a device path.
+    pub fn cases(&self, test: Test, device: PathKind) -> Result<Wanted, Refusal> {
+        let default_size = if test.is_latency() { 64 } else { 64 << 10 };
+        let sizes: Vec<u64> = match self.all_sizes {
+            true => ALL_SIZES.map(|power| 1 << power).collect(),
+            false => vec![self.size.unwrap_or(default_size)],
+        };
+        let cases: Vec<Case> = sizes.into_iter().map(|bytes| self.case(test, bytes, device)).collect();
+        for case in &cases {
+            check_memory(case)?;
+            check_signals(case)?;
+        }
+        Ok(Wanted { cases, budget: self.budget() })
+    }
+
+    fn case(&self, test: Test, bytes: u64, device: PathKind) -> Case {
+        let path = match test.transport() {
+            Transport::KernelTcp => self.path.map_or(PathKind::Veth, PathKind::from),
+            _ => device,
+        };
+        let filling = (BYTES_OUTSTANDING / bytes).clamp(2, 64) as u32;
+        let depth = if test.is_latency() { 1 } else { self.depth.unwrap_or(filling) };
+        Case {
+            wait: self.wait.map_or(Wait::Spin, Wait::from),
+            qps: self.qps.unwrap_or(1),
+            depth,
+            post_list: self.post_list.unwrap_or(1).min(depth),
+            signal_every: self.signal_every.unwrap_or(1),
+            inline: self.inline.unwrap_or(0),
+            bidirectional: self.bidirectional,
+            rate: self.rate,
+            validate: self.validate,
+            ..Case::new(test, bytes, self.mtu_or_default(), path)
+        }
+    }
+
+    fn budget(&self) -> Budget {
+        let default = if self.all_sizes { 0.5 } else { 2.0 };
+        match self.iterations {
+            Some(iterations) => Budget::iterations(iterations, self.warmup),
+            None => Budget::duration(Duration::from_secs_f64(self.duration.unwrap_or(default)), self.warmup),
+        }
+    }
+
+    /// Options that were given and mean nothing to a test.
+    fn inapplicable(&self, test: Test) -> Vec<&'static str> {
+        let (latency, ours) = (test.is_latency(), test.transport() == Transport::Ironwarp);
+        let tcp = test.transport() == Transport::KernelTcp;
+        let read = matches!(test, Test::ReadLat | Test::ReadBw);
+        given([
+            ("--qps", self.qps.is_some() && !ours),
+            ("--depth", self.depth.is_some() && (latency || !ours)),
+            ("--post-list", self.post_list.is_some() && (latency || !ours)),
+            ("--inline", self.inline.is_some() && (read || !ours)),
+            ("--signal-every", self.signal_every.is_some() && (latency || !ours)),
+            ("--bidirectional", self.bidirectional && (latency || !ours)),
+            ("--rate", self.rate.is_some() && !ours),
+            ("--validate", self.validate && test.transport() == Transport::Frames),
+            ("--wait", self.wait.is_some() && !tcp),
+            ("--path", self.path.is_some() && !tcp),
+            ("--pair", self.pair.is_some() && tcp),
+            ("--connect", self.connect.is_some() && !ours),
+            ("--app-core", self.app_core.is_some() && !ours),
+            ("--pcap", self.pcap.is_some() && tcp),
+            ("--quick", self.quick),
+        ])
+    }
+
+    /// Options that were given and that a suite decides itself.
+    fn given_for_one_test(&self) -> Vec<&'static str> {
+        given([
+            ("--size", self.size.is_some()),
+            ("--all-sizes", self.all_sizes),
+            ("--iterations", self.iterations.is_some()),
+            ("--duration", self.duration.is_some()),
+            ("--qps", self.qps.is_some()),
+            ("--depth", self.depth.is_some()),
+            ("--post-list", self.post_list.is_some()),
+            ("--inline", self.inline.is_some()),
+            ("--signal-every", self.signal_every.is_some()),
+            ("--bidirectional", self.bidirectional),
+            ("--rate", self.rate.is_some()),
+            ("--validate", self.validate),
+            ("--mtu", self.mtu.is_some()),
+            ("--wait", self.wait.is_some()),
+            ("--path", self.path.is_some()),
+            ("--connect", self.connect.is_some()),
+            ("--app-core", self.app_core.is_some()),
+            ("--pcap", self.pcap.is_some()),
+        ])
+    }
+
+    /// Options that were given and that a server leaves to its near ends.
+    fn given_for_near_end(&self) -> Vec<&'static str> {
+        given([
+            ("--pair", self.pair.is_some()),
+            ("--quick", self.quick),
+            ("--json", self.json.is_some()),
+            ("--hdr", self.hdr.is_some()),
+            ("--html", self.html.is_some()),
+        ])
+    }
+}
+
+fn given<const N: usize>(options: [(&'static str, bool); N]) -> Vec<&'static str> {
+    options.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
+}
+
+fn check_memory(case: &Case) -> Result<(), Refusal> {
+    // Validated messages lie apart until they are looked at, with a few to spare.
+    let slots = if case.validate { u64::from(case.depth) + 8 } else { 1 };
+    let bytes = case.bytes.saturating_mul(slots).saturating_mul(u64::from(case.qps));
+    if bytes <= MEMORY_MAX {
+        return Ok(());
+    }
+    let product = if case.validate { "--size × --qps × --depth" } else { "--size × --qps" };
+    Err(Refusal::Refused(format!("{product} = {bytes} bytes: at most {MEMORY_MAX} bytes of memory an end")))
+}
+
+fn check_signals(case: &Case) -> Result<(), Refusal> {
+    if case.signal_every <= case.depth || case.test.is_latency() {
+        return Ok(());
+    }
+    let (every, depth) = (case.signal_every, case.depth);
+    Err(Refusal::Refused(format!("--signal-every {every}: at most the depth, which is {depth}")))
+}

@@ -1,0 +1,162 @@
+//! One end of a control stream.
+//!
+//! A thread reads, so that the other end's messages and its death are heard while this end is busy polling. It
+//! sleeps in the kernel all the time that nothing is said, which is always during a slice.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Why a message could not be sent or was not heard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The other end has gone.
+    #[error("the other end has gone")]
+    Gone,
+    /// The other end said nothing for so long.
+    #[error("the other end does not answer")]
+    Silent,
+}
+
+/// What to do with a message on the thread that heard it.
+pub enum Hear<T> {
+    /// It waits in line for this end to ask.
+    Queue(T),
+    /// It was dealt with.
+    Handled,
+}
+
+/// One end of a control stream that hears messages of type `In`.
+#[derive(Debug)]
+pub struct Channel<In> {
+    socket: UnixStream,
+    heard: Receiver<In>,
+}
+
+impl<In: DeserializeOwned + Send + 'static> Channel<In> {
+    /// Takes a connected socket over. `on_message` sees every message first, on the reading thread; `on_end` is
+    /// called when the other end has gone.
+    pub fn new(
+        socket: UnixStream,
+        mut on_message: impl FnMut(In) -> Hear<In> + Send + 'static,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let reader = BufReader::new(socket.try_clone()?);
+        let (queue, heard) = channel();
+        thread::Builder::new().name("control".into()).spawn(move || {
+            for line in reader.lines() {
+                // A line that does not parse can only come from another program: that is an end too.
+                let Some(message) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else {
+                    break;
+                };
+                if let Hear::Queue(message) = on_message(message)
+                    && queue.send(message).is_err()
+                {
+                    break;
+                }
+            }
+            on_end();
+        })?;
+        Ok(Channel { socket, heard })
+    }
+
+    /// Says something.
+    pub fn send(&self, message: &impl Serialize) -> Result<(), ChannelError> {
+        let mut line = serde_json::to_string(message).map_err(|_| ChannelError::Gone)?;
+        line.push('\n');
+        (&self.socket).write_all(line.as_bytes()).map_err(|_| ChannelError::Gone)
+    }
+
+    /// Another handle that says things, for another thread.
+    pub fn speaker(&self) -> std::io::Result<UnixStream> {
+        self.socket.try_clone()
+    }
+
+    /// Waits for the next message.
+    pub fn recv(&self) -> Result<In, ChannelError> {
+        self.heard.recv().map_err(|_| ChannelError::Gone)
+    }
+
+    /// Waits for the next message, for a while.
+    pub fn recv_within(&self, limit: Duration) -> Result<In, ChannelError> {
+        self.heard.recv_timeout(limit).map_err(|error| match error {
+            RecvTimeoutError::Timeout => ChannelError::Silent,
+            RecvTimeoutError::Disconnected => ChannelError::Gone,
+        })
+    }
+
+    /// The next message, if there is one by now.
+    pub fn try_recv(&self) -> Result<Option<In>, ChannelError> {
+        match self.heard.try_recv() {
+            Ok(message) => Ok(Some(message)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(ChannelError::Gone),
+        }
+    }
+}
+
+impl<In> Drop for Channel<In> {
+    /// Ends the reading thread too, which holds the socket open otherwise.
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn pair() -> (Channel<u32>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a socket pair");
+        (Channel::new(ours, Hear::Queue, || {}).expect("a thread"), theirs)
+    }
+
+    #[test]
+    fn messages_come_in_order() {
+        let (channel, theirs) = pair();
+        (&theirs).write_all(b"1\n2\n").expect("room");
+        assert_eq!((channel.recv(), channel.recv()), (Ok(1), Ok(2)));
+        assert_eq!(channel.try_recv(), Ok(None));
+    }
+
+    #[test]
+    fn the_end_of_the_other_process_is_heard_and_told() {
+        let (ours, theirs) = UnixStream::pair().expect("a socket pair");
+        let (told, end) = mpsc::channel();
+        let on_end = move || told.send(()).expect("the test waits");
+        let channel: Channel<u32> = Channel::new(ours, Hear::Queue, on_end).expect("a thread");
+        drop(theirs);
+        end.recv().expect("the end is told");
+        assert_eq!(channel.recv(), Err(ChannelError::Gone));
+        assert_eq!(channel.send(&1), Err(ChannelError::Gone));
+    }
+
+    #[test]
+    fn garbage_ends_a_stream() {
+        let (channel, theirs) = pair();
+        (&theirs).write_all(b"GET / HTTP/1.1\n").expect("room");
+        assert_eq!(channel.recv(), Err(ChannelError::Gone));
+    }
+
+    #[test]
+    fn silence_is_told_apart_from_an_end() {
+        let (channel, _theirs) = pair();
+        assert_eq!(channel.recv_within(Duration::from_millis(1)), Err(ChannelError::Silent));
+    }
+
+    #[test]
+    fn a_message_handled_on_the_reading_thread_is_not_queued() {
+        let (ours, theirs) = UnixStream::pair().expect("a socket pair");
+        let keep_odd = |n: u32| if n.is_multiple_of(2) { Hear::Handled } else { Hear::Queue(n) };
+        let channel = Channel::new(ours, keep_odd, || {}).expect("a thread");
+        (&theirs).write_all(b"2\n3\n").expect("room");
+        assert_eq!(channel.recv(), Ok(3));
+    }
+}

@@ -1,0 +1,11 @@
+//! How the processes of a run talk to each other: lines of JSON over Unix sockets.
+//!
+//! A run has three processes in a chain. The parent talks to the user and measures nothing; the near end measures;
+//! the far end serves the near end. Each one starts the next and owns the only other end of its socket, so the end
+//! of a process is the end of a stream, and is heard at once.
+
+mod channel;
+mod messages;
+
+pub use channel::{Channel, ChannelError, Hear};
+pub use messages::{FromFar, FromNear, Measured, TcpAddress, ToFar, ToNear};

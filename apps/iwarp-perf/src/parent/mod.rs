@@ -1,0 +1,196 @@
+//! The process that the user started: plan, progress, output.
+
+mod run;
+mod workdir;
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use ironwarp_bench::host::{Build, CorePair, Machine, allowed};
+use ironwarp_bench::output::{Outcome, tables, write_html};
+use ironwarp_bench::report::{Report, SCHEMA};
+
+use crate::cli::{Args, Refusal, What};
+use crate::plan::{PairKind, Plan, Session, needs_device, single, suite};
+use run::{Ended, Run};
+use workdir::WorkDir;
+
+/// What a process of a run is, when it is not the parent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// It measures.
+    Near,
+    /// It serves.
+    Far,
+}
+
+/// The first argument of a near end's process.
+pub const NEAR: &str = "__near-end";
+/// The first argument of a far end's process.
+pub const FAR: &str = "__far-end";
+
+/// Bad arguments or configuration.
+const REFUSED: u8 = 2;
+
+/// The role that the arguments name, none for a user's.
+pub fn role(arguments: &[OsString]) -> Option<Role> {
+    match arguments.get(1)?.to_str()? {
+        NEAR => Some(Role::Near),
+        FAR => Some(Role::Far),
+        _ => None,
+    }
+}
+
+/// Runs what the user asked for.
+pub fn main(args: &Args) -> ExitCode {
+    let outcome = args.check().and_then(|()| start(args));
+    match outcome {
+        Ok(code) => code,
+        Err(Refusal::Shown(text)) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(Refusal::Refused(line)) => {
+            eprintln!("iwarp-perf: {line}");
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+fn start(args: &Args) -> Result<ExitCode, Refusal> {
+    check_outputs(args)?;
+    let folder = WorkDir::new().map_err(|error| Refusal::Refused(format!("a temporary folder: {error}")))?;
+    let plan = plan(args, &folder)?;
+    let mut outcome = Outcome {
+        report: Report {
+            schema: SCHEMA,
+            machine: Machine::this(),
+            build: Build::this(FEATURES),
+            results: Vec::new(),
+        },
+        latencies: Vec::new(),
+    };
+    let ended = Run::new(&plan, &folder, args.log.is_some()).all(&plan, &mut outcome);
+    Ok(finish(args, &outcome, ended))
+}
+
+/// Optional parts of this build, for the report.
+const FEATURES: &[&str] = if cfg!(feature = "dpdk-static") {
+    &["dpdk", "dpdk-static"]
+} else if cfg!(feature = "dpdk") {
+    &["dpdk"]
+} else {
+    &[]
+};
+
+/// Files that cannot be written are better refused now than after three minutes.
+fn check_outputs(args: &Args) -> Result<(), Refusal> {
+    let files = [("--json", &args.json), ("--hdr", &args.hdr), ("--pcap", &args.pcap)];
+    for (option, path) in files.iter().filter_map(|(option, path)| Some((option, path.as_ref()?))) {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if path.is_dir() || parent.is_some_and(|parent| !parent.is_dir()) {
+            let allowed = "a file in a folder that exists";
+            return Err(Refusal::Refused(format!("{option} {}: {allowed}", path.display())));
+        }
+    }
+    match &args.html {
+        Some(path) if path.exists() && !path.is_dir() => {
+            Err(Refusal::Refused(format!("--html {}: a folder, or the name of a new one", path.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
+    let cores = CorePair::choose(&allowed());
+    if let Some(core) = args.app_core
+        && !allowed().contains(&core)
+    {
+        let list: Vec<String> = allowed().iter().map(usize::to_string).collect();
+        return Err(Refusal::Refused(format!("--app-core {core}: one of {}", list.join(", "))));
+    }
+    let kind = args.pair.unwrap_or_else(PairKind::usual);
+    let session = |mtu: u16| {
+        let mut session = kind.session(mtu, cores, folder.path());
+        session.app_core = args.app_core;
+        session.pcap = args.pcap.clone();
+        session.log = args.log.map_or("warn", |log| log.name()).to_owned();
+        session
+    };
+    match args.what {
+        What::Suite => {
+            require(kind)?;
+            Ok(suite(session, kind.path(), args.quick))
+        }
+        _ => one(args, session(args.mtu_or_default()), kind),
+    }
+}
+
+fn one(args: &Args, mut session: Session, kind: PairKind) -> Result<Plan, Refusal> {
+    let Some(test) = args.what.test() else {
+        return Err(Refusal::Refused("server: not in this build".to_owned()));
+    };
+    let wanted = args.cases(test, kind.path())?;
+    if needs_device(test) {
+        require(kind)?;
+    } else {
+        session.near_config = None;
+        session.far_setup.config = None;
+    }
+    Ok(single(session, wanted.cases, wanted.budget))
+}
+
+fn require(kind: PairKind) -> Result<(), Refusal> {
+    if kind.is_built_in() {
+        return Ok(());
+    }
+    let line = "this build has no DPDK: --pair memory, or build with the feature `dpdk`";
+    Err(Refusal::Refused(format!("--pair {}: {line}", kind.path().name())))
+}
+
+/// Prints and writes whatever was measured, and says how it went.
+fn finish(args: &Args, outcome: &Outcome, ended: Ended) -> ExitCode {
+    if !outcome.report.results.is_empty() {
+        print!("{}", tables(&outcome.report, width()));
+    }
+    let written = write_files(args, outcome);
+    if let Err(line) = &written {
+        eprintln!("iwarp-perf: {line}");
+    }
+    let errors: u64 = outcome.report.results.iter().filter_map(|result| result.errors).sum();
+    match ended {
+        Ended::Failed(line) => eprintln!("iwarp-perf: {line}"),
+        Ended::Interrupted => eprintln!("iwarp-perf: interrupted; this is what was measured so far"),
+        Ended::Complete if errors > 0 => eprintln!("iwarp-perf: {errors} messages were lost or wrong"),
+        Ended::Complete if written.is_ok() => return ExitCode::SUCCESS,
+        Ended::Complete => {}
+    }
+    ExitCode::FAILURE
+}
+
+fn write_files(args: &Args, outcome: &Outcome) -> Result<(), String> {
+    let failed = |path: &std::path::Path| {
+        let path = path.display().to_string();
+        move |error: std::io::Error| format!("{path}: {error}")
+    };
+    if let Some(path) = &args.json {
+        outcome.write_json(path).map_err(failed(path))?;
+    }
+    if let Some(path) = &args.hdr {
+        outcome.write_hdr(path).map_err(failed(path))?;
+    }
+    if let Some(folder) = &args.html {
+        let page = write_html(outcome, folder).map_err(failed(folder))?;
+        println!("report: {}", page.display());
+    }
+    Ok(())
+}
+
+/// The terminal's width; as wide as it needs when output goes elsewhere.
+fn width() -> Option<u16> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    ironwarp_bench::output::terminal_width()
+}

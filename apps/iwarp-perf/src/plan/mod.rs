@@ -1,0 +1,162 @@
+//! What a run consists of: sessions of two processes, groups of cases that alternate, slices.
+//!
+//! A session is one pair of processes with one device and one MTU, since DPDK starts once in a process. The plan is
+//! made by the parent and travels to the near end, which measures it without asking.
+
+mod pair;
+mod single;
+mod suite;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ironwarp_bench::host::CorePair;
+use ironwarp_bench::{Budget, Case, Test, Transport};
+use serde::{Deserialize, Serialize};
+
+pub use pair::{PORT, PairKind};
+pub use single::single;
+pub use suite::suite;
+
+/// A whole run.
+#[derive(Debug)]
+pub struct Plan {
+    /// Sessions, one after the other.
+    pub sessions: Vec<Session>,
+}
+
+/// One pair of processes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Session {
+    /// Where the far end is.
+    pub far: FarPlace,
+    /// The processors of the two ends.
+    pub near_core: usize,
+    /// The far end's processor.
+    pub far_core: usize,
+    /// The processor of the near end's application thread, where it is apart from the polled one.
+    pub app_core: Option<usize>,
+    /// The near end's configuration, TOML. Absent: the session needs no device.
+    pub near_config: Option<String>,
+    /// The far end's setup.
+    pub far_setup: FarSetup,
+    /// The far end's address on the device.
+    pub peer: Option<SocketAddr>,
+    /// The device in the report.
+    pub device: Option<String>,
+    /// The MTU of the session.
+    pub mtu: u16,
+    /// Where the near end writes what it sends and receives, as pcapng.
+    pub pcap: Option<PathBuf>,
+    /// The groups, one after the other.
+    pub groups: Vec<Group>,
+    /// The log level.
+    pub log: String,
+}
+
+/// What the far end must know before it opens its device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FarSetup {
+    /// Its configuration, TOML. Absent: it needs no device.
+    pub config: Option<String>,
+    /// Its processor.
+    pub core: usize,
+    /// The address that it listens at on the device.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Where the far end is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FarPlace {
+    /// A process that the near end starts.
+    Process,
+    /// A thread of the near end's process, over two DPDK ports joined back to back.
+    RingThread,
+    /// A thread of the near end's process, over memory alone.
+    MemoryThread,
+}
+
+/// Cases that alternate.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Group {
+    /// The cases.
+    pub cases: Vec<GroupCase>,
+    /// The case that is the floor of the group.
+    pub floor: Option<usize>,
+    /// Rounds.
+    pub rounds: u32,
+    /// Rounds that may be added for dropped ones.
+    pub spare_rounds: u32,
+    /// What a reader should know about the results.
+    pub note: Option<String>,
+}
+
+/// A case of a group.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GroupCase {
+    /// What is measured.
+    pub case: Case,
+    /// How long a slice of it lasts.
+    pub budget: Budget,
+    /// The cases of the group that it is compared with.
+    pub against: Vec<usize>,
+}
+
+impl Plan {
+    /// Slices of the whole run, when no round is dropped.
+    pub fn slices(&self) -> u64 {
+        self.groups().map(Group::slices).sum()
+    }
+
+    /// How long the run will take, roughly.
+    pub fn expected(&self) -> Duration {
+        /// Starting two processes and their devices.
+        const SESSION: Duration = Duration::from_secs(2);
+        let measured: Duration = self.groups().map(Group::expected).sum();
+        measured + SESSION * self.sessions.len() as u32
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.sessions.iter().flat_map(|session| &session.groups)
+    }
+}
+
+impl Group {
+    /// Adds a case and answers its place.
+    pub fn add(&mut self, case: Case, budget: Budget, against: &[usize]) -> usize {
+        self.cases.push(GroupCase { case, budget, against: against.to_vec() });
+        self.cases.len() - 1
+    }
+
+    /// Slices, when no round is dropped: the floor closes the last round.
+    fn slices(&self) -> u64 {
+        u64::from(self.rounds) * self.cases.len() as u64 + u64::from(self.floor.is_some())
+    }
+
+    fn expected(&self) -> Duration {
+        /// What a slice of counted messages takes, at a guess, and what any slice costs beside its time.
+        const COUNTED: Duration = Duration::from_millis(20);
+        const OVERHEAD: Duration = Duration::from_millis(1);
+        let round: Duration =
+            self.cases.iter().map(|case| case.budget.duration.unwrap_or(COUNTED) + OVERHEAD).sum();
+        round * self.rounds
+    }
+}
+
+impl Session {
+    /// The processor of the near end's polled thread, where it is not the application's.
+    pub fn apart(&self) -> Option<usize> {
+        self.app_core.map(|_| self.near_core)
+    }
+
+    /// The processors as a pair.
+    pub fn cores(&self) -> CorePair {
+        CorePair { near: self.near_core, far: self.far_core }
+    }
+}
+
+/// Whether a test runs over the device.
+pub fn needs_device(test: Test) -> bool {
+    test.transport() != Transport::KernelTcp
+}

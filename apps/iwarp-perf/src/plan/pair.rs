@@ -1,0 +1,123 @@
+//! Pairs: both ends on this machine, set up without a word of configuration.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use clap::ValueEnum;
+use ironwarp_bench::PathKind;
+use ironwarp_bench::host::CorePair;
+
+use super::{FarPlace, FarSetup, Session};
+
+/// Addresses on a link that leads nowhere else: from the block that RFC 2544 keeps for benchmarks.
+const NEAR: &str = "198.19.0.1";
+const FAR: &str = "198.19.0.2";
+/// Where the far end listens: the port that perftest listens at.
+pub const PORT: u16 = 18515;
+
+/// Ways to join two ends on one machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum PairKind {
+    /// Shared memory between two processes (DPDK's memif)
+    Memif,
+    /// Two ports of one process joined back to back (DPDK's ring), an end a thread
+    Ring,
+    /// Buffers of one process, an end a thread: no DPDK, no device, for trying things out
+    Memory,
+}
+
+impl PairKind {
+    /// The pair that a run without `--pair` uses.
+    pub fn usual() -> Self {
+        if cfg!(feature = "dpdk") { PairKind::Memif } else { PairKind::Memory }
+    }
+
+    /// Whether this build can make it.
+    pub fn is_built_in(self) -> bool {
+        cfg!(feature = "dpdk") || self == PairKind::Memory
+    }
+
+    /// What lies between the ends.
+    pub fn path(self) -> PathKind {
+        match self {
+            PairKind::Memif => PathKind::Memif,
+            PairKind::Ring => PathKind::Ring,
+            PairKind::Memory => PathKind::Memory,
+        }
+    }
+
+    /// A session without groups. `folder` is private to it.
+    pub fn session(self, mtu: u16, cores: CorePair, folder: &Path) -> Session {
+        let (near, far, device, place) = match self {
+            PairKind::Memif => {
+                let socket = folder.join("memif.sock");
+                let end = |role: &str| format!("device.memif = {{ role = \"{role}\", socket = {socket:?} }}");
+                (end("client"), end("server"), "net_memif0", FarPlace::Process)
+            }
+            PairKind::Ring => {
+                let end = |number: u8| format!("device.ring = {{ end = {number} }}");
+                (end(0), end(1), "net_ring0", FarPlace::RingThread)
+            }
+            PairKind::Memory => {
+                let end = || "device.memory = {}".to_owned();
+                (end(), end(), "memory", FarPlace::MemoryThread)
+            }
+        };
+        Session {
+            far: place,
+            near_core: cores.near,
+            far_core: cores.far,
+            app_core: None,
+            near_config: Some(config(&near, NEAR, mtu, cores.near, cores.is_apart())),
+            far_setup: FarSetup {
+                config: Some(config(&far, FAR, mtu, cores.far, cores.is_apart())),
+                core: cores.far,
+                listen: address(FAR),
+            },
+            peer: address(FAR),
+            device: Some(device.to_owned()),
+            mtu,
+            pcap: None,
+            groups: Vec::new(),
+            log: "warn".to_owned(),
+        }
+    }
+}
+
+/// One end's configuration. Two ends that share a processor must yield it to each other.
+fn config(device: &str, address: &str, mtu: u16, core: usize, apart: bool) -> String {
+    let idle = if apart { "spin" } else { "yield" };
+    format!(
+        "[port]\nmtu = {mtu}\n{device}\n[net]\naddress = \"{address}/24\"\n\
+         [core]\nprocessor = {core}\nidle = \"{idle}\"\n"
+    )
+}
+
+fn address(ip: &str) -> Option<SocketAddr> {
+    Some(SocketAddr::new(ip.parse().ok()?, PORT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_ends_of_a_memif_pair_name_one_socket_and_take_opposite_roles() {
+        let cores = CorePair { near: 0, far: 1 };
+        let session = PairKind::Memif.session(9000, cores, Path::new("/run/x"));
+        let near = session.near_config.expect("a device");
+        let far = session.far_setup.config.expect("a device");
+        assert!(near.contains("role = \"client\", socket = \"/run/x/memif.sock\""), "{near}");
+        assert!(far.contains("role = \"server\", socket = \"/run/x/memif.sock\""), "{far}");
+        assert!(near.contains("mtu = 9000") && near.contains("processor = 0") && near.contains("\"spin\""));
+        assert!(far.contains("processor = 1"));
+        assert_eq!(session.peer.map(|peer| peer.to_string()).as_deref(), Some("198.19.0.2:18515"));
+    }
+
+    #[test]
+    fn ends_that_share_a_processor_yield_it() {
+        let session = PairKind::Ring.session(1500, CorePair { near: 0, far: 0 }, Path::new("/run/x"));
+        assert!(session.near_config.expect("a device").contains("idle = \"yield\""));
+        assert_eq!(session.far, FarPlace::RingThread);
+    }
+}

@@ -1,0 +1,60 @@
+//! A run of one test, of one size or of all of them.
+
+use std::time::Duration;
+
+use ironwarp_bench::{Budget, Case};
+
+use super::{Group, Plan, Session};
+
+/// Rounds of a single test: enough to see whether the machine held still.
+const ROUNDS: u32 = 10;
+/// A slice is at most this long, so that Ctrl-C loses little.
+const SLICE_MAX: Duration = Duration::from_secs(1);
+
+/// One group a case, its budget spread over rounds.
+pub fn single(mut session: Session, cases: Vec<Case>, whole: Budget) -> Plan {
+    let (rounds, budget) = spread(whole);
+    for case in cases {
+        let mut group = Group { rounds, ..Group::default() };
+        group.add(case, budget, &[]);
+        session.groups.push(group);
+    }
+    Plan { sessions: vec![session] }
+}
+
+/// How many rounds, and how much of the budget falls to each.
+fn spread(whole: Budget) -> (u32, Budget) {
+    let by_time = whole.duration.map_or(0, |limit| limit.div_duration_f64(SLICE_MAX).ceil() as u32);
+    let most = whole.iterations.map_or(u32::MAX, |limit| u32::try_from(limit).unwrap_or(u32::MAX)).max(1);
+    let rounds = ROUNDS.max(by_time).min(most);
+    let part = Budget {
+        iterations: whole.iterations.map(|limit| limit.div_ceil(u64::from(rounds))),
+        duration: whole.duration.map(|limit| limit / rounds),
+        warmup: whole.warmup,
+    };
+    (rounds, part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_spread_over_rounds_and_none_of_it_is_lost() {
+        let (rounds, part) = spread(Budget::duration(Duration::from_secs(2), 5));
+        assert_eq!((rounds, part.duration, part.warmup), (10, Some(Duration::from_millis(200)), 5));
+        let (rounds, part) = spread(Budget::iterations(1001, 0));
+        assert!(u64::from(rounds) * part.iterations.expect("counted") >= 1001);
+    }
+
+    #[test]
+    fn a_long_run_has_slices_of_a_second() {
+        let (rounds, part) = spread(Budget::duration(Duration::from_secs(60), 0));
+        assert_eq!((rounds, part.duration), (60, Some(SLICE_MAX)));
+    }
+
+    #[test]
+    fn three_messages_are_three_rounds() {
+        assert_eq!(spread(Budget::iterations(3, 0)), (3, Budget::iterations(1, 0)));
+    }
+}

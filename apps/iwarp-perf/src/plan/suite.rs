@@ -1,0 +1,189 @@
+//! The suite: ours, raw frames and kernel TCP side by side.
+//!
+//! Latencies at 64 B, 1 KiB and 4 KiB and an MTU of 1500; bandwidths at 64 KiB and 1 MiB and MTUs of 1500 and
+//! 9000; then each RDMA test once with every byte checked. Everything that is compared alternates in one group.
+
+use std::time::Duration;
+
+use ironwarp_bench::{Budget, Case, PathKind, Test, Wait};
+
+use super::{Group, Plan, Session};
+
+const LATENCY_BYTES: [u64; 3] = [64, 1 << 10, 4 << 10];
+const BANDWIDTH_BYTES: [u64; 2] = [64 << 10, 1 << 20];
+const ORDINARY_MTU: u16 = 1500;
+const JUMBO_MTU: u16 = 9000;
+/// Rounds that count: the median of ten ratios holds when a few of them are spoilt.
+const ROUNDS: u32 = 10;
+/// Rounds that may be added for dropped ones.
+const SPARE_ROUNDS: u32 = 5;
+/// Bytes on their way in bandwidth tests: enough to keep a link busy whose far end takes breaks.
+const BYTES_OUTSTANDING: u64 = 4 << 20;
+
+/// How long slices last.
+struct Pace {
+    latency: Budget,
+    bandwidth: Budget,
+}
+
+/// The suite over sessions that `session` makes, one an MTU. Quick is about a fifth of the time.
+pub fn suite(session: impl Fn(u16) -> Session, path: PathKind, quick: bool) -> Plan {
+    let ms = Duration::from_millis;
+    let pace = match quick {
+        true => Pace { latency: Budget::duration(ms(25), 100), bandwidth: Budget::duration(ms(40), 0) },
+        false => Pace { latency: Budget::duration(ms(200), 1000), bandwidth: Budget::duration(ms(300), 0) },
+    };
+    let mut ordinary = session(ORDINARY_MTU);
+    ordinary.groups.extend(LATENCY_BYTES.map(|bytes| latency(bytes, path, &pace)));
+    ordinary.groups.extend(BANDWIDTH_BYTES.map(|bytes| bandwidth(bytes, ORDINARY_MTU, path, &pace)));
+    ordinary.groups.push(loopback(&pace));
+    ordinary.groups.push(validated(path));
+    let mut jumbo = session(JUMBO_MTU);
+    jumbo.groups.extend(BANDWIDTH_BYTES.map(|bytes| bandwidth(bytes, JUMBO_MTU, path, &pace)));
+    Plan { sessions: vec![ordinary, jumbo] }
+}
+
+/// Raw frames, TCP both ways of waiting, and the three round trips.
+fn latency(bytes: u64, path: PathKind, pace: &Pace) -> Group {
+    let mut group = group();
+    let mut add = |test, path, wait, against: &[usize]| {
+        let case = Case { wait, ..Case::new(test, bytes, ORDINARY_MTU, path) };
+        group.add(case, pace.latency, against)
+    };
+    let floor = add(Test::FrameLat, path, Wait::Spin, &[]);
+    let tcp = add(Test::TcpLat, PathKind::Veth, Wait::Spin, &[]);
+    let blocking = add(Test::TcpLat, PathKind::Veth, Wait::Block, &[]);
+    for test in [Test::SendLat, Test::WriteLat, Test::ReadLat] {
+        add(test, path, Wait::Spin, &[floor, tcp, blocking]);
+    }
+    group.floor = Some(floor);
+    group
+}
+
+/// Raw frames, TCP and Writes.
+fn bandwidth(bytes: u64, mtu: u16, path: PathKind, pace: &Pace) -> Group {
+    let mut group = group();
+    let floor = group.add(Case::new(Test::FrameBw, bytes, mtu, path), pace.bandwidth, &[]);
+    let tcp = Case::new(Test::TcpBw, bytes, mtu, PathKind::Veth);
+    let blocking = Case { wait: Wait::Block, ..tcp.clone() };
+    let tcp = group.add(tcp, pace.bandwidth, &[]);
+    group.add(blocking, pace.bandwidth, &[]);
+    group.add(streaming(Test::WriteBw, bytes, mtu, path), pace.bandwidth, &[floor, tcp]);
+    group.floor = Some(floor);
+    group
+}
+
+/// Loopback stands by itself: nobody's data centre runs over it.
+fn loopback(pace: &Pace) -> Group {
+    let mut group = group();
+    group.add(Case::new(Test::TcpLat, LATENCY_BYTES[0], ORDINARY_MTU, PathKind::Lo), pace.latency, &[]);
+    group.add(Case::new(Test::TcpBw, BANDWIDTH_BYTES[1], ORDINARY_MTU, PathKind::Lo), pace.bandwidth, &[]);
+    group
+}
+
+/// Every RDMA test once, every byte checked.
+fn validated(path: PathKind) -> Group {
+    const MESSAGES: u64 = 200;
+    let mut group = Group { rounds: 1, note: Some("every byte was checked".to_owned()), ..Group::default() };
+    for test in [Test::SendLat, Test::WriteLat, Test::ReadLat] {
+        let case = Case { validate: true, ..Case::new(test, LATENCY_BYTES[2], ORDINARY_MTU, path) };
+        group.add(case, Budget::iterations(MESSAGES, 0), &[]);
+    }
+    for test in [Test::SendBw, Test::WriteBw, Test::ReadBw] {
+        let case = Case { validate: true, ..streaming(test, BANDWIDTH_BYTES[0], ORDINARY_MTU, path) };
+        group.add(case, Budget::iterations(MESSAGES, 0), &[]);
+    }
+    group
+}
+
+fn group() -> Group {
+    Group { rounds: ROUNDS, spare_rounds: SPARE_ROUNDS, ..Group::default() }
+}
+
+/// A bandwidth case with as many messages on their way as fill the link.
+fn streaming(test: Test, bytes: u64, mtu: u16, path: PathKind) -> Case {
+    let depth = (BYTES_OUTSTANDING / bytes).clamp(2, 64) as u32;
+    Case { depth, ..Case::new(test, bytes, mtu, path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ironwarp_bench::host::CorePair;
+
+    use super::*;
+    use crate::plan::PairKind;
+
+    fn plan(quick: bool) -> Plan {
+        let cores = CorePair { near: 0, far: 1 };
+        suite(|mtu| PairKind::Memif.session(mtu, cores, Path::new("/run/x")), PathKind::Memif, quick)
+    }
+
+    fn cases(plan: &Plan) -> Vec<(&Group, &crate::plan::GroupCase)> {
+        let groups = plan.sessions.iter().flat_map(|session| &session.groups);
+        groups.flat_map(|group| group.cases.iter().map(move |case| (group, case))).collect()
+    }
+
+    #[test]
+    fn every_row_that_the_suite_promises_is_there_once() {
+        let plan = plan(true);
+        let count = |test, bytes, mtu| {
+            let wanted =
+                |case: &Case| case.test == test && case.bytes == bytes && case.mtu == mtu && !case.validate;
+            cases(&plan).iter().filter(|(_, case)| wanted(&case.case)).count()
+        };
+        for bytes in [64, 1024, 4096] {
+            for test in [Test::FrameLat, Test::SendLat, Test::WriteLat, Test::ReadLat] {
+                assert_eq!(count(test, bytes, 1500), 1, "{test} {bytes}");
+            }
+            assert!(count(Test::TcpLat, bytes, 1500) >= 2, "spinning and blocking");
+        }
+        for (bytes, mtu) in [(65_536, 1500), (1 << 20, 1500), (65_536, 9000), (1 << 20, 9000)] {
+            for test in [Test::FrameBw, Test::WriteBw] {
+                assert_eq!(count(test, bytes, mtu), 1, "{test} {bytes} {mtu}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_rdma_test_is_validated_once() {
+        let plan = plan(false);
+        let validated: Vec<Test> = cases(&plan)
+            .iter()
+            .filter(|(_, case)| case.case.validate)
+            .map(|(_, case)| case.case.test)
+            .collect();
+        assert_eq!(validated, Test::ALL[..6].to_vec().into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn ours_is_compared_over_ten_rounds_with_frames_and_with_tcp_over_veth_and_never_with_loopback() {
+        for (group, case) in cases(&plan(false)) {
+            for &other in &case.against {
+                assert_ne!(group.cases[other].case.path, PathKind::Lo);
+                assert_eq!(group.cases[other].case.bytes, case.case.bytes);
+                assert!(group.rounds >= 10);
+            }
+            if matches!(case.case.test, Test::SendLat | Test::WriteBw) && !case.case.validate {
+                assert!(case.against.len() >= 2);
+            }
+        }
+    }
+
+    #[test]
+    fn every_case_has_the_mtu_of_its_session() {
+        for session in plan(true).sessions {
+            assert!(
+                session.groups.iter().flat_map(|group| &group.cases).all(|case| case.case.mtu == session.mtu)
+            );
+        }
+    }
+
+    #[test]
+    fn a_quick_suite_takes_half_a_minute_at_most_and_a_full_one_three_minutes() {
+        assert!(plan(true).expected() < Duration::from_secs(30), "{:?}", plan(true).expected());
+        let full = plan(false).expected();
+        assert!((60..180).contains(&full.as_secs()), "{full:?}");
+    }
+}

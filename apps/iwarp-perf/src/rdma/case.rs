@@ -1,0 +1,85 @@
+//! A case over the stack, open at one end: its lanes, and what runs over them.
+
+use std::net::SocketAddr;
+
+use ironwarp_bench::{Case, FarSlice, Pace, Slice, StopSignal};
+
+use super::endpoint::{Endpoint, RdmaError};
+use super::lanes::{self, OpenCase};
+use super::latency::{latency_far, latency_near};
+use super::stream::Stream;
+
+/// An open case.
+pub struct OpenRdma {
+    open: OpenCase,
+    /// For bandwidth tests.
+    stream: Option<Stream>,
+}
+
+impl OpenRdma {
+    /// Makes everything but the connections.
+    pub fn new(endpoint: &mut Endpoint, case: &Case, near: bool) -> Result<Self, RdmaError> {
+        let open = OpenCase::new(endpoint, case)?;
+        let stream = (!case.test.is_latency()).then(|| Stream::new(&open, near));
+        Ok(OpenRdma { open, stream })
+    }
+
+    /// Connects the near end. `number` is the case's place in its group.
+    pub fn connect(
+        &mut self,
+        endpoint: &mut Endpoint,
+        number: usize,
+        peer: SocketAddr,
+    ) -> Result<(), RdmaError> {
+        self.open.connect(endpoint, number, peer)
+    }
+
+    /// Queue pairs.
+    pub fn connections(&self) -> usize {
+        self.open.lanes.len()
+    }
+
+    /// The near end of a slice. Answers it, and the messages that the far end must wait for.
+    pub fn near(&mut self, endpoint: &mut Endpoint, pace: Pace<'_>) -> Result<(Slice, u64), RdmaError> {
+        match &mut self.stream {
+            Some(stream) => stream.near(endpoint, &mut self.open, pace),
+            None => latency_near(endpoint, &mut self.open, pace).map(|slice| (slice, 0)),
+        }
+    }
+
+    /// The far end of a slice.
+    pub fn far(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<FarSlice, RdmaError> {
+        match &mut self.stream {
+            Some(stream) => stream.far(endpoint, &mut self.open, stop),
+            None => latency_far(endpoint, &mut self.open, stop),
+        }
+    }
+
+    /// One turn after this end's part of a slice is done, for the other end's sake.
+    pub fn turn(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+        match &mut self.stream {
+            Some(stream) => stream.turn(endpoint, &mut self.open),
+            None => {
+                endpoint.turn();
+                Ok(())
+            }
+        }
+    }
+
+    /// Closes the near end's connections and waits until they are.
+    pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+        self.open.disconnect(endpoint)
+    }
+
+    /// Gives everything back.
+    pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+        self.open.destroy(endpoint)
+    }
+}
+
+/// Accepts the near end's queue pairs, of all cases of a group.
+pub fn accept(endpoint: &mut Endpoint, cases: &mut [Option<OpenRdma>]) -> Result<(), RdmaError> {
+    let mut lanes: Vec<Option<&mut OpenCase>> =
+        cases.iter_mut().map(|case| case.as_mut().map(|case| &mut case.open)).collect();
+    lanes::accept(endpoint, &mut lanes)
+}

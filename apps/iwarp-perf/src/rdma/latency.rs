@@ -1,0 +1,308 @@
+//! Round trips: Send and Send, Write and Write, Read.
+//!
+//! One message is on its way at a time, on each queue pair in turn. Receives are posted before the message that they
+//! are for, since iWARP has no receiver-not-ready: both ends begin with some and post one for each one used. A Write
+//! has arrived when its last byte has, so both ends poll that byte, which changes with every message.
+
+use std::time::{Duration, Instant};
+
+use ironwarp::{Completion, CompletionOpcode, SendWr};
+use ironwarp_bench::{FarSlice, Latency, Pace, Slice, StopSignal, Test};
+
+use super::endpoint::{Endpoint, RdmaError};
+use super::lanes::{Lane, OpenCase, lane_and_slot, wr_id};
+
+/// Completions reaped at a time.
+const REAP: usize = 16;
+/// How long the far end keeps polling after the stop, so that its last messages are acknowledged.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// The near end of a slice.
+pub fn latency_near(
+    endpoint: &mut Endpoint,
+    open: &mut OpenCase,
+    pace: Pace<'_>,
+) -> Result<Slice, RdmaError> {
+    let mut slice = Slice { latency: Some(Latency::new()), ..Slice::default() };
+    for _ in 0..pace.budget.warmup {
+        match round_trip(endpoint, open, pace) {
+            Ok(_) => settle_receives(endpoint, open)?,
+            Err(RdmaError::Halted) => return Ok(slice),
+            Err(error) => return Err(error),
+        }
+    }
+    let start = Instant::now();
+    let period = open.case.rate.map(|rate| Duration::from_secs_f64(1.0 / rate));
+    while !pace.is_spent(slice.messages, nanos(start.elapsed())) {
+        let began = match period {
+            Some(period) => wait_until(endpoint, start + period.mul_f64(slice.messages as f64)),
+            None => Instant::now(),
+        };
+        let whole = match round_trip(endpoint, open, pace) {
+            Ok(whole) => whole,
+            Err(RdmaError::Halted) => break,
+            Err(error) => return Err(error),
+        };
+        slice.latency.get_or_insert_default().record(nanos(began.elapsed()));
+        slice.messages += 1;
+        slice.bytes += open.case.bytes;
+        slice.errors += u64::from(!whole);
+        slice.verified_bytes += if open.case.validate { open.case.bytes } else { 0 };
+        settle_receives(endpoint, open)?;
+    }
+    slice.elapsed_ns = nanos(start.elapsed());
+    Ok(slice)
+}
+
+/// Polls until the intended start of a message, and answers it: what comes late counts from when it should have been.
+fn wait_until(endpoint: &mut Endpoint, intended: Instant) -> Instant {
+    while Instant::now() < intended {
+        endpoint.turn();
+    }
+    intended
+}
+
+/// One message there and back; whether every byte of it was right.
+fn round_trip(endpoint: &mut Endpoint, open: &mut OpenCase, pace: Pace<'_>) -> Result<bool, RdmaError> {
+    let index = open.turn_of(|lane| lane.begun);
+    let message = open.lanes[index].begun + 1;
+    open.lanes[index].begun = message;
+    match open.case.test {
+        Test::SendLat => {
+            post_send(endpoint, open, index, message)?;
+            wait_for(endpoint, open, CompletionOpcode::Receive, pace)?;
+            open.lanes[index].received += 1;
+            check(open, index, message, 0)
+        }
+        Test::WriteLat => {
+            post_write(endpoint, open, index, message)?;
+            wait_for_last_byte(endpoint, open, index, message, pace)?;
+            check(open, index, message, 1)
+        }
+        _ => {
+            post_read(endpoint, open, index)?;
+            wait_for(endpoint, open, CompletionOpcode::Read, pace)?;
+            // What is read is always the far end's message 0.
+            check(open, index, 0, 0)
+        }
+    }
+}
+
+fn check(open: &OpenCase, index: usize, message: u64, spared: usize) -> Result<bool, RdmaError> {
+    if !open.case.validate {
+        return Ok(true);
+    }
+    let lane = &open.lanes[index];
+    let slot = match open.case.test {
+        Test::SendLat => ((lane.received - 1) % lane.scatter.len() as u64) as usize,
+        _ => 0,
+    };
+    lane.holds(&open.case, slot, message, spared)
+}
+
+fn post_send(
+    endpoint: &mut Endpoint,
+    open: &OpenCase,
+    index: usize,
+    message: u64,
+) -> Result<(), RdmaError> {
+    let lane = &open.lanes[index];
+    lane.fill(&open.case, 0, message)?;
+    if open.is_inline() {
+        let bytes = inline_bytes(lane, open.case.bytes)?;
+        endpoint.ctx.post_send(lane.qp, &SendWr::send_inline(wr_id(index, 0), &bytes[..open.case.bytes as usize]))?;
+    } else {
+        endpoint.ctx.post_send(lane.qp, &SendWr::send(wr_id(index, 0), &lane.gather[0]))?;
+    }
+    Ok(())
+}
+
+fn post_write(
+    endpoint: &mut Endpoint,
+    open: &OpenCase,
+    index: usize,
+    message: u64,
+) -> Result<(), RdmaError> {
+    let lane = &open.lanes[index];
+    lane.fill(&open.case, 0, message)?;
+    lane.source.write_at(open.case.bytes as usize - 1, &[message as u8])?;
+    if open.is_inline() {
+        let bytes = inline_bytes(lane, open.case.bytes)?;
+        let wr = SendWr::write_inline(wr_id(index, 0), &bytes[..open.case.bytes as usize], lane.remote.sink(0));
+        endpoint.ctx.post_send(lane.qp, &wr)?;
+    } else {
+        let wr = SendWr::write(wr_id(index, 0), &lane.gather[0], lane.remote.sink(0));
+        endpoint.ctx.post_send(lane.qp, &wr)?;
+    }
+    Ok(())
+}
+
+fn post_read(endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+    let lane = &open.lanes[index];
+    if open.case.validate {
+        lane.sink.fill(0, open.case.bytes as usize, 0)?;
+    }
+    endpoint.ctx.post_send(lane.qp, &SendWr::read(wr_id(index, 0), &lane.scatter[0], lane.remote.source(0)))?;
+    Ok(())
+}
+
+/// The bytes of an inline message: an application that sends inline has them on its stack.
+fn inline_bytes(lane: &Lane, bytes: u64) -> Result<[u8; 256], RdmaError> {
+    let mut buffer = [0; 256];
+    lane.source.read_at(0, &mut buffer[..bytes as usize])?;
+    Ok(buffer)
+}
+
+/// Polls until one completion of a kind has come.
+fn wait_for(
+    endpoint: &mut Endpoint,
+    open: &OpenCase,
+    kind: CompletionOpcode,
+    pace: Pace<'_>,
+) -> Result<(), RdmaError> {
+    let mut reaped = [Completion::default(); REAP];
+    loop {
+        endpoint.turn();
+        let count = endpoint.reap(open.cq, &mut reaped)?;
+        if reaped[..count].iter().any(|completion| completion.opcode == kind) {
+            return Ok(());
+        }
+        if pace.halted() {
+            return Err(RdmaError::Halted);
+        }
+    }
+}
+
+/// Polls until the last byte of the sink is that of a message.
+fn wait_for_last_byte(
+    endpoint: &mut Endpoint,
+    open: &OpenCase,
+    index: usize,
+    message: u64,
+    pace: Pace<'_>,
+) -> Result<(), RdmaError> {
+    let mut reaped = [Completion::default(); REAP];
+    let last = open.case.bytes as usize - 1;
+    loop {
+        endpoint.turn();
+        if open.lanes[index].sink.load_u8_acquire(last)? == message as u8 {
+            return Ok(());
+        }
+        endpoint.reap(open.cq, &mut reaped)?;
+        if pace.halted() {
+            return Err(RdmaError::Halted);
+        }
+    }
+}
+
+/// Posts a receive for the one that the last round trip used.
+fn settle_receives(endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
+    if open.case.test != Test::SendLat {
+        return Ok(());
+    }
+    // The lane whose turn it was is the one before the lane whose turn it is.
+    let lanes = open.lanes.len();
+    let index = (open.turn_of(|lane| lane.begun) + lanes - 1) % lanes;
+    open.post_receive(endpoint, index)
+}
+
+/// The far end of a slice.
+pub fn latency_far(
+    endpoint: &mut Endpoint,
+    open: &mut OpenCase,
+    stop: &StopSignal,
+) -> Result<FarSlice, RdmaError> {
+    let mut far = FarSlice::default();
+    while stop.raised().is_none() {
+        endpoint.turn();
+        match open.case.test {
+            Test::SendLat => answer_sends(endpoint, open, &mut far)?,
+            Test::WriteLat => answer_write(endpoint, open, &mut far)?,
+            // Reads are answered by the stack alone.
+            _ => {}
+        }
+    }
+    settle(endpoint, open)?;
+    Ok(far)
+}
+
+fn answer_sends(endpoint: &mut Endpoint, open: &mut OpenCase, far: &mut FarSlice) -> Result<(), RdmaError> {
+    let mut reaped = [Completion::default(); REAP];
+    let count = endpoint.reap(open.cq, &mut reaped)?;
+    for completion in &reaped[..count] {
+        if completion.opcode != CompletionOpcode::Receive {
+            continue;
+        }
+        let (index, slot) = lane_and_slot(completion.wr_id);
+        let Some(lane) = open.lanes.get_mut(index) else { continue };
+        lane.received += 1;
+        let message = lane.received;
+        count_in(open, index, slot, message, 0, far)?;
+        open.post_receive(endpoint, index)?;
+        post_send(endpoint, open, index, message)?;
+    }
+    Ok(())
+}
+
+fn answer_write(endpoint: &mut Endpoint, open: &mut OpenCase, far: &mut FarSlice) -> Result<(), RdmaError> {
+    let index = open.turn_of(|lane| lane.received);
+    let message = open.lanes[index].received + 1;
+    let last = open.case.bytes as usize - 1;
+    if open.lanes[index].sink.load_u8_acquire(last)? == message as u8 {
+        open.lanes[index].received = message;
+        count_in(open, index, 0, message, 1, far)?;
+        post_write(endpoint, open, index, message)?;
+        let mut reaped = [Completion::default(); REAP];
+        endpoint.reap(open.cq, &mut reaped)?;
+    }
+    Ok(())
+}
+
+/// Takes an arrived message into the account, checked where the case is validated.
+fn count_in(
+    open: &OpenCase,
+    index: usize,
+    slot: usize,
+    message: u64,
+    spared: usize,
+    far: &mut FarSlice,
+) -> Result<(), RdmaError> {
+    far.messages += 1;
+    far.bytes += open.case.bytes;
+    if open.case.validate {
+        far.errors += u64::from(!open.lanes[index].holds(&open.case, slot, message, spared)?);
+        far.verified_bytes += open.case.bytes;
+    }
+    Ok(())
+}
+
+/// Polls on until nothing of ours waits for the near end, for a while.
+fn settle(endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
+    let mut reaped = [Completion::default(); REAP];
+    let start = Instant::now();
+    let mut quiet = Instant::now();
+    while start.elapsed() < SETTLE && quiet.elapsed() < SETTLE / 20 {
+        endpoint.turn();
+        if endpoint.reap(open.cq, &mut reaped)? > 0 {
+            quiet = Instant::now();
+        }
+    }
+    Ok(())
+}
+
+impl OpenCase {
+    /// The lane whose turn it is: the first of those that have had the fewest turns.
+    fn turn_of(&self, turns: impl Fn(&Lane) -> u64) -> usize {
+        let least = self.lanes.last().map_or(0, &turns);
+        self.lanes.iter().position(|lane| turns(lane) == least).unwrap_or(0)
+    }
+
+    /// Whether messages are posted inline.
+    pub fn is_inline(&self) -> bool {
+        self.case.bytes <= u64::from(self.case.inline)
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

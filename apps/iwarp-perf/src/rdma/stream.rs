@@ -1,0 +1,422 @@
+//! One way: Sends, Writes or Reads, as many on their way as the depth allows.
+//!
+//! Both ends run the same loop; which of them begins messages is the case's affair: the near end, or both. Work
+//! requests are posted in lists, every n-th asks for a completion, and a completion stands for all before it.
+//!
+//! Sends need receives at the other end, and iWARP has no receiver-not-ready. So a sender spends credits, one a
+//! receive; a Send of no bytes gives back a fixed number of them, and needs none itself, since a few receives are
+//! kept beyond the credits. Validated Writes need to know when to look: after each lot of `depth` messages a Send of
+//! no bytes asks the other end to check them, and another one says that it has.
+
+use std::time::{Duration, Instant};
+
+use ironwarp::{Completion, CompletionOpcode, SendWr};
+use ironwarp_bench::{FarSlice, Pace, Slice, StopSignal, Test};
+
+use super::endpoint::{Endpoint, RdmaError};
+use super::lanes::{OpenCase, Shape, lane_and_slot, wr_id};
+
+/// Completions reaped at a time.
+const REAP: usize = 32;
+/// Work requests posted together, at most.
+const LIST_MAX: usize = 64;
+/// Turns between two looks at the clock.
+const TURNS_A_LOOK: u64 = 8;
+/// How long after the stop the far end waits for messages that were sent and have not arrived.
+const LATE_AFTER: Duration = Duration::from_millis(200);
+
+/// One end of an open case that streams.
+pub struct Stream {
+    /// Whether this end begins messages.
+    sends: bool,
+    lanes: Vec<Flow>,
+    /// Messages of this end that are complete, over all lanes, in this slice.
+    completed: u64,
+    /// Messages that arrived in this slice, where this end can tell.
+    arrived: u64,
+    errors: u64,
+    verified_bytes: u64,
+    /// Credits given back at a time.
+    quantum: u64,
+}
+
+/// One lane's account, over all slices.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    /// Messages posted.
+    posted: u64,
+    /// Messages known to be complete.
+    completed: u64,
+    /// Receives that the other end has for our Sends.
+    credits: u64,
+    /// Messages received for which no credit was given back yet.
+    owed: u64,
+    /// Messages received.
+    received: u64,
+    /// A lot of validated Writes is being checked by the other end.
+    in_check: bool,
+}
+
+impl Stream {
+    /// This end's side of a case.
+    pub fn new(open: &OpenCase, near: bool) -> Self {
+        let receives = u64::from(Shape::of(&open.case).receives);
+        let flow = Flow { credits: receives, ..Flow::default() };
+        Stream {
+            sends: near || open.case.bidirectional,
+            lanes: vec![flow; open.lanes.len()],
+            completed: 0,
+            arrived: 0,
+            errors: 0,
+            verified_bytes: 0,
+            quantum: (receives / 4).max(1),
+        }
+    }
+
+    fn begin(&mut self) {
+        (self.completed, self.arrived, self.errors, self.verified_bytes) = (0, 0, 0, 0);
+    }
+
+    /// The near end of a slice. Answers it, and the messages that the far end must wait for.
+    pub fn near(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        pace: Pace<'_>,
+    ) -> Result<(Slice, u64), RdmaError> {
+        self.begin();
+        let posted_before = self.posted();
+        let mut timer = Timer::new(pace, open.case.rate);
+        while !timer.is_over(self.completed) {
+            let allowed = timer.allowance(self.posted() - posted_before);
+            self.post(endpoint, open, allowed)?;
+            self.turn(endpoint, open)?;
+        }
+        self.drain(endpoint, open, pace)?;
+        let slice = timer.slice(self.completed, open.case.bytes);
+        let slice = Slice { errors: self.errors, verified_bytes: self.verified_bytes, ..slice };
+        Ok((slice, self.posted() - posted_before))
+    }
+
+    /// The far end of a slice.
+    pub fn far(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        stop: &StopSignal,
+    ) -> Result<FarSlice, RdmaError> {
+        self.begin();
+        let start = Instant::now();
+        while stop.raised().is_none() {
+            if self.sends {
+                self.post(endpoint, open, u64::MAX)?;
+            }
+            self.turn(endpoint, open)?;
+        }
+        let elapsed_ns = nanos(start.elapsed());
+        let missing = self.await_rest(endpoint, open, stop.raised().unwrap_or(0))?;
+        Ok(FarSlice {
+            messages: self.completed,
+            bytes: self.completed * open.case.bytes,
+            elapsed_ns,
+            errors: self.errors + missing,
+            verified_bytes: self.verified_bytes,
+            cpu_ns: 0,
+        })
+    }
+
+    /// One turn of the loop: the worker, then what has completed.
+    pub fn turn(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
+        endpoint.turn();
+        let mut reaped = [Completion::default(); REAP];
+        let count = endpoint.reap(open.cq, &mut reaped)?;
+        for completion in &reaped[..count] {
+            let (index, slot) = lane_and_slot(completion.wr_id);
+            match completion.opcode {
+                CompletionOpcode::Receive if completion.byte_len == 0 => self.on_note(endpoint, open, index)?,
+                CompletionOpcode::Receive => self.on_message(endpoint, open, index, slot)?,
+                _ => self.on_complete(open, index)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn posted(&self) -> u64 {
+        self.lanes.iter().map(|flow| flow.posted).sum()
+    }
+
+    /// Posts on every lane what it may, at most `allowed` messages in all.
+    fn post(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        mut allowed: u64,
+    ) -> Result<(), RdmaError> {
+        for index in 0..self.lanes.len() {
+            let room = self.room(&open.case, index).min(allowed);
+            // A list is posted whole: that is what is measured.
+            let list = u64::from(open.case.post_list).min(LIST_MAX as u64);
+            for _ in 0..room / list {
+                self.post_list(endpoint, open, index, list as usize)?;
+                allowed -= list;
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages that a lane may begin.
+    fn room(&self, case: &ironwarp_bench::Case, index: usize) -> u64 {
+        let flow = &self.lanes[index];
+        let depth = u64::from(case.depth);
+        let outstanding = flow.posted - flow.completed;
+        let room = depth.saturating_sub(outstanding);
+        match case.test {
+            Test::SendBw => room.min(flow.credits),
+            // A lot is checked before its slots are written again.
+            Test::WriteBw if case.validate && flow.in_check => 0,
+            Test::WriteBw if case.validate => room.min(depth - flow.posted % depth),
+            _ => room,
+        }
+    }
+
+    fn post_list(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        index: usize,
+        list: usize,
+    ) -> Result<(), RdmaError> {
+        let (case, lane, flow) = (&open.case, &open.lanes[index], &mut self.lanes[index]);
+        let slots = lane.gather.len() as u64;
+        for message in flow.posted..flow.posted + list as u64 {
+            let slot = (message % slots) as usize;
+            match case.test {
+                Test::ReadBw if case.validate => lane.sink.fill(slot * case.bytes as usize, case.bytes as usize, 0)?,
+                Test::ReadBw => {}
+                _ => lane.fill(case, slot, message)?,
+            }
+        }
+        let mut inline = [0; 256];
+        if open.is_inline() {
+            lane.source.read_at(0, &mut inline[..case.bytes as usize])?;
+        }
+        let inline = open.is_inline().then(|| &inline[..case.bytes as usize]);
+        let first = flow.posted;
+        let wr = |place: usize| {
+            let message = first + place as u64;
+            let slot = (message % slots) as usize;
+            let (id, offset) = (wr_id(index, slot), slot as u64 * case.bytes);
+            let wr = match (case.test, inline) {
+                (Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
+                (Test::SendBw, None) => SendWr::send(id, &lane.gather[slot]),
+                (Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, lane.remote.sink(offset)),
+                (Test::WriteBw, None) => SendWr::write(id, &lane.gather[slot], lane.remote.sink(offset)),
+                _ => SendWr::read(id, &lane.scatter[slot], lane.remote.source(0)),
+            };
+            let signaled = (message + 1).is_multiple_of(u64::from(case.signal_every));
+            if signaled { wr } else { wr.unsignaled() }
+        };
+        let wrs: [SendWr<'_>; LIST_MAX] = std::array::from_fn(|place| wr(place.min(list - 1)));
+        endpoint.ctx.post_sends(lane.qp, &wrs[..list]).map_err(|(_, error)| error)?;
+        flow.posted += list as u64;
+        if case.test == Test::SendBw {
+            flow.credits -= list as u64;
+        }
+        if case.test == Test::WriteBw && case.validate && flow.posted.is_multiple_of(u64::from(case.depth)) {
+            flow.in_check = true;
+            self.note(endpoint, open, index)?;
+        }
+        Ok(())
+    }
+
+    /// A Send of no bytes: a credit, a question or an answer.
+    fn note(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+        let wr = SendWr::send_inline(wr_id(index, 0), &[]).unsignaled();
+        Ok(endpoint.ctx.post_send(open.lanes[index].qp, &wr)?)
+    }
+
+    /// A Send of no bytes came.
+    fn on_note(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        index: usize,
+    ) -> Result<(), RdmaError> {
+        open.post_receive(endpoint, index)?;
+        if open.case.test == Test::SendBw {
+            self.lanes[index].credits += self.quantum;
+        } else if self.lanes[index].in_check {
+            self.lanes[index].in_check = false;
+        } else {
+            self.check_lot(open, index)?;
+            self.note(endpoint, open, index)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a lot of Writes, all of which were placed before the Send that asks for it (RFC 5040 s5.5).
+    fn check_lot(&mut self, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+        for slot in 0..open.case.depth as usize {
+            let message = self.lanes[index].received;
+            self.lanes[index].received += 1;
+            self.check(open, index, slot, message)?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, open: &OpenCase, index: usize, slot: usize, message: u64) -> Result<(), RdmaError> {
+        self.errors += u64::from(!open.lanes[index].holds(&open.case, slot, message, 0)?);
+        self.verified_bytes += open.case.bytes;
+        Ok(())
+    }
+
+    /// A message came.
+    fn on_message(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        index: usize,
+        slot: usize,
+    ) -> Result<(), RdmaError> {
+        let message = self.lanes[index].received;
+        self.lanes[index].received += 1;
+        self.arrived += 1;
+        if open.case.validate {
+            self.check(open, index, slot, message)?;
+        }
+        open.post_receive(endpoint, index)?;
+        self.lanes[index].owed += 1;
+        if self.lanes[index].owed >= self.quantum {
+            self.lanes[index].owed -= self.quantum;
+            self.note(endpoint, open, index)?;
+        }
+        Ok(())
+    }
+
+    /// A message of ours is complete, and with it all before it that asked for no completion.
+    fn on_complete(&mut self, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+        let every = u64::from(open.case.signal_every);
+        if open.case.test == Test::ReadBw && open.case.validate {
+            for message in self.lanes[index].completed..self.lanes[index].completed + every {
+                let slots = open.lanes[index].gather.len() as u64;
+                // What is read is always the far end's message 0.
+                self.check(open, index, (message % slots) as usize, 0)?;
+            }
+        }
+        self.lanes[index].completed += every;
+        self.completed += every;
+        Ok(())
+    }
+
+    /// Fills up what was begun, a lot or a stretch without completions, and waits until all of it is complete.
+    fn drain(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        pace: Pace<'_>,
+    ) -> Result<(), RdmaError> {
+        while !pace.halted() {
+            let mut waiting = false;
+            for index in 0..self.lanes.len() {
+                let stretch = stretch(&open.case);
+                let ragged = self.lanes[index].posted % stretch;
+                if ragged > 0 && self.room(&open.case, index) > 0 {
+                    self.post_list(endpoint, open, index, 1)?;
+                }
+                let flow = &self.lanes[index];
+                waiting |= ragged > 0 || flow.posted != flow.completed || flow.in_check;
+            }
+            if !waiting {
+                return Ok(());
+            }
+            self.turn(endpoint, open)?;
+        }
+        Ok(())
+    }
+
+    /// After the stop: completes what this end has begun, and waits for what the other end has sent. Answers the
+    /// messages that did not come.
+    fn await_rest(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        expected: u64,
+    ) -> Result<u64, RdmaError> {
+        static NEVER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+        if self.sends {
+            let budget = ironwarp_bench::Budget::iterations(0, 0);
+            self.drain(endpoint, open, Pace { budget, halt: &NEVER })?;
+        }
+        let expected = if open.case.test == Test::SendBw { expected } else { 0 };
+        let (mut seen, mut heard) = (self.arrived, Instant::now());
+        while self.arrived < expected && heard.elapsed() < LATE_AFTER {
+            self.turn(endpoint, open)?;
+            if self.arrived > seen {
+                (seen, heard) = (self.arrived, Instant::now());
+            }
+        }
+        // The acknowledgements of what came last are still to be sent.
+        let rest = Instant::now();
+        while rest.elapsed() < LATE_AFTER / 200 {
+            self.turn(endpoint, open)?;
+        }
+        Ok(expected.saturating_sub(self.arrived))
+    }
+}
+
+/// Messages after which a lane may stop: a whole lot, or a whole stretch up to a completion.
+fn stretch(case: &ironwarp_bench::Case) -> u64 {
+    match case.test {
+        Test::WriteBw if case.validate => u64::from(case.depth),
+        _ => u64::from(case.signal_every),
+    }
+}
+
+/// The near end's clock: warm-up, budget, and the rate of an open loop.
+struct Timer<'a> {
+    pace: Pace<'a>,
+    rate: Option<f64>,
+    begun: Instant,
+    /// When the warm-up ended, and how many messages were complete by then.
+    counted_from: Option<(Instant, u64)>,
+    turns: u64,
+    over: bool,
+}
+
+impl<'a> Timer<'a> {
+    fn new(pace: Pace<'a>, rate: Option<f64>) -> Self {
+        let now = Instant::now();
+        let counted_from = (pace.budget.warmup == 0).then_some((now, 0));
+        Timer { pace, rate, begun: now, counted_from, turns: 0, over: false }
+    }
+
+    fn is_over(&mut self, completed: u64) -> bool {
+        self.turns += 1;
+        if self.counted_from.is_none() && completed >= self.pace.budget.warmup {
+            self.counted_from = Some((Instant::now(), completed));
+        }
+        let Some((start, base)) = self.counted_from else { return self.pace.halted() };
+        if self.turns.is_multiple_of(TURNS_A_LOOK) || self.pace.budget.iterations.is_some() {
+            self.over = self.pace.is_spent(completed - base, nanos(start.elapsed()));
+        }
+        self.over
+    }
+
+    /// Messages that may be posted now, in an open loop; any number otherwise.
+    fn allowance(&self, posted: u64) -> u64 {
+        match self.rate {
+            Some(rate) => ((self.begun.elapsed().as_secs_f64() * rate) as u64 + 1).saturating_sub(posted),
+            None => u64::MAX,
+        }
+    }
+
+    fn slice(&self, completed: u64, bytes: u64) -> Slice {
+        let (start, base) = self.counted_from.unwrap_or((self.begun, completed));
+        let messages = completed - base;
+        Slice { messages, bytes: messages * bytes, elapsed_ns: nanos(start.elapsed()), ..Slice::default() }
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,61 @@
+//! The command line.
+
+use core::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Parser;
+
+const EXAMPLES: &str = "\
+Examples:
+  iwarp-responder --config configs/tap.toml
+  iwarp-responder --config configs/memif-server.toml --listen 10.99.0.1:4791 --bytes 1048576
+  iwarp-responder --config configs/tap.toml --once --pcap responder.pcapng --drop 20000
+
+Each connection's reply carries, big-endian, the STag (4 bytes), the tagged offset (8) and the length (4) of the
+memory. Events are JSON lines on standard output.";
+
+/// Answers RDMA: registers memory, echoes Sends, serves Writes and Reads.
+#[derive(Parser, Debug)]
+#[command(version, about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The configuration, a TOML file as under configs/
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Where to listen; the address defaults to the configuration's, the port to 4791
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Bytes of memory offered to each peer
+    #[arg(long, value_name = "N", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    pub(crate) bytes: u32,
+    /// Longest Send that is echoed, in bytes
+    #[arg(long, value_name = "N", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub(crate) message_bytes: u32,
+    /// Receives kept posted for each peer
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) receives: u32,
+    /// End after the first connection has ended
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Write every frame to a pcapng file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+    /// Drop this many of a million frames, in each direction
+    #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub(crate) drop: u32,
+    /// The seed of what is dropped
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// What to log: error, warn, info, or a filter as of tracing-subscriber
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    pub(crate) log: String,
+}
+
+impl Args {
+    /// Sends the log to standard error, so that standard output holds events alone.
+    pub(crate) fn start_log(&self) -> Result<(), String> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
+            .map_err(|error| format!("--log {}: {error}", self.log))?;
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        Ok(())
+    }
+}

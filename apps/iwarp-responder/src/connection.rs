@@ -1,0 +1,78 @@
+//! One peer: its receives, and the echo of what lands in them.
+//!
+//! Each receive buffer is at any moment either posted, or being echoed. A peer that keeps within the number of
+//! receives never finds none posted.
+
+use ironwarp::{
+    Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, ProtectionDomain,
+    QpAttr, QueuePair, RecvWr, Region, SendWr, Sge, VerbsError,
+};
+
+use crate::args::Args;
+
+/// A peer's queue pair and its buffers.
+pub(crate) struct Connection {
+    pub(crate) qp: QueuePair,
+    /// What the peer may read and write.
+    offered: Region,
+    /// Receive buffers, one after the other.
+    buffers: Region,
+    buffer_bytes: u32,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        ctx: &mut Context,
+        pd: ProtectionDomain,
+        cq: CompletionQueue,
+        args: &Args,
+    ) -> Result<Self, VerbsError> {
+        let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let offered = ctx.register(pd, vec![0u8; args.bytes as usize], all)?;
+        let bytes = args.message_bytes as usize * args.receives as usize;
+        let buffers = ctx.register(pd, vec![0u8; bytes], Access::LOCAL_WRITE)?;
+        let attr = QpAttr { send_depth: args.receives, recv_depth: args.receives, ..QpAttr::new(cq) };
+        let qp = ctx.create_qp(pd, &attr)?;
+        let connection = Connection { qp, offered, buffers, buffer_bytes: args.message_bytes };
+        (0..args.receives.into()).try_for_each(|buffer| connection.post_receive(ctx, buffer))?;
+        Ok(connection)
+    }
+
+    /// STag, tagged offset and length of the offered memory, big-endian.
+    pub(crate) fn advertisement(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&self.offered.stag().0.to_be_bytes());
+        bytes[4..12].copy_from_slice(&self.offered.base_to().to_be_bytes());
+        bytes[12..].copy_from_slice(&(self.offered.len() as u32).to_be_bytes());
+        bytes
+    }
+
+    /// Echoes what a receive brought, and posts a buffer again once its echo is out.
+    pub(crate) fn on_completion(&self, ctx: &mut Context, completion: &Completion) -> Result<(), VerbsError> {
+        if completion.status != CompletionStatus::Success {
+            return Ok(());
+        }
+        let buffer = completion.wr_id;
+        match completion.opcode {
+            CompletionOpcode::Receive => self.echo(ctx, buffer, completion.byte_len),
+            _ => self.post_receive(ctx, buffer),
+        }
+    }
+
+    fn echo(&self, ctx: &mut Context, buffer: u64, bytes: u32) -> Result<(), VerbsError> {
+        match ctx.post_send(self.qp, &SendWr::send(buffer, &[self.sge(buffer, bytes)])) {
+            // The peer is closing: nobody waits for the echo.
+            Err(VerbsError::WrongState(_)) => Ok(()),
+            posted => posted,
+        }
+    }
+
+    fn post_receive(&self, ctx: &mut Context, buffer: u64) -> Result<(), VerbsError> {
+        ctx.post_recv(self.qp, &RecvWr::new(buffer, &[self.sge(buffer, self.buffer_bytes)]))
+    }
+
+    fn sge(&self, buffer: u64, bytes: u32) -> Sge {
+        let addr = self.buffers.base_to() + buffer * u64::from(self.buffer_bytes);
+        Sge { addr, len: bytes, lkey: self.buffers.stag() }
+    }
+}

@@ -1,0 +1,151 @@
+//! The responder's loop: polls the worker, answers requests, prints events.
+
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashMap;
+
+use ironwarp::instrument::{Capture, CaptureLimits, Faults};
+use ironwarp::{
+    Completion, CompletionQueue, Config, ConnectionRequest, Context, Event, ProtectionDomain, Stack,
+    VerbsError, Worker, idle,
+};
+
+use crate::args::Args;
+use crate::connection::Connection;
+use crate::{StartError, report};
+
+/// The port that is listened to unless another is named.
+const PORT: u16 = 4791;
+
+/// Completions taken from the queue at once.
+const COMPLETIONS: usize = 64;
+
+/// Polls after the first connection's end under `--once`, so that the last acknowledgements and FINs get out.
+const LAST_POLLS: u32 = 2_000;
+
+/// A stack with one worker, and its peers.
+pub(crate) struct Responder<'a> {
+    args: &'a Args,
+    stack: Stack,
+    worker: Worker,
+    ctx: Context,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    connections: HashMap<u32, Connection>,
+    /// Connections that have ended.
+    ended: u64,
+}
+
+impl<'a> Responder<'a> {
+    pub(crate) fn start(args: &'a Args, config: Config) -> Result<Self, StartError> {
+        let (address, _) = config.net.parse().map_err(ironwarp::SetupError::from)?;
+        let local = args.listen.unwrap_or(SocketAddr::new(address.into(), PORT));
+        let completions = config.limits.queue_pairs.saturating_mul(args.receives * 2).clamp(1, 1 << 18);
+        let (stack, mut workers) = Stack::builder(config).build()?;
+        let worker = workers.remove(0);
+        instrument(args, &worker)?;
+        let mut ctx = stack.context()?;
+        let pd = ctx.alloc_pd();
+        let cq = ctx.create_cq(completions)?;
+        ctx.listen(local)?;
+        report::listening(local);
+        Ok(Responder { args, stack, worker, ctx, pd, cq, connections: HashMap::new(), ended: 0 })
+    }
+
+    /// Answers peers until `stop` is set, or until the first has gone under `--once`.
+    pub(crate) fn run(&mut self, stop: &AtomicBool) -> Result<(), VerbsError> {
+        let mut last_polls = LAST_POLLS;
+        while !stop.load(Ordering::Relaxed) && last_polls > 0 {
+            let mut busy = self.worker.poll(1).work > 0;
+            busy |= self.on_completions()? > 0;
+            while let Some(event) = self.ctx.poll_event() {
+                busy = true;
+                self.on_event(event)?;
+            }
+            if !busy {
+                idle(self.worker.idle_policy());
+            }
+            if self.args.once && self.ended > 0 {
+                last_polls -= 1;
+            }
+        }
+        report::counters(&self.stack.counters());
+        if let Err(error) = self.worker.port_control().stop_capture() {
+            tracing::error!("the capture is not whole: {error}");
+        }
+        Ok(())
+    }
+
+    fn on_completions(&mut self) -> Result<usize, VerbsError> {
+        let mut completions = [Completion::default(); COMPLETIONS];
+        let reaped = self.ctx.poll_cq(self.cq, &mut completions)?;
+        for completion in completions.iter().take(reaped) {
+            report::completion(completion);
+            if let Some(connection) = self.connections.get(&completion.qp.0) {
+                connection.on_completion(&mut self.ctx, completion)?;
+            }
+        }
+        Ok(reaped)
+    }
+
+    fn on_event(&mut self, event: Event) -> Result<(), VerbsError> {
+        match event {
+            Event::ConnectRequest { request, remote, private_data, .. } => {
+                self.accept(request, remote, &private_data)?;
+            }
+            Event::Terminated { qp, sent, terminate } => report::terminated(qp.num().0, sent, terminate),
+            Event::Disconnected { qp, reason } => self.forget(qp.num().0, &format!("{reason:?}"))?,
+            Event::ConnectFailed { qp, reason } => self.forget(qp.num().0, &format!("{reason:?}"))?,
+            Event::ListenFailed { local } => tracing::error!("{local} cannot be listened to"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Accepts a peer while there is room for it, else refuses it.
+    fn accept(
+        &mut self,
+        request: ConnectionRequest,
+        remote: SocketAddr,
+        private_data: &[u8],
+    ) -> Result<(), VerbsError> {
+        let connection = match Connection::new(&mut self.ctx, self.pd, self.cq, self.args) {
+            Ok(connection) => connection,
+            Err(error) => {
+                tracing::warn!("{remote} refused: {error}");
+                return self.ctx.reject(request, b"no resources");
+            }
+        };
+        let num = connection.qp.num().0;
+        self.ctx.accept(request, connection.qp, &connection.advertisement())?;
+        report::connected(num, remote, private_data);
+        self.connections.insert(num, connection);
+        Ok(())
+    }
+
+    fn forget(&mut self, num: u32, reason: &str) -> Result<(), VerbsError> {
+        // What was flushed comes before the end of its connection.
+        while self.on_completions()? > 0 {}
+        if let Some(connection) = self.connections.remove(&num) {
+            self.ctx.destroy_qp(connection.qp)?;
+        }
+        self.ended += 1;
+        report::disconnected(num, reason);
+        Ok(())
+    }
+}
+
+/// Switches on what the command line asks of the port.
+fn instrument(args: &Args, worker: &Worker) -> Result<(), StartError> {
+    let port = worker.port_control();
+    if let Some(path) = &args.pcap {
+        let capture =
+            Capture::create(path, CaptureLimits::default()).and_then(|file| file.interface("iwarp0"));
+        let failed = |source| StartError::Capture { path: path.display().to_string(), source };
+        port.start_capture(capture.map_err(failed)?);
+    }
+    if args.drop > 0 {
+        port.set_faults(Faults::loss(args.seed, args.drop));
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! Records in the binary which compiler and which commit made it, so that a report says what it measured.
+
+use std::process::Command;
+
+fn main() {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+    emit("IRONWARP_RUSTC", answer(&rustc, &["--version"]));
+    emit("IRONWARP_COMMIT", answer("git", &["describe", "--always", "--dirty", "--abbrev=12"]));
+    emit("IRONWARP_PROFILE", std::env::var("PROFILE").ok());
+    emit("IRONWARP_TARGET", std::env::var("TARGET").ok());
+    println!("cargo::rerun-if-changed=build.rs");
+    for path in ["../.git/HEAD", "../.git/index"] {
+        if std::path::Path::new(path).exists() {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+}
+
+fn emit(name: &str, value: Option<String>) {
+    if let Some(value) = value {
+        println!("cargo::rustc-env={name}={value}");
+    }
+}
+
+/// What a program prints, or nothing where it is missing or fails: a source archive has no git.
+fn answer(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (output.status.success() && !text.is_empty()).then_some(text)
+}

@@ -1,0 +1,108 @@
+//! Raw frames there and back.
+
+use std::time::{Duration, Instant};
+
+use ironwarp_port::{Burst, Frame, Port, TxMeta};
+
+use super::format::{Kind, Layout, mark, read, turn};
+use crate::{FarSlice, Latency, Pace, Slice, StopSignal};
+
+/// A message that has not come back by then is lost: an eternity beside a round trip, short beside a slice.
+const LOST_AFTER: Duration = Duration::from_millis(50);
+/// Losses in a row after which the far end is taken to be gone.
+const LOSSES_MAX: u32 = 20;
+
+/// The far end: sends every ping back, until the signal is raised.
+pub fn echo<P: Port>(port: &mut P, stop: &StopSignal) -> FarSlice {
+    let mut far = FarSlice::default();
+    let (mut arrived, mut leaving) = (Burst::new(), Burst::new());
+    while stop.raised().is_none() {
+        port.rx_burst(&mut arrived);
+        for mut frame in arrived.drain(..) {
+            if let Some((Kind::Ping, _)) = read(frame.bytes()) {
+                turn(frame.bytes_mut());
+                far.messages += 1;
+                far.bytes += frame.bytes().len() as u64;
+                // Room: both bursts are of one size, and this one was emptied before the last receive.
+                let _ = leaving.try_push(frame.seal(TxMeta::default()));
+            }
+        }
+        while !leaving.is_empty() && stop.raised().is_none() {
+            port.tx_burst(&mut leaving);
+        }
+    }
+    far
+}
+
+/// The near end: one message at a time, timed from before its first frame leaves to after its last one is back.
+pub fn latency<P: Port>(port: &mut P, layout: Layout, pace: Pace<'_>, sequence: &mut u64) -> Slice {
+    let mut slice = Slice { latency: Some(Latency::new()), ..Slice::default() };
+    let mut losses = 0;
+    let mut warm = 0;
+    while warm < pace.budget.warmup && losses < LOSSES_MAX && !pace.halted() {
+        warm += 1;
+        losses = if round_trip(port, layout, sequence).is_some() { 0 } else { losses + 1 };
+    }
+    let start = Instant::now();
+    while losses < LOSSES_MAX && !pace.is_spent(slice.messages + slice.errors, nanos(start.elapsed())) {
+        match round_trip(port, layout, sequence) {
+            Some(rtt) => {
+                losses = 0;
+                slice.messages += 1;
+                slice.bytes += layout.message_bytes();
+                slice.latency.get_or_insert_default().record(nanos(rtt));
+            }
+            None => {
+                losses += 1;
+                slice.errors += 1;
+            }
+        }
+    }
+    slice.elapsed_ns = nanos(start.elapsed());
+    slice
+}
+
+/// Sends one message and waits until all of it is back; `None` when some of it was lost.
+fn round_trip<P: Port>(port: &mut P, layout: Layout, sequence: &mut u64) -> Option<Duration> {
+    let first = *sequence;
+    *sequence += layout.frames;
+    let start = Instant::now();
+    let (mut sent, mut back) = (0, 0);
+    let (mut arrived, mut leaving) = (Burst::new(), Burst::new());
+    while back < layout.frames {
+        while sent < layout.frames && !leaving.is_full() {
+            let Some(frame) = ping(port, layout, sent, first + sent) else { break };
+            leaving.push(frame);
+            sent += 1;
+        }
+        if !leaving.is_empty() {
+            port.tx_burst(&mut leaving);
+        }
+        port.rx_burst(&mut arrived);
+        for frame in arrived.drain(..) {
+            back += u64::from(matches!(read(frame.bytes()), Some((Kind::Pong, n)) if n >= first));
+        }
+        if start.elapsed() > LOST_AFTER {
+            return None;
+        }
+    }
+    Some(start.elapsed())
+}
+
+/// A frame of a message; `None` while the pool is empty.
+fn ping<P: Port>(
+    port: &mut P,
+    layout: Layout,
+    place: u64,
+    sequence: u64,
+) -> Option<<P::Frame as Frame>::Sealed> {
+    let source = port.caps().mac;
+    let mut frame = port.alloc()?;
+    frame.resize(layout.frame_bytes(place));
+    mark(frame.bytes_mut(), source, Kind::Ping, sequence);
+    Some(frame.seal(TxMeta::default()))
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

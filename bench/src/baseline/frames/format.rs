@@ -1,0 +1,128 @@
+//! How a message is cut into frames, and what the first bytes of a frame say.
+
+use ironwarp_types::MacAddr;
+
+/// Link header.
+const HEADER_BYTES: usize = 14;
+/// Link header, kind, a free byte, sequence number.
+const MARKED_BYTES: usize = HEADER_BYTES + 10;
+/// The shortest Ethernet frame without its checksum (IEEE 802.3).
+const SHORTEST_BYTES: usize = 60;
+/// IEEE 802: for local experiments.
+const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+
+/// What a frame is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// To be sent back.
+    Ping = 1,
+    /// Sent back.
+    Pong = 2,
+    /// To be counted.
+    Blast = 3,
+}
+
+/// How messages of one size are cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Frames of a message.
+    pub frames: u64,
+    /// Payload bytes of every frame but the last.
+    full_bytes: usize,
+    /// Payload bytes of the last frame.
+    last_bytes: usize,
+}
+
+impl Layout {
+    /// A message of `bytes` over frames with at most `mtu` bytes of payload.
+    pub fn new(bytes: u64, mtu: u16) -> Self {
+        let full = u64::from(mtu.max(1));
+        let frames = bytes.div_ceil(full).max(1);
+        Layout { frames, full_bytes: full as usize, last_bytes: (bytes - (frames - 1) * full) as usize }
+    }
+
+    /// Bytes of the frame at `place` in its message.
+    pub(super) fn frame_bytes(&self, place: u64) -> usize {
+        (HEADER_BYTES + self.payload_bytes(place)).max(SHORTEST_BYTES)
+    }
+
+    /// Application bytes of the frame at `place` in its message.
+    pub(super) fn payload_bytes(&self, place: u64) -> usize {
+        if place + 1 < self.frames { self.full_bytes } else { self.last_bytes }
+    }
+
+    /// Application bytes of a message.
+    pub fn message_bytes(&self) -> u64 {
+        (self.frames - 1) * self.full_bytes as u64 + self.last_bytes as u64
+    }
+}
+
+/// Writes the first bytes of a frame.
+pub(super) fn mark(frame: &mut [u8], source: MacAddr, kind: Kind, sequence: u64) {
+    let Some(head) = frame.first_chunk_mut::<MARKED_BYTES>() else { return };
+    head[..6].fill(0xff);
+    head[6..12].copy_from_slice(&source.0);
+    head[12..14].copy_from_slice(&ETHERTYPE);
+    head[14] = kind as u8;
+    head[16..24].copy_from_slice(&sequence.to_be_bytes());
+}
+
+/// The kind and sequence number of a frame of ours.
+pub(super) fn read(frame: &[u8]) -> Option<(Kind, u64)> {
+    let head = frame.first_chunk::<MARKED_BYTES>()?;
+    if head[12..14] != ETHERTYPE {
+        return None;
+    }
+    let kind = [Kind::Ping, Kind::Pong, Kind::Blast].into_iter().find(|&kind| kind as u8 == head[14])?;
+    let sequence = head[16..24].try_into().ok()?;
+    Some((kind, u64::from_be_bytes(sequence)))
+}
+
+/// Makes a pong of a ping.
+pub(super) fn turn(frame: &mut [u8]) {
+    if let Some(head) = frame.first_chunk_mut::<MARKED_BYTES>() {
+        head[14] = Kind::Pong as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_cut_at_the_mtu_and_loses_no_byte() {
+        for (bytes, mtu, frames) in [
+            (64, 1500, 1),
+            (1500, 1500, 1),
+            (1501, 1500, 2),
+            (65_536, 1500, 44),
+            (1 << 20, 9000, 117),
+            (0, 1500, 1),
+        ] {
+            let layout = Layout::new(bytes, mtu);
+            assert_eq!(layout.frames, frames, "{bytes} over {mtu}");
+            assert_eq!(layout.message_bytes(), bytes);
+            let sum: usize = (0..frames).map(|place| layout.payload_bytes(place)).sum();
+            assert_eq!(sum as u64, bytes);
+        }
+    }
+
+    #[test]
+    fn a_short_message_is_padded_to_the_shortest_frame() {
+        assert_eq!(Layout::new(1, 1500).frame_bytes(0), 60);
+        assert_eq!(Layout::new(64, 1500).frame_bytes(0), 78);
+    }
+
+    #[test]
+    fn a_frame_says_what_it_is_and_others_are_not_ours() {
+        let mut frame = [0; 60];
+        mark(&mut frame, MacAddr([2, 0, 0, 0, 0, 1]), Kind::Ping, 7);
+        assert_eq!(read(&frame), Some((Kind::Ping, 7)));
+        turn(&mut frame);
+        assert_eq!(read(&frame), Some((Kind::Pong, 7)));
+        frame[12] = 0x08;
+        assert_eq!(read(&frame), None);
+        assert_eq!(read(&[0xff; 20]), None);
+    }
+}

@@ -1,0 +1,5 @@
+//! What everything else is compared with: raw frames on the same device, and Linux sockets.
+
+pub mod frames;
+pub mod namespaces;
+pub mod tcp;

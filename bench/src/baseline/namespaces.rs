@@ -1,0 +1,141 @@
+//! Two network namespaces joined by a veth pair: a link between two kernels' worth of TCP on one machine.
+//!
+//! The namespaces have no name: they live as long as somebody holds their descriptor, and the veth pair lives as
+//! long as they do. So nothing is left behind, not even when the process is killed, and two runs never meet.
+//! Sockets belong to the namespace of the thread that makes them; short-lived threads make them, whole processes use
+//! them. Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN) and `ip` from iproute2.
+
+use std::fs::File;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// The near end's address: from the block that RFC 2544 keeps for benchmarks.
+pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// The far end's address.
+pub const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+
+/// Why there is no veth pair.
+#[derive(Debug, thiserror::Error)]
+pub enum NamespaceError {
+    /// The kernel refused a namespace.
+    #[error("a network namespace needs root: {0}")]
+    Refused(io::Error),
+    /// A command could not be run.
+    #[error("`{command}`: {reason}")]
+    Command {
+        /// The command.
+        command: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// A veth pair between two namespaces of its own. Dropping it takes all of it away.
+#[derive(Debug)]
+pub struct VethPair {
+    near: File,
+    far: File,
+}
+
+impl VethPair {
+    /// Makes the namespaces and joins them; `mtu` is that of both interfaces.
+    pub fn new(mtu: u16) -> Result<Self, NamespaceError> {
+        let pair = VethPair { near: namespace()?, far: namespace()? };
+        let far = pair.far_path();
+        within(&pair.near, || {
+            let mtu = mtu.to_string();
+            let far = far.display().to_string();
+            let ends = [
+                "name", "iw0", "mtu", &mtu, "type", "veth", "peer", "name", "iw1", "mtu", &mtu, "netns", &far,
+            ];
+            ip(&[&["link", "add"], ends.as_slice()].concat())?;
+            configure("iw0", NEAR)
+        })?;
+        within(&pair.far, || configure("iw1", FAR))?;
+        Ok(pair)
+    }
+
+    /// A path under which this process, and its children, find the far namespace.
+    pub fn far_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.far.as_raw_fd()))
+    }
+
+    /// Makes something, a socket for one, in the near namespace.
+    pub fn near<T: Send>(&self, make: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
+        within(&self.near, || Ok(make()))
+    }
+}
+
+/// Makes something in the namespace that a path names.
+pub fn in_namespace<T: Send>(path: &Path, make: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
+    let namespace = File::open(path).map_err(NamespaceError::Refused)?;
+    within(&namespace, || Ok(make()))
+}
+
+/// A fresh namespace. The thread that made it ends at once; the descriptor keeps it.
+fn namespace() -> Result<File, NamespaceError> {
+    on_a_thread(|| {
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|error| NamespaceError::Refused(error.into()))?;
+        File::open("/proc/thread-self/ns/net").map_err(NamespaceError::Refused)
+    })
+}
+
+fn within<T: Send>(
+    namespace: &File,
+    work: impl FnOnce() -> Result<T, NamespaceError> + Send,
+) -> Result<T, NamespaceError> {
+    on_a_thread(|| {
+        setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|error| NamespaceError::Refused(error.into()))?;
+        work()
+    })
+}
+
+/// Namespaces belong to threads: work in another one must not move the caller.
+fn on_a_thread<T: Send>(
+    work: impl FnOnce() -> Result<T, NamespaceError> + Send,
+) -> Result<T, NamespaceError> {
+    thread::scope(|scope| {
+        let outcome = scope.spawn(work).join();
+        outcome.unwrap_or_else(|_| Err(NamespaceError::Refused(io::Error::other("the thread panicked"))))
+    })
+}
+
+fn configure(interface: &str, address: Ipv4Addr) -> Result<(), NamespaceError> {
+    ip(&["address", "add", &format!("{address}/24"), "dev", interface])?;
+    ip(&["link", "set", "lo", "up"])?;
+    ip(&["link", "set", interface, "up"])
+}
+
+fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
+    let failed =
+        |reason: String| NamespaceError::Command { command: format!("ip {}", arguments.join(" ")), reason };
+    let output = Command::new("ip").args(arguments).output().map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(failed(said.lines().next().unwrap_or("failed without a word").to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_is_named_with_what_it_said() {
+        let error = ip(&["link", "show", "no-such-link0"]).expect_err("no such interface").to_string();
+        assert!(error.starts_with("`ip link show no-such-link0`: "), "{error}");
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_there_is_refused() {
+        assert!(in_namespace(Path::new("/proc/self/fd/9999"), || ()).is_err());
+        assert!(in_namespace(Path::new("/etc/hostname"), || ()).is_err());
+    }
+}

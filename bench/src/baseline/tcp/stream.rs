@@ -1,0 +1,93 @@
+//! Whole messages over a socket, waiting by spinning or in the kernel.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::Wait;
+
+/// How often an end that sleeps looks whether the slice is over.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+
+/// A connected socket that waits in one way at a time.
+#[derive(Debug)]
+pub(super) struct Stream {
+    socket: TcpStream,
+    wait: Wait,
+}
+
+/// How a read or write ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Progress {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing yet.
+    Nothing,
+}
+
+impl Stream {
+    pub(super) fn new(socket: TcpStream) -> io::Result<Self> {
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        socket.set_read_timeout(Some(SLEEP_MAX))?;
+        socket.set_write_timeout(Some(SLEEP_MAX))?;
+        Ok(Stream { socket, wait: Wait::Spin })
+    }
+
+    /// Changes the way of waiting.
+    pub(super) fn wait(&mut self, wait: Wait) -> io::Result<()> {
+        if self.wait != wait {
+            self.socket.set_nonblocking(wait == Wait::Spin)?;
+            self.wait = wait;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Progress> {
+        match self.socket.read(into) {
+            Ok(0) if !into.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
+            outcome => progress(outcome),
+        }
+    }
+
+    pub(super) fn write(&mut self, from: &[u8]) -> io::Result<Progress> {
+        progress(self.socket.write(from))
+    }
+
+    /// Fills `into`; `false` when `give_up` said so first.
+    pub(super) fn read_all(&mut self, into: &mut [u8], give_up: &dyn Fn() -> bool) -> io::Result<bool> {
+        let mut done = 0;
+        while done < into.len() {
+            match self.read(&mut into[done..])? {
+                Progress::Bytes(bytes) => done += bytes,
+                Progress::Nothing if give_up() => return Ok(false),
+                Progress::Nothing => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes all of `from`; `false` when `give_up` said so first.
+    pub(super) fn write_all(&mut self, from: &[u8], give_up: &dyn Fn() -> bool) -> io::Result<bool> {
+        let mut done = 0;
+        while done < from.len() {
+            match self.write(&from[done..])? {
+                Progress::Bytes(bytes) => done += bytes,
+                Progress::Nothing if give_up() => return Ok(false),
+                Progress::Nothing => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn progress(outcome: io::Result<usize>) -> io::Result<Progress> {
+    match outcome {
+        Ok(bytes) => Ok(Progress::Bytes(bytes)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Ok(Progress::Nothing)
+        }
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Progress::Nothing),
+        Err(error) => Err(error),
+    }
+}

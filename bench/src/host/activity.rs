@@ -1,0 +1,96 @@
+//! What the machine did to a measurement: stolen time, lost processors, processor time.
+//!
+//! Sources: `/proc/stat` for time that the hypervisor gave to others, `getrusage` for context switches,
+//! `CLOCK_THREAD_CPUTIME_ID` for processor time. Where the kernel does not say, the answer is `None`.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::time::{ClockId, clock_gettime};
+
+use super::kernel_text;
+
+/// Clock ticks a second in `/proc`: the kernel's ABI fixes USER_HZ at 100 on every architecture DPDK runs on.
+const TICKS_PER_S: u64 = 100;
+/// The place of stolen time in a `cpu` line: user, nice, system, idle, iowait, irq, softirq, steal.
+const STEAL_FIELD: usize = 7;
+
+/// A reading, or the difference of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Activity {
+    /// Time that the host took from any of our processors, in nanoseconds.
+    pub steal_ns: Option<u64>,
+    /// Times a thread of this process lost its processor, willingly or not.
+    pub context_switches: Option<u64>,
+}
+
+impl Activity {
+    /// What has happened so far.
+    pub fn now() -> Self {
+        Activity {
+            steal_ns: kernel_text("/proc/stat").and_then(|stat| steal_ns(&stat)),
+            context_switches: context_switches(),
+        }
+    }
+
+    /// What happened between `before` and this reading.
+    pub fn since(&self, before: &Activity) -> Activity {
+        let difference = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        Activity {
+            steal_ns: difference(self.steal_ns, before.steal_ns),
+            context_switches: difference(self.context_switches, before.context_switches),
+        }
+    }
+}
+
+/// Processor time of the calling thread so far, in nanoseconds.
+pub fn cpu_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map(|time| {
+            (time.tv_sec() as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec() as u64)
+        })
+        .unwrap_or(0)
+}
+
+fn steal_ns(stat: &str) -> Option<u64> {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: u64 = all.split_whitespace().nth(STEAL_FIELD)?.parse().ok()?;
+    Some(ticks.saturating_mul(1_000_000_000 / TICKS_PER_S))
+}
+
+fn context_switches() -> Option<u64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    let all = usage.voluntary_context_switches().checked_add(usage.involuntary_context_switches())?;
+    u64::try_from(all).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stolen_time_is_the_eighth_field_of_the_line_of_all_processors() {
+        let stat = "cpu  14290 0 7355 280693 940 0 152 82 0 0\ncpu0 1 2 3 4 5 6 7 8\n";
+        assert_eq!(steal_ns(stat), Some(820_000_000));
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_say_gives_no_figure() {
+        assert_eq!(steal_ns("cpu0 1 2 3\n"), None);
+        assert_eq!(steal_ns("cpu  1 2 3\n"), None);
+    }
+
+    #[test]
+    fn work_costs_processor_time() {
+        let before = cpu_ns();
+        let sum =
+            (0..2_000_000_u64).fold(1_u64, |sum, next| std::hint::black_box(sum.wrapping_mul(next | 1)));
+        std::hint::black_box(sum);
+        assert!(cpu_ns() > before);
+    }
+
+    #[test]
+    fn a_difference_with_an_unknown_reading_is_unknown() {
+        let known = Activity { steal_ns: Some(5), context_switches: Some(9) };
+        let earlier = Activity { steal_ns: None, context_switches: Some(4) };
+        assert_eq!(known.since(&earlier), Activity { steal_ns: None, context_switches: Some(5) });
+    }
+}

@@ -1,0 +1,67 @@
+//! Processors that this process may use, and pinning to one of them.
+
+use std::io;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// The processors of the two ends of a test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CorePair {
+    /// The near end's.
+    pub near: usize,
+    /// The far end's.
+    pub far: usize,
+}
+
+impl CorePair {
+    /// Two processors for two ends: the first and the last that we may use. With a single processor both ends share
+    /// it, which is slow and still works where the far end yields.
+    pub fn choose(allowed: &[usize]) -> Self {
+        let near = allowed.first().copied().unwrap_or(0);
+        CorePair { near, far: allowed.last().copied().unwrap_or(near) }
+    }
+
+    /// Whether each end has a processor of its own.
+    pub fn is_apart(&self) -> bool {
+        self.near != self.far
+    }
+}
+
+/// The processors that the calling thread may run on, in rising order.
+pub fn allowed() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return vec![0] };
+    (0..CpuSet::count()).filter(|&core| set.is_set(core).unwrap_or(false)).collect()
+}
+
+/// Pins the calling thread to one processor.
+pub fn pin(core: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core)?;
+    sched_setaffinity(Pid::from_raw(0), &set)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_ends_are_as_far_apart_as_the_list_allows() {
+        assert_eq!(CorePair::choose(&[0, 1, 2, 3]), CorePair { near: 0, far: 3 });
+        assert!(CorePair::choose(&[0, 1]).is_apart());
+        assert!(!CorePair::choose(&[5]).is_apart());
+    }
+
+    #[test]
+    fn a_pinned_thread_may_run_there_and_nowhere_else() {
+        let core = *allowed().last().expect("this thread runs somewhere");
+        let seen = std::thread::spawn(move || pin(core).map(|()| allowed())).join().expect("the thread ends");
+        assert_eq!(seen.expect("an allowed processor"), [core]);
+    }
+
+    #[test]
+    fn a_processor_that_does_not_exist_is_refused() {
+        assert!(pin(CpuSet::count()).is_err());
+    }
+}

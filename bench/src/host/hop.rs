@@ -1,0 +1,119 @@
+//! The way of a cache line from one core to another: the speed of light for two polling loops.
+//!
+//! Two threads, pinned to the two cores, pass a number back and forth through one cache line each way; half a round
+//! trip is a hop. Both ends of the test must stand still meanwhile. Batches are short and the median batch counts,
+//! so that a thread that loses its processor for a while spoils one batch only. Costs about two milliseconds.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+
+use super::{CorePair, pin};
+use crate::report::Spread;
+
+/// Round trips a batch: some ten microseconds, far shorter than a scheduler's slice.
+const ROUND_TRIPS: u64 = 100;
+/// Batches a measurement.
+const BATCHES: u64 = 41;
+/// Batches before the first that counts.
+const WARMUP_BATCHES: u64 = 4;
+
+/// One hop between two cores, in nanoseconds; `None` when they are one and the same, or may not be used.
+pub fn hop_ns(cores: CorePair) -> Option<f64> {
+    if !cores.is_apart() {
+        return None;
+    }
+    let line = &Line::default();
+    thread::scope(|scope| {
+        let echo = scope.spawn(move || pin(cores.far).map(|()| line.echo()));
+        let ball = scope.spawn(move || {
+            let times = pin(cores.near).ok().map(|()| line.play(&|| echo.is_finished()));
+            line.over.store(true, Ordering::Release);
+            times
+        });
+        let times = ball.join().ok()??;
+        Spread::of(times).map(|spread| spread.median)
+    })
+}
+
+/// A cache line each way.
+#[derive(Default)]
+struct Line {
+    there: CachePadded<AtomicU64>,
+    back: CachePadded<AtomicU64>,
+    over: CachePadded<AtomicBool>,
+}
+
+impl Line {
+    /// Sends every number back until the game is over.
+    fn echo(&self) {
+        let mut seen = 0;
+        while !self.over.load(Ordering::Relaxed) {
+            let now = self.there.load(Ordering::Acquire);
+            if now != seen {
+                self.back.store(now, Ordering::Release);
+                seen = now;
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Half round trips in nanoseconds, one a batch. Ends early when nobody answers any more.
+    fn play(&self, alone: &dyn Fn() -> bool) -> Vec<f64> {
+        let mut hops = Vec::new();
+        for batch in 0..WARMUP_BATCHES + BATCHES {
+            let start = Instant::now();
+            for turn in 1..=ROUND_TRIPS {
+                if !self.serve(batch * ROUND_TRIPS + turn, alone) {
+                    return hops;
+                }
+            }
+            if batch >= WARMUP_BATCHES {
+                hops.push(start.elapsed().as_nanos() as f64 / (2 * ROUND_TRIPS) as f64);
+            }
+        }
+        hops
+    }
+
+    fn serve(&self, number: u64, alone: &dyn Fn() -> bool) -> bool {
+        /// Empty looks between two questions whether the other thread is still there.
+        const LOOKS: u32 = 1 << 16;
+        self.there.store(number, Ordering::Release);
+        let mut looks = 0;
+        while self.back.load(Ordering::Acquire) != number {
+            core::hint::spin_loop();
+            looks += 1;
+            if looks % LOOKS == 0 && alone() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::allowed;
+
+    #[test]
+    fn one_core_has_no_hop() {
+        assert_eq!(hop_ns(CorePair { near: 0, far: 0 }), None);
+    }
+
+    #[test]
+    fn two_cores_have_one() {
+        let cores = CorePair::choose(&allowed());
+        if cores.is_apart() {
+            let hop = hop_ns(cores).expect("two usable cores");
+            assert!(hop > 1.0, "{hop} ns: nothing crosses two cores in a nanosecond");
+        }
+    }
+
+    #[test]
+    fn a_core_that_does_not_exist_gives_no_figure_and_no_hang() {
+        assert_eq!(hop_ns(CorePair { near: 0, far: 1 << 14 }), None);
+    }
+}

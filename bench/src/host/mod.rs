@@ -1,0 +1,19 @@
+//! The machine underneath: what it is, what it did to us, how far its cores are apart.
+
+mod activity;
+mod build;
+mod cores;
+mod hop;
+mod machine;
+
+pub use activity::{Activity, cpu_ns};
+pub use build::Build;
+pub use cores::{CorePair, allowed, pin};
+pub use hop::hop_ns;
+pub use machine::Machine;
+
+/// The text of a kernel file, without its last newline; `None` where the kernel has none.
+fn kernel_text(path: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.trim_end().to_owned())
+}

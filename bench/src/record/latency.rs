@@ -1,0 +1,199 @@
+//! Round trips of one test, in nanoseconds.
+//!
+//! An HdrHistogram from 1 ns to a minute with three significant digits: a value is off by one part in a thousand at
+//! most, recording one costs a few nanoseconds and never allocates. Two recorders add up, so rounds can be kept or
+//! dropped after the fact.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
+
+/// The longest round trip told apart; a longer one counts as this.
+const LONGEST_NS: u64 = 60_000_000_000;
+/// Significant decimal digits.
+const DIGITS: u8 = 3;
+
+/// A recorder of round trips.
+#[derive(Clone, Debug)]
+pub struct Latency {
+    histogram: Histogram<u64>,
+}
+
+/// Round trips in nanoseconds, summed up.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RttNs {
+    /// The shortest.
+    pub min: u64,
+    /// The median.
+    pub p50: u64,
+    /// Nine in ten are at most this long.
+    pub p90: u64,
+    /// 99 in 100.
+    pub p99: u64,
+    /// 999 in 1000.
+    pub p999: u64,
+    /// 9999 in 10 000.
+    pub p9999: u64,
+    /// The longest.
+    pub max: u64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The standard deviation.
+    pub stddev: f64,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Latency {
+    /// An empty recorder. Allocates all it will ever need.
+    pub fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
+            .expect("1, 60 s and 3 digits are bounds that the histogram accepts");
+        Latency { histogram }
+    }
+
+    /// Records one round trip in nanoseconds.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.histogram.saturating_record(ns);
+    }
+
+    /// Adds what another recorder holds.
+    pub fn merge(&mut self, other: &Latency) {
+        // Both have the same bounds, so nothing can be out of range.
+        let added = self.histogram.add(&other.histogram);
+        debug_assert!(added.is_ok());
+    }
+
+    /// Round trips recorded.
+    pub fn len(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.histogram.is_empty()
+    }
+
+    /// The round trip that a share `q` of all stays within, `None` when nothing was recorded.
+    pub fn quantile(&self, q: f64) -> Option<u64> {
+        (!self.is_empty()).then(|| self.histogram.value_at_quantile(q))
+    }
+
+    /// The figures of reports, `None` when nothing was recorded.
+    pub fn summary(&self) -> Option<RttNs> {
+        let at = |q| self.histogram.value_at_quantile(q);
+        (!self.is_empty()).then(|| RttNs {
+            min: self.histogram.min(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            max: self.histogram.max(),
+            mean: self.histogram.mean(),
+            stddev: self.histogram.stdev(),
+        })
+    }
+
+    /// Points (quantile, nanoseconds) of the percentile curve, denser towards the tail, for plots.
+    pub fn curve(&self) -> Vec<(f64, u64)> {
+        let ticks_per_half = 5;
+        self.histogram
+            .iter_quantiles(ticks_per_half)
+            .map(|step| (step.quantile_iterated_to(), step.value_iterated_to()))
+            .collect()
+    }
+
+    /// The histogram itself, for the log writer.
+    pub(crate) fn histogram(&self) -> &Histogram<u64> {
+        &self.histogram
+    }
+
+    /// The recorder as text: HdrHistogram's compressed V2 encoding in base 64.
+    pub fn to_text(&self) -> String {
+        let mut bytes = Vec::new();
+        let written = V2DeflateSerializer::new().serialize(&self.histogram, &mut bytes);
+        debug_assert!(written.is_ok(), "writing to memory cannot fail");
+        BASE64_STANDARD.encode(bytes)
+    }
+
+    /// What [`Latency::to_text`] wrote, `None` when the text is anything else.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let bytes = BASE64_STANDARD.decode(text).ok()?;
+        let read: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).ok()?;
+        let mut latency = Latency::new();
+        latency.histogram.add(&read).ok()?;
+        Some(latency)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(values: impl IntoIterator<Item = u64>) -> Latency {
+        let mut latency = Latency::new();
+        values.into_iter().for_each(|ns| latency.record(ns));
+        latency
+    }
+
+    /// One part in a thousand, and one more for rounding.
+    fn near(actual: u64, expected: u64) -> bool {
+        actual.abs_diff(expected) <= 1 + expected / 1000
+    }
+
+    #[test]
+    fn one_to_ten_thousand_has_the_percentiles_that_it_must_have() {
+        let s = recorded(1..=10_000).summary().expect("ten thousand values");
+        assert_eq!(s.min, 1);
+        for (actual, expected) in
+            [(s.p50, 5000), (s.p90, 9000), (s.p99, 9900), (s.p999, 9990), (s.p9999, 9999), (s.max, 10_000)]
+        {
+            assert!(near(actual, expected), "{actual} should be {expected}");
+        }
+        assert!((s.mean - 5000.5).abs() < 5.0, "{}", s.mean);
+        assert!((s.stddev - 2886.75).abs() < 5.0, "{}", s.stddev);
+    }
+
+    #[test]
+    fn nothing_recorded_has_no_figures() {
+        assert_eq!(Latency::new().summary(), None);
+        assert_eq!(Latency::new().quantile(0.5), None);
+    }
+
+    #[test]
+    fn a_round_trip_longer_than_a_minute_counts_as_the_longest() {
+        let s = recorded([u64::MAX]).summary().expect("one value");
+        assert!(s.max >= LONGEST_NS, "{}", s.max);
+    }
+
+    #[test]
+    fn rounds_add_up() {
+        let mut all = recorded(1..=50);
+        all.merge(&recorded(51..=100));
+        assert_eq!(all.summary(), recorded(1..=100).summary());
+    }
+
+    #[test]
+    fn a_recorder_survives_the_way_through_text() {
+        let latency = recorded([3, 300, 30_000, 3_000_000]);
+        let read = Latency::from_text(&latency.to_text()).expect("what was written");
+        assert_eq!(read.summary(), latency.summary());
+        assert!(Latency::from_text("not a histogram").is_none());
+        assert!(Latency::from_text("").is_none());
+    }
+
+    #[test]
+    fn the_curve_climbs_to_the_longest() {
+        let curve = recorded(1..=10_000).curve();
+        assert!(curve.windows(2).all(|pair| pair[0].1 <= pair[1].1 && pair[0].0 <= pair[1].0));
+        assert!(near(curve.last().expect("points").1, 10_000));
+    }
+}

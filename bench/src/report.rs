@@ -1,0 +1,260 @@
+//! What a run prints: the JSON of `iwarp-perf`, schema 1.
+//!
+//! Names are a contract with scripts. A figure that a test does not have is `null`, never 0; a figure of 0 was
+//! measured. Latencies are full round trips; `gbit_per_s` is goodput, application bytes alone.
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::{Build, Machine};
+use crate::{Case, PathKind, RttNs, Test, Transport, Wait};
+
+/// The version of the JSON.
+pub const SCHEMA: u32 = 1;
+
+/// A whole run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What ran.
+    pub build: Build,
+    /// One entry a case, in the order in which they were asked for.
+    pub results: Vec<TestResult>,
+}
+
+/// The figures of one case.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TestResult {
+    /// The test.
+    pub test: Test,
+    /// Whose protocol carried the bytes.
+    pub transport: Transport,
+    /// The device, as the port names it.
+    pub device: Option<String>,
+    /// Bytes of one message.
+    pub bytes: u64,
+    /// The largest network-layer packet, in bytes.
+    pub mtu: Option<u16>,
+    /// Queue pairs.
+    pub qps: Option<u32>,
+    /// Cores a side.
+    pub cores: Option<u32>,
+    /// Messages outstanding a queue pair.
+    pub depth: Option<u32>,
+    /// Work requests posted together.
+    pub post_list: Option<u32>,
+    /// Whether MPA's CRC was on.
+    pub crc: Option<bool>,
+    /// Whether MPA's markers were on.
+    pub markers: Option<bool>,
+    /// What lay between the ends.
+    pub path: Option<PathKind>,
+    /// How the ends waited.
+    pub wait: Option<Wait>,
+    /// A cache line's way from one core to the other, in nanoseconds: the median over the rounds kept.
+    pub hop_ns: Option<f64>,
+    /// Rounds that count.
+    pub rounds: Option<u32>,
+    /// Rounds left out because the floor moved under them.
+    pub rounds_dropped: Option<u32>,
+    /// Messages that count.
+    pub iterations: Option<u64>,
+    /// The time they took.
+    pub seconds: Option<f64>,
+    /// Full round trips.
+    pub rtt_ns: Option<RttNs>,
+    /// Messages a second, one way.
+    pub messages_per_s: Option<f64>,
+    /// Application bits a second, in units of a thousand million, one way or both ways added up.
+    pub gbit_per_s: Option<f64>,
+    /// Processor time of both ends a message.
+    pub cpu_ns_per_message: Option<f64>,
+    /// Bytes compared with what they should be.
+    pub verified_bytes: Option<u64>,
+    /// Messages lost, late or wrong.
+    pub errors: Option<u64>,
+    /// Whatever a reader should know about the figures.
+    pub notes: Vec<String>,
+    /// Comparisons with baselines of the same rounds.
+    pub against: Option<Vec<Against>>,
+    /// The rounds one by one, dropped ones included.
+    pub round_log: Option<Vec<RoundLog>>,
+}
+
+/// A comparison with a baseline that alternated with the test: ratios are ours over the baseline's, round by round.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Against {
+    /// The baseline's test.
+    pub baseline: String,
+    /// What the baseline ran over.
+    pub path: Option<PathKind>,
+    /// Of the median round trips.
+    pub ratio_p50: Option<Spread>,
+    /// Of the 99.9th percentiles.
+    pub ratio_p999: Option<Spread>,
+    /// Of the bandwidths.
+    pub ratio_gbit: Option<Spread>,
+    /// What we add to the baseline's median round trip, in nanoseconds: the median over rounds.
+    pub added_ns_p50: Option<f64>,
+}
+
+/// Where values of several rounds lie.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Spread {
+    /// The middle one.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// One case in one round.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RoundLog {
+    /// A cache line's way from core to core in this round.
+    pub hop_ns: Option<f64>,
+    /// How far the floor moved between the beginning and the end of the round, in percent.
+    pub floor_moved_percent: Option<f64>,
+    /// Time that the host took from our processors during the round, in milliseconds.
+    pub steal_ms: Option<f64>,
+    /// Times the near end's threads lost their processor, willingly or not.
+    pub context_switches: Option<u64>,
+    /// Left out of the figures.
+    pub dropped: bool,
+    /// The median round trip.
+    pub p50_ns: Option<u64>,
+    /// The bandwidth.
+    pub gbit_per_s: Option<f64>,
+}
+
+impl Spread {
+    /// The spread of some values, `None` of none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        Some(Spread { median: (low + high) / 2.0, min, max })
+    }
+}
+
+impl TestResult {
+    /// A result with nothing measured yet.
+    pub fn unmeasured(case: &Case, device: Option<String>) -> Self {
+        let ours = case.test.transport() == Transport::Ironwarp;
+        TestResult {
+            test: case.test,
+            transport: case.test.transport(),
+            device: device.filter(|_| case.test.transport() != Transport::KernelTcp),
+            bytes: case.bytes,
+            mtu: Some(case.mtu),
+            qps: ours.then_some(case.qps),
+            cores: Some(1),
+            depth: ours.then_some(case.depth),
+            post_list: ours.then_some(case.post_list),
+            crc: ours.then_some(true),
+            markers: ours.then_some(false),
+            path: Some(case.path),
+            wait: Some(case.wait),
+            hop_ns: None,
+            rounds: None,
+            rounds_dropped: None,
+            iterations: None,
+            seconds: None,
+            rtt_ns: None,
+            messages_per_s: None,
+            gbit_per_s: None,
+            cpu_ns_per_message: None,
+            verified_bytes: None,
+            errors: None,
+            notes: Vec::new(),
+            against: None,
+            round_log: None,
+        }
+    }
+
+    /// The name in tables: the test, and how it waits where that is unusual.
+    pub fn name(&self) -> String {
+        match self.wait {
+            Some(Wait::Block) => format!("{} (blocking)", self.test),
+            _ => self.test.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn an_even_number_of_values_has_its_median_between_the_two_in_the_middle() {
+        let spread = Spread::of([4.0, 1.0, 3.0, 2.0]).expect("four values");
+        assert_eq!(spread, Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(Spread::of([5.0]).expect("one value").median, 5.0);
+    }
+
+    #[test]
+    fn no_values_have_no_spread_and_infinities_are_not_values() {
+        assert_eq!(Spread::of([]), None);
+        assert_eq!(Spread::of([f64::NAN, f64::INFINITY]), None);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_null_and_never_zero() {
+        let case = Case::new(Test::SendLat, 64, 1500, PathKind::Memif);
+        let json = serde_json::to_value(TestResult::unmeasured(&case, None)).expect("plain data");
+        for key in [
+            "device",
+            "hop_ns",
+            "rounds",
+            "rounds_dropped",
+            "iterations",
+            "seconds",
+            "rtt_ns",
+            "messages_per_s",
+            "gbit_per_s",
+            "cpu_ns_per_message",
+            "errors",
+            "against",
+        ] {
+            assert_eq!(json.get(key), Some(&Value::Null), "{key}");
+        }
+        assert_eq!(json["test"], "send-lat");
+        assert_eq!(json["path"], "memif");
+        assert_eq!(json["crc"], true);
+    }
+
+    #[test]
+    fn a_baseline_has_no_queue_pairs_and_no_crc() {
+        let case = Case::new(Test::FrameLat, 64, 1500, PathKind::Memif);
+        let json =
+            serde_json::to_value(TestResult::unmeasured(&case, Some("net_memif0".into()))).expect("plain");
+        for key in ["qps", "depth", "post_list", "crc", "markers"] {
+            assert_eq!(json[key], Value::Null, "{key}");
+        }
+        assert_eq!((&json["transport"], &json["device"]), (&json!("frames"), &json!("net_memif0")));
+    }
+
+    #[test]
+    fn a_comparison_has_the_keys_of_the_contract() {
+        let spread = Spread::of([2.0]);
+        let against = Against {
+            baseline: "frame-lat".into(),
+            path: Some(PathKind::Memif),
+            ratio_p50: spread,
+            ratio_p999: spread,
+            ratio_gbit: None,
+            added_ns_p50: Some(250.0),
+        };
+        let one = json!({"median": 2.0, "min": 2.0, "max": 2.0});
+        assert_eq!(
+            serde_json::to_value(against).expect("plain data"),
+            json!({"baseline": "frame-lat", "path": "memif", "ratio_p50": one, "ratio_p999": one,
+                   "ratio_gbit": null, "added_ns_p50": 250.0})
+        );
+    }
+}

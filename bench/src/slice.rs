@@ -1,0 +1,211 @@
+//! A slice: one case measured for a moment.
+//!
+//! The near end runs until its [`Budget`] is spent and then says stop; the far end serves until its [`StopSignal`]
+//! is raised, so that it never looks at a clock and never makes a system call while it serves.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Latency;
+
+/// How long a slice lasts. At least one of the two limits is set; the first one reached ends the slice.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Budget {
+    /// Messages.
+    pub iterations: Option<u64>,
+    /// Time.
+    pub duration: Option<Duration>,
+    /// Messages that come first and count in no figure.
+    pub warmup: u64,
+}
+
+impl Budget {
+    /// A slice of so much time.
+    pub fn duration(duration: Duration, warmup: u64) -> Self {
+        Budget { iterations: None, duration: Some(duration), warmup }
+    }
+
+    /// A slice of so many messages.
+    pub fn iterations(iterations: u64, warmup: u64) -> Self {
+        Budget { iterations: Some(iterations), duration: None, warmup }
+    }
+
+    /// Whether the slice is over after `done` messages and `elapsed_ns`. A budget without limits is spent at once.
+    pub fn is_spent(&self, done: u64, elapsed_ns: u64) -> bool {
+        let count = self.iterations.map(|limit| done >= limit);
+        let time = self.duration.map(|limit| u128::from(elapsed_ns) >= limit.as_nanos());
+        match (count, time) {
+            (None, None) => true,
+            (count, time) => count.unwrap_or(false) || time.unwrap_or(false),
+        }
+    }
+}
+
+/// A budget under way: it also ends when somebody says halt.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace<'a> {
+    /// How long the slice should last.
+    pub budget: Budget,
+    /// Set when the user, or the far end's death, ends the slice early.
+    pub halt: &'a AtomicBool,
+}
+
+impl Pace<'_> {
+    /// Whether the slice is over after `done` messages and `elapsed_ns`.
+    #[inline]
+    pub fn is_spent(&self, done: u64, elapsed_ns: u64) -> bool {
+        self.halted() || self.budget.is_spent(done, elapsed_ns)
+    }
+
+    /// Whether somebody said halt.
+    #[inline]
+    pub fn halted(&self) -> bool {
+        self.halt.load(Ordering::Relaxed)
+    }
+}
+
+/// What the near end found in a slice.
+#[derive(Debug, Default)]
+pub struct Slice {
+    /// Round trips in nanoseconds, for latency tests.
+    pub latency: Option<Latency>,
+    /// Messages that count: complete, warm-up excluded.
+    pub messages: u64,
+    /// Application bytes of those messages.
+    pub bytes: u64,
+    /// Time in which they passed, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Processor time of both ends, in nanoseconds, where both could tell.
+    pub cpu_ns: Option<u64>,
+    /// Messages lost, late, short or wrong.
+    pub errors: u64,
+    /// Bytes compared with the pattern that they should hold.
+    pub verified_bytes: u64,
+}
+
+/// What the far end found in a slice.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct FarSlice {
+    /// Messages, or frames, that arrived.
+    pub messages: u64,
+    /// Application bytes that arrived.
+    pub bytes: u64,
+    /// Time from the first arrival to the last, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Messages that should have arrived and did not, or arrived wrong.
+    pub errors: u64,
+    /// Bytes compared with the pattern that they should hold.
+    pub verified_bytes: u64,
+    /// Processor time of the far end, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+impl Slice {
+    /// The figure that rounds compare: the median round trip, or the time a gigabyte takes.
+    pub fn cost(&self) -> Option<f64> {
+        match &self.latency {
+            Some(latency) => latency.quantile(0.5).map(|ns| ns as f64),
+            None => (self.bytes > 0).then(|| self.elapsed_ns as f64 * 1e9 / self.bytes as f64),
+        }
+    }
+
+    /// Goodput: application bits a nanosecond, which is gigabits a second.
+    pub fn gbit_per_s(&self) -> Option<f64> {
+        (self.elapsed_ns > 0).then(|| self.bytes as f64 * 8.0 / self.elapsed_ns as f64)
+    }
+
+    /// Adds the far end's account of the same slice. For bandwidth tests that are counted where they arrive, the
+    /// far end's count and clock replace the near end's.
+    pub fn with_far(mut self, far: &FarSlice, counted_at_far: bool) -> Self {
+        if counted_at_far {
+            self.bytes = far.bytes;
+            self.messages = far.messages;
+            self.elapsed_ns = far.elapsed_ns;
+        }
+        self.errors = self.errors.saturating_add(far.errors);
+        self.verified_bytes = self.verified_bytes.saturating_add(far.verified_bytes);
+        self.cpu_ns = self.cpu_ns.map(|ns| ns.saturating_add(far.cpu_ns));
+        self
+    }
+}
+
+/// Tells the far end that the slice is over, and how much it should have received by then.
+#[derive(Debug, Default)]
+pub struct StopSignal {
+    raised: AtomicBool,
+    expected: AtomicU64,
+}
+
+impl StopSignal {
+    /// Ends the slice after `expected` messages, frames or bytes, as the test counts.
+    pub fn raise(&self, expected: u64) {
+        self.expected.store(expected, Ordering::Relaxed);
+        self.raised.store(true, Ordering::Release);
+    }
+
+    /// Gets ready for the next slice.
+    pub fn lower(&self) {
+        self.raised.store(false, Ordering::Release);
+    }
+
+    /// Whether the slice is over; `None` while it runs, else what should have arrived.
+    pub fn raised(&self) -> Option<u64> {
+        self.raised.load(Ordering::Acquire).then(|| self.expected.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_limit_reached_ends_a_slice() {
+        let both = Budget { iterations: Some(10), duration: Some(Duration::from_nanos(100)), warmup: 0 };
+        assert!(!both.is_spent(9, 99));
+        assert!(both.is_spent(10, 0));
+        assert!(both.is_spent(0, 100));
+    }
+
+    #[test]
+    fn a_budget_without_limits_cannot_run_for_ever() {
+        assert!(Budget { iterations: None, duration: None, warmup: 0 }.is_spent(0, 0));
+    }
+
+    #[test]
+    fn a_halt_ends_a_slice_whatever_its_budget() {
+        let halt = AtomicBool::new(false);
+        let pace = Pace { budget: Budget::iterations(10, 0), halt: &halt };
+        assert!(!pace.is_spent(1, 1));
+        halt.store(true, Ordering::Relaxed);
+        assert!(pace.is_spent(1, 1));
+    }
+
+    #[test]
+    fn what_arrived_replaces_what_was_sent() {
+        let sent = Slice { bytes: 1000, messages: 10, elapsed_ns: 50, cpu_ns: Some(7), ..Slice::default() };
+        let far =
+            FarSlice { bytes: 900, messages: 9, elapsed_ns: 60, errors: 1, verified_bytes: 900, cpu_ns: 5 };
+        let slice = sent.with_far(&far, true);
+        assert_eq!((slice.bytes, slice.messages, slice.elapsed_ns, slice.errors), (900, 9, 60, 1));
+        assert_eq!((slice.cpu_ns, slice.verified_bytes), (Some(12), 900));
+    }
+
+    #[test]
+    fn eight_bits_a_nanosecond_are_eight_gigabits_a_second() {
+        let slice = Slice { bytes: 1000, elapsed_ns: 1000, ..Slice::default() };
+        assert_eq!(slice.gbit_per_s(), Some(8.0));
+        assert_eq!(Slice::default().gbit_per_s(), None);
+    }
+
+    #[test]
+    fn a_raised_signal_carries_what_should_have_arrived() {
+        let signal = StopSignal::default();
+        assert_eq!(signal.raised(), None);
+        signal.raise(42);
+        assert_eq!(signal.raised(), Some(42));
+        signal.lower();
+        assert_eq!(signal.raised(), None);
+    }
+}

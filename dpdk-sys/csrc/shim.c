@@ -1,0 +1,121 @@
+/* DPDK's static inlines as functions, and the mbuf layout that mbuf.rs relies on, checked by the compiler. */
+#include "shim.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+#define LAYOUT(field, offset) \
+	_Static_assert(offsetof(struct rte_mbuf, field) == (offset), \
+		"struct rte_mbuf: " #field " has moved; adjust dpdk-sys/src/mbuf.rs to this DPDK release")
+
+LAYOUT(buf_addr, 0);
+LAYOUT(data_off, 16);
+LAYOUT(refcnt, 18);
+LAYOUT(nb_segs, 20);
+LAYOUT(port, 22);
+LAYOUT(ol_flags, 24);
+LAYOUT(packet_type, 32);
+LAYOUT(pkt_len, 36);
+LAYOUT(data_len, 40);
+LAYOUT(hash.rss, 44);
+LAYOUT(buf_len, 54);
+LAYOUT(pool, 56);
+LAYOUT(next, 64);
+LAYOUT(tx_offload, 72);
+_Static_assert(sizeof(struct rte_mbuf) == 128, "struct rte_mbuf has changed size");
+
+uint16_t dsys_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **frames, uint16_t count)
+{
+	return rte_eth_tx_burst(port, queue, frames, count);
+}
+
+int dsys_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **frames, unsigned int count)
+{
+	return rte_pktmbuf_alloc_bulk(pool, frames, count);
+}
+
+void dsys_free(struct rte_mbuf *frame)
+{
+	rte_pktmbuf_free(frame);
+}
+
+unsigned int dsys_lcore_id(void)
+{
+	return rte_lcore_id();
+}
+
+static pthread_key_t registered;
+static pthread_once_t registered_once = PTHREAD_ONCE_INIT;
+static int registered_key_errno;
+static int lcores_exhausted;
+
+static void leave_thread(void *unused)
+{
+	(void)unused;
+	rte_thread_unregister();
+}
+
+static void make_registered_key(void)
+{
+	registered_key_errno = pthread_key_create(&registered, leave_thread);
+}
+
+/* Gives the calling thread an lcore id for as long as it lives; the key's destructor gives it back. */
+int dsys_enter_thread(void)
+{
+	if (rte_lcore_id() != LCORE_ID_ANY)
+		return 0;
+	pthread_once(&registered_once, make_registered_key);
+	if (registered_key_errno != 0)
+		return registered_key_errno;
+	if (rte_thread_register() != 0) {
+		__atomic_store_n(&lcores_exhausted, 1, __ATOMIC_RELAXED);
+		return rte_errno;
+	}
+	return pthread_setspecific(registered, &registered);
+}
+
+/* Once an attempt has failed, polling threads stop asking: each attempt takes a lock and logs a line. */
+static void enter_thread_while_lcores_last(void)
+{
+	if (!__atomic_load_n(&lcores_exhausted, __ATOMIC_RELAXED))
+		(void)dsys_enter_thread();
+}
+
+/* A thread that polls must have an lcore id, else every mempool access misses its cache. Checked on each burst:
+ * one thread-local load. A registration that fails leaves the burst correct, only slower. */
+uint16_t dsys_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **frames, uint16_t room)
+{
+	if (unlikely(rte_lcore_id() == LCORE_ID_ANY))
+		enter_thread_while_lcores_last();
+	return rte_eth_rx_burst(port, queue, frames, room);
+}
+
+int dsys_errno(void)
+{
+	return rte_errno;
+}
+
+/* 1 up, 0 down, negative when the device cannot say. */
+int dsys_link_up(uint16_t port)
+{
+	struct rte_eth_link link = { .link_status = RTE_ETH_LINK_DOWN };
+	int failed = rte_eth_link_get_nowait(port, &link);
+
+	return failed != 0 ? failed : link.link_status == RTE_ETH_LINK_UP;
+}
+
+unsigned int dsys_ring_drain(struct rte_ring *ring, struct rte_mbuf **frames, unsigned int room)
+{
+	return rte_ring_dequeue_burst(ring, (void **)frames, room, NULL);
+}
+
+uint64_t dsys_pack_tx_offload(uint64_t l2_bytes, uint64_t l3_bytes, uint64_t l4_bytes)
+{
+	struct rte_mbuf frame = { .tx_offload = 0 };
+
+	frame.l2_len = l2_bytes;
+	frame.l3_len = l3_bytes;
+	frame.l4_len = l4_bytes;
+	return frame.tx_offload;
+}

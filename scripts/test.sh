@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# Runs every test that needs no other machine, and says how long each stage took and what was skipped.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+    cat <<'TXT'
+usage: scripts/test.sh [--strict] [--stage NAME]...
+
+Installs missing system packages and runs, in this order: format, lints, build without DPDK, tests (unit, property,
+simulator, documentation, devices), loom, Miri, programs. Ends with `N passed, N failed, N skipped`.
+
+  --strict      fail when anything is skipped that is not on the allowed list
+  --stage NAME  run this stage only; may be given several times
+
+examples:
+  scripts/test.sh
+  scripts/test.sh --stage tests --stage loom
+TXT
+}
+
+strict=0
+only=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --strict) strict=1 ;;
+        --stage) only+=("${2:?"--stage needs a name"}"); shift ;;
+        -h | --help) usage; exit 0 ;;
+        *) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
+    esac
+    shift
+done
+
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+require_cargo || exit 1
+install_packages test || exit 1
+
+logs=${CARGO_TARGET_DIR:-target}/test-logs
+mkdir -p "$logs"
+passed=0
+failed=0
+skipped=0
+skips=()
+
+# What may be skipped even under --strict: Miri needs a nightly toolchain, which a fresh machine may not have.
+allowed_skips='^(miri: no nightly toolchain with Miri)$'
+
+skip() {
+    skipped=$((skipped + 1))
+    skips+=("$1")
+}
+
+# Adds up the result lines of cargo test in a log, and the skips that tests report themselves.
+count() {
+    local line
+    while read -r line; do
+        passed=$((passed + $(sed -E 's/.* ([0-9]+) passed.*/\1/' <<<"$line")))
+        failed=$((failed + $(sed -E 's/.* ([0-9]+) failed.*/\1/' <<<"$line")))
+    done < <(grep -E '^test result: ' "$1")
+    while read -r line; do skip "${line#*SKIPPED: }"; done < <(grep -aoE 'SKIPPED: .*' "$1" | sort -u)
+}
+
+stage() {
+    local name=$1 start=$SECONDS log=$logs/$1.log before=$failed
+    shift
+    if [ ${#only[@]} -gt 0 ] && [[ ! " ${only[*]} " == *" $name "* ]]; then return; fi
+    if "$@" >"$log" 2>&1; then
+        grep -qE '^test result: ' "$log" || passed=$((passed + 1))
+        count "$log"
+        printf '%-10s ok      %4d s\n' "$name" $((SECONDS - start))
+    else
+        count "$log"
+        [ "$failed" -gt "$before" ] || failed=$((failed + 1))
+        printf '%-10s FAILED  %4d s   %s\n' "$name" $((SECONDS - start)) "$log"
+        grep -aE '^(error|test .* FAILED|---- )|panicked at' "$log" | head -20
+        tail -30 "$log"
+    fi
+}
+
+lints() {
+    cargo clippy --workspace --all-targets --locked -- -D warnings &&
+        cargo clippy --workspace --all-targets --locked --no-default-features -- -D warnings &&
+        RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+}
+
+# The workspace must build and pass its tests on a machine without DPDK. The variable makes dpdk-sys find none.
+without_dpdk() {
+    IRONWARP_NO_DPDK=1 cargo test --workspace --locked --no-default-features --no-run
+}
+
+loom() {
+    RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
+        cargo test --release --locked -p ironwarp-rings -p ironwarp-mem --test loom
+}
+
+miri() {
+    CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/miri \
+        cargo +nightly miri test --locked -p ironwarp-types -p ironwarp-rings -p ironwarp-mem --lib
+}
+
+stage format cargo fmt --all --check
+stage lints lints
+stage no-dpdk without_dpdk
+stage tests cargo test --workspace --locked --no-fail-fast
+stage loom loom
+if cargo +nightly miri --version >/dev/null 2>&1; then
+    stage miri miri
+else
+    skip 'miri: no nightly toolchain with Miri'
+fi
+
+for reason in "${skips[@]}"; do echo "skipped: $reason"; done
+if [ "$strict" -eq 1 ]; then
+    for reason in "${skips[@]}"; do
+        [[ $reason =~ $allowed_skips ]] || { echo "not allowed to be skipped: $reason" >&2; failed=$((failed + 1)); }
+    done
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

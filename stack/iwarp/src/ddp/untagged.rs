@@ -1,0 +1,124 @@
+//! One untagged queue as its receiver keeps it (RFC 5041 s4.3, s5.3, s7.1).
+//!
+//! TCP delivers in order, so the only message that can lawfully continue is the one that stands at `msn`, and only
+//! at the octet where it stands. A sender that numbers differently, or sends the segments of a message out of order
+//! (RFC 5041 s5.3 says it should not), is refused: a gap here would be a hole in a delivered message.
+
+use ironwarp_types::Seq;
+
+use super::{DdpFault, Untagged};
+
+/// The receiving side of one queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queue {
+    msn: Seq,
+    /// Octets of the current message that have been placed.
+    placed: u32,
+}
+
+impl Queue {
+    /// RFC 5041 s4.3: the first message of every queue is number 1.
+    pub const fn new() -> Self {
+        Queue { msn: Seq(1), placed: 0 }
+    }
+
+    /// The number of the message that comes next or is under way.
+    pub fn msn(&self) -> u32 {
+        self.msn.0
+    }
+
+    /// Octets of the message under way.
+    pub fn placed(&self) -> u32 {
+        self.placed
+    }
+
+    /// The checks 2 to 5 of RFC 5041 s7.1 in their order. `buffer` is the size of the buffer that waits for the
+    /// message at `msn`, if one does.
+    #[inline]
+    pub fn check(
+        &self,
+        header: &Untagged,
+        payload_bytes: usize,
+        buffer: Option<u32>,
+    ) -> Result<(), DdpFault> {
+        // Check 5 comes first here: only the message at `msn` has a buffer for checks 2 to 4 to look at.
+        if header.msn != self.msn.0 {
+            return Err(DdpFault::MsnRange);
+        }
+        let buffer = buffer.ok_or(DdpFault::NoBuffer)?;
+        if header.mo != self.placed {
+            return Err(DdpFault::InvalidOffset);
+        }
+        let end = u64::from(header.mo) + payload_bytes as u64;
+        if end > u64::from(buffer) { Err(DdpFault::TooLong) } else { Ok(()) }
+    }
+
+    /// Moves past a segment of `payload_bytes` that was checked and placed. Answers the message's length when this
+    /// was its last segment.
+    #[inline]
+    pub fn advance(&mut self, last: bool, payload_bytes: usize) -> Option<u32> {
+        // Checked against a buffer of at most 32 bits before; nothing is cut off.
+        let end = self.placed.wrapping_add(payload_bytes as u32);
+        if last {
+            self.msn = self.msn.plus(1);
+            self.placed = 0;
+            Some(end)
+        } else {
+            self.placed = end;
+            None
+        }
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(msn: u32, mo: u32) -> Untagged {
+        Untagged { last: true, ulp: 0x43, ulp_word: 0, qn: 0, msn, mo }
+    }
+
+    /// RFC 5041 s7.1, checks 2 to 5.
+    #[test]
+    fn each_check_has_its_code() {
+        let queue = Queue::new();
+        assert_eq!(queue.check(&header(1, 0), 8, Some(8)), Ok(()));
+        assert_eq!(queue.check(&header(1, 0), 8, None), Err(DdpFault::NoBuffer));
+        assert_eq!(queue.check(&header(2, 0), 8, Some(8)), Err(DdpFault::MsnRange));
+        assert_eq!(queue.check(&header(0, 0), 8, Some(8)), Err(DdpFault::MsnRange));
+        assert_eq!(queue.check(&header(1, 9), 0, Some(8)), Err(DdpFault::InvalidOffset));
+        assert_eq!(queue.check(&header(1, 0), 9, Some(8)), Err(DdpFault::TooLong));
+    }
+
+    /// RFC 5041 s5.2: offsets continue within a message; s4.3: numbers continue between messages.
+    #[test]
+    fn a_message_continues_where_it_stands() {
+        let mut queue = Queue::new();
+        assert_eq!(queue.advance(false, 10), None);
+        assert_eq!(queue.check(&header(1, 10), 5, Some(15)), Ok(()));
+        assert_eq!(queue.check(&header(1, 11), 4, Some(15)), Err(DdpFault::InvalidOffset));
+        assert_eq!(queue.advance(true, 5), Some(15));
+        assert_eq!((queue.msn(), queue.placed()), (2, 0));
+    }
+
+    /// RFC 5041 s4.3: the number wraps to 0 after 0xFFFFFFFF.
+    #[test]
+    fn message_numbers_wrap() {
+        let mut queue = Queue { msn: Seq(u32::MAX), placed: 0 };
+        assert_eq!(queue.check(&header(u32::MAX, 0), 0, Some(0)), Ok(()));
+        queue.advance(true, 0);
+        assert_eq!(queue.check(&header(0, 0), 0, Some(0)), Ok(()));
+    }
+
+    #[test]
+    fn an_offset_near_the_top_cannot_overflow() {
+        let queue = Queue { msn: Seq(1), placed: u32::MAX };
+        assert_eq!(queue.check(&header(1, u32::MAX), 65_535, Some(u32::MAX)), Err(DdpFault::TooLong));
+    }
+}

@@ -1,0 +1,162 @@
+//! FPDUs: length, ULPDU, pad, CRC (RFC 5044 s4.1, s4.4, s4.5, s6).
+//!
+//! ```text
+//! 0       2                    2+n        multiple of 4
+//! | n:u16 | ULPDU, n octets     | 0..3 zeros | CRC32c, least significant octet first |
+//! ```
+//! Takes the room of a segment, or the in-order bytes of the stream. An FPDU that lies in one piece is used where it
+//! is; one that is split is gathered into the core's scratch. A CRC that does not match ends the stream; nothing of
+//! that FPDU is used.
+
+use ironwarp_arch::crc32c;
+use ironwarp_tcp::ByteStream;
+use ironwarp_types::limits::MULPDU_BYTES_MIN;
+
+use super::MpaFault;
+
+/// Octets of the length field.
+pub const LENGTH_BYTES: usize = 2;
+
+/// Octets of the CRC field, which is there whether CRCs are in use or not (RFC 5044 s4.1).
+pub const CRC_BYTES: usize = 4;
+
+/// RFC 5044 s3: the largest ULPDU that may be sent.
+pub const MULPDU_BYTES_MAX: usize = 64_768;
+
+/// The room that TCP must lend for MULPDU not to fall below 128 octets (RFC 5044 s4.5).
+pub const ROOM_BYTES_MIN: usize = fpdu_bytes(MULPDU_BYTES_MIN);
+
+/// Octets of the FPDU around a ULPDU of `ulpdu_bytes`: always a multiple of four (RFC 5044 s4.1).
+pub const fn fpdu_bytes(ulpdu_bytes: usize) -> usize {
+    (LENGTH_BYTES + ulpdu_bytes).next_multiple_of(4) + CRC_BYTES
+}
+
+/// The largest ULPDU whose FPDU fits into `room` octets: EMSS - (6 + EMSS mod 4), without markers (RFC 5044 s4.5).
+pub const fn mulpdu(room: usize) -> usize {
+    let ulpdu = room.saturating_sub(LENGTH_BYTES + CRC_BYTES + room % 4);
+    if ulpdu < MULPDU_BYTES_MAX { ulpdu } else { MULPDU_BYTES_MAX }
+}
+
+/// Completes the FPDU whose ULPDU lies at `room[2..2 + ulpdu_bytes]` and answers its octets, 0 when `room` is too
+/// short for it.
+///
+/// The CRC is taken over this private copy, so memory that changes meanwhile cannot put a wrong CRC on the wire.
+pub fn seal(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
+    let whole = fpdu_bytes(ulpdu_bytes);
+    let Ok(length) = u16::try_from(ulpdu_bytes) else { return 0 };
+    let Some((covered, field)) = room.get_mut(..whole).and_then(<[u8]>::split_last_chunk_mut::<CRC_BYTES>)
+    else {
+        return 0;
+    };
+    let Some((head, rest)) = covered.split_first_chunk_mut::<LENGTH_BYTES>() else { return 0 };
+    *head = length.to_be_bytes();
+    // RFC 5044 s4.1: the pad is sent as zeros.
+    if let Some(pad) = rest.get_mut(ulpdu_bytes..) {
+        pad.fill(0);
+    }
+    // RFC 5044 s4.1: with CRCs off the field is still there; its value does not matter, and peers send zeros.
+    *field = if crc { crc32c(covered).to_le_bytes() } else { [0; CRC_BYTES] };
+    whole
+}
+
+/// The octets of the FPDU at the front of `bytes`, when all of it has arrived.
+pub fn arrived(bytes: &impl ByteStream) -> Option<usize> {
+    let mut length = [0; LENGTH_BYTES];
+    match bytes.front().first_chunk() {
+        Some(first) => length = *first,
+        None if bytes.peek(&mut length) => {}
+        None => return None,
+    }
+    // RFC 5044 s6: the length field of an in-order stream alone says where an FPDU ends.
+    let whole = fpdu_bytes(u16::from_be_bytes(length).into());
+    (bytes.available() >= whole).then_some(whole)
+}
+
+/// The ULPDU in a whole FPDU, once its CRC is found right.
+pub fn open(fpdu: &[u8], crc: bool) -> Result<&[u8], MpaFault> {
+    let (covered, field) = fpdu.split_last_chunk::<CRC_BYTES>().ok_or(MpaFault::Crc)?;
+    // RFC 5044 s4.4: a mismatch makes the FPDU invalid. RFC 5044 s4.1: not checked when CRCs are off.
+    if crc && crc32c(covered).to_le_bytes() != *field {
+        return Err(MpaFault::Crc);
+    }
+    let (length, rest) = covered.split_first_chunk::<LENGTH_BYTES>().ok_or(MpaFault::Crc)?;
+    rest.get(..u16::from_be_bytes(*length).into()).ok_or(MpaFault::Crc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 5044 s4.4, figure 5: a Send of 24 zero octets, which starts with a marker that the CRC covers.
+    #[test]
+    fn the_crc_of_the_first_example_is_as_printed() {
+        let mut covered =
+            vec![0, 0, 0, 0, 0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        covered.extend([0; 24]);
+        assert_eq!(crc32c(&covered).to_le_bytes(), [0x52, 0x23, 0x99, 0x83]);
+    }
+
+    /// RFC 5044 s4.4, figure 6: the second example, with a marker inside.
+    #[test]
+    fn the_crc_of_the_second_example_is_as_printed() {
+        let mut covered = vec![0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0];
+        covered.extend([0, 0, 0, 0x14]);
+        covered.extend([0; 24]);
+        assert_eq!(crc32c(&covered).to_le_bytes(), [0x84, 0x92, 0x58, 0x98]);
+    }
+
+    /// RFC 5044 s4.1: an FPDU is a multiple of four octets, whatever its ULPDU, and the pad is zero.
+    #[test]
+    fn every_length_is_padded_with_zeros_to_a_multiple_of_four() {
+        for ulpdu in 0..64 {
+            let mut room = [0xee; 80];
+            let whole = seal(&mut room, ulpdu, true);
+            assert_eq!((whole % 4, whole), (0, fpdu_bytes(ulpdu)));
+            assert!(whole >= ulpdu + 6 && whole < ulpdu + 10);
+            assert!(room[2 + ulpdu..whole - 4].iter().all(|&pad| pad == 0));
+            assert_eq!(open(&room[..whole], true), Ok(&[0xee; 80][..ulpdu]));
+            assert!(room[whole..].iter().all(|&beyond| beyond == 0xee));
+        }
+    }
+
+    /// RFC 5044 s4.5: MULPDU = EMSS - (6 + EMSS mod 4).
+    #[test]
+    fn mulpdu_is_the_largest_ulpdu_that_fits() {
+        assert_eq!([mulpdu(1460), mulpdu(1448), mulpdu(1459), mulpdu(8948)], [1454, 1442, 1450, 8942]);
+        for room in 8..3000 {
+            assert!(fpdu_bytes(mulpdu(room)) <= room);
+            assert!(room % 4 != 0 || fpdu_bytes(mulpdu(room) + 1) > room);
+        }
+        assert_eq!(mulpdu(70_000), MULPDU_BYTES_MAX);
+        assert!(mulpdu(ROOM_BYTES_MIN) >= MULPDU_BYTES_MIN && mulpdu(ROOM_BYTES_MIN - 1) < MULPDU_BYTES_MIN);
+    }
+
+    /// RFC 5044 s4.4: every bit of an FPDU is covered.
+    #[test]
+    fn any_flipped_bit_is_found() {
+        let mut fpdu = [0x5a; 28];
+        assert_eq!(seal(&mut fpdu, 21, true), 28);
+        for bit in 0..28 * 8 {
+            let mut bad = fpdu;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(open(&bad, true), Err(MpaFault::Crc), "bit {bit}");
+        }
+    }
+
+    /// RFC 5044 s4.1: with CRCs off the field is there, sent as zeros, and never checked.
+    #[test]
+    fn without_crc_the_field_is_zero_and_ignored() {
+        let mut fpdu = [1; 12];
+        assert_eq!(seal(&mut fpdu, 4, false), 12);
+        assert_eq!(fpdu[8..], [0; 4]);
+        fpdu[9] = 77;
+        assert_eq!(open(&fpdu, false), Ok(&[1; 4][..]));
+    }
+
+    #[test]
+    fn a_room_too_short_is_left_alone() {
+        let mut room = [9; 11];
+        assert_eq!(seal(&mut room, 4, true), 0);
+        assert_eq!(room, [9; 11]);
+    }
+}

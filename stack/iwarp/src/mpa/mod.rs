@@ -1,0 +1,36 @@
+//! MPA: marker PDU aligned framing for TCP (RFC 5044).
+//!
+//! [`startup`] exchanges the Request and Reply frames (s7); [`fpdu`] builds frames and finds them in the stream
+//! (s4, s6). Markers are not supported: we never ask for them, and a peer that does is refused.
+
+pub mod fpdu;
+pub mod startup;
+
+use crate::rdmap::Terminate;
+
+/// What MPA can find wrong (RFC 5044 s8, RFC 6581 s8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum MpaFault {
+    /// The TCP connection was closed, reset or lost.
+    ConnectionLost = 1,
+    /// The CRC of an FPDU is not that of its bytes.
+    Crc = 2,
+    /// A marker and the length field disagree on where an FPDU starts.
+    Marker = 3,
+    /// A start-up frame is not formatted as it should be. TCP is closed without a Terminate.
+    Startup = 4,
+    /// The enhanced start-up failed for a reason without a code of its own.
+    LocalCatastrophic = 5,
+    /// The enhanced start-up asks for more inbound Reads than there are resources for.
+    InsufficientIrd = 6,
+    /// The enhanced start-up found no ready-to-receive indication that both sides know.
+    NoMatchingRtr = 7,
+}
+
+impl From<MpaFault> for Terminate {
+    /// RFC 5044 s8 and RFC 6580 s3.3: layer 2, type 0. The verbs draft's 0x0202 and 0x0203 are not used.
+    fn from(fault: MpaFault) -> Self {
+        Terminate { layer: Terminate::LAYER_LLP, etype: 0, code: fault as u8 }
+    }
+}

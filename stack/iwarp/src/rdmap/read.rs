@@ -1,0 +1,315 @@
+//! Reads: the request's header, the Reads we wait for, the responses we owe (RFC 5040 s4.4, s5.2, s6.1).
+//!
+//! Both queues are bounded for good when the queue pair is made: at most ORD Reads are outstanding at the peer, at
+//! most IRD of the peer's wait here. Neither ever allocates afterwards.
+
+use std::collections::VecDeque;
+
+use ironwarp_types::STag;
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{RdmapFault, Terminate};
+use crate::ddp::{DdpFault, Tagged};
+
+/// Octets of a Read Request's header, which is all of its payload (RFC 5040 s4.4).
+pub const READ_REQUEST_BYTES: usize = size_of::<Wire>();
+
+const _: () = assert!(READ_REQUEST_BYTES == 28);
+
+/// What a Read Request asks for (RFC 5040 s4.4, figure 6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadRequest {
+    /// Where the asking side wants the octets. Copied into the response, never interpreted by the answering side.
+    pub sink_stag: STag,
+    /// Where in that buffer.
+    pub sink_to: u64,
+    /// How many octets.
+    pub bytes: u32,
+    /// Where the octets are.
+    pub source_stag: STag,
+    /// Where in that buffer.
+    pub source_to: u64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Wire {
+    sink_stag: U32,
+    sink_to: U64,
+    bytes: U32,
+    source_stag: U32,
+    source_to: U64,
+}
+
+impl ReadRequest {
+    /// Reads a payload that is exactly one header.
+    pub fn decode(payload: &[u8]) -> Option<ReadRequest> {
+        let wire = Wire::ref_from_bytes(payload).ok()?;
+        Some(ReadRequest {
+            sink_stag: STag(wire.sink_stag.get()),
+            sink_to: wire.sink_to.get(),
+            bytes: wire.bytes.get(),
+            source_stag: STag(wire.source_stag.get()),
+            source_to: wire.source_to.get(),
+        })
+    }
+
+    /// The header's octets.
+    pub fn octets(&self) -> [u8; READ_REQUEST_BYTES] {
+        let wire = Wire {
+            sink_stag: self.sink_stag.0.into(),
+            sink_to: self.sink_to.into(),
+            bytes: self.bytes.into(),
+            source_stag: self.source_stag.0.into(),
+            source_to: self.source_to.into(),
+        };
+        zerocopy::transmute!(wire)
+    }
+
+    /// The request as it stands once `done` octets have been answered (RFC 5040 s4.8, Terminated RDMA Header).
+    pub fn advanced(&self, done: u32) -> ReadRequest {
+        ReadRequest {
+            sink_to: self.sink_to.wrapping_add(done.into()),
+            bytes: self.bytes.saturating_sub(done),
+            source_to: self.source_to.wrapping_add(done.into()),
+            ..*self
+        }
+    }
+}
+
+/// A Read of ours that the peer has not answered in full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outstanding {
+    /// Our buffer.
+    pub sink_stag: STag,
+    /// Where in it.
+    pub sink_to: u64,
+    /// Octets asked for.
+    pub bytes: u32,
+    /// Octets that have come.
+    pub placed: u32,
+}
+
+/// The Reads we wait for, oldest first: at most ORD.
+#[derive(Debug)]
+pub struct OutstandingReads {
+    reads: VecDeque<Outstanding>,
+    ord: usize,
+}
+
+impl OutstandingReads {
+    /// A queue for at most `ord` Reads.
+    pub fn new(ord: u16) -> Self {
+        OutstandingReads { reads: VecDeque::with_capacity(ord.into()), ord: ord.into() }
+    }
+
+    /// RFC 5040 s6.1: the negotiated number of outstanding Reads is never passed.
+    pub fn has_room(&self) -> bool {
+        self.reads.len() < self.ord
+    }
+
+    /// How many there may be.
+    pub fn limit(&self) -> usize {
+        self.ord
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// Whether none is outstanding.
+    pub fn is_empty(&self) -> bool {
+        self.reads.is_empty()
+    }
+
+    /// Waits for one more. The caller has asked for room.
+    pub fn push(&mut self, read: Outstanding) {
+        debug_assert!(self.has_room());
+        if self.has_room() {
+            self.reads.push_back(read);
+        }
+    }
+
+    /// Whether a response segment continues the oldest Read exactly: same buffer, next octet, not too many, and
+    /// last when and only when it ends the Read (RFC 5040 s5.2.2 allows these checks).
+    #[inline]
+    pub fn check(&self, header: &Tagged, payload_bytes: usize) -> Result<(), Terminate> {
+        // A response that nobody asked for is a message that may not come here.
+        let head = self.reads.front().ok_or(RdmapFault::Opcode)?;
+        // RFC 5041 s5.2: steering tag and offset of an empty segment are not looked at.
+        if payload_bytes > 0 {
+            head.continues_at(header)?;
+        }
+        let end = u64::from(head.placed) + payload_bytes as u64;
+        if end > u64::from(head.bytes) {
+            return Err(DdpFault::BaseOrBounds.into());
+        }
+        if header.last != (end == u64::from(head.bytes)) {
+            return Err(RdmapFault::StreamCatastrophic.into());
+        }
+        Ok(())
+    }
+
+    /// Moves past a checked and placed segment. Answers whether it ended the oldest Read, which then leaves.
+    #[inline]
+    pub fn advance(&mut self, last: bool, payload_bytes: usize) -> bool {
+        if last {
+            self.reads.pop_front();
+        } else if let Some(head) = self.reads.front_mut() {
+            head.placed = head.placed.wrapping_add(payload_bytes as u32);
+        }
+        last
+    }
+
+    /// Forgets them all: the stream has ended.
+    pub fn clear(&mut self) {
+        self.reads.clear();
+    }
+}
+
+impl Outstanding {
+    fn continues_at(&self, header: &Tagged) -> Result<(), DdpFault> {
+        if header.stag != self.sink_stag {
+            return Err(DdpFault::InvalidStag);
+        }
+        let expected = self.sink_to.wrapping_add(self.placed.into());
+        if header.tagged_offset == expected { Ok(()) } else { Err(DdpFault::BaseOrBounds) }
+    }
+}
+
+/// A Read of the peer's that we have not answered in full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Response {
+    /// What was asked.
+    pub request: ReadRequest,
+    /// The request's number on queue 1, for a Terminate that has to name it.
+    pub msn: u32,
+    /// Octets sent.
+    pub sent: u32,
+}
+
+/// The responses we owe, oldest first: at most IRD.
+#[derive(Debug)]
+pub struct PendingResponses {
+    responses: VecDeque<Response>,
+    ird: usize,
+}
+
+impl PendingResponses {
+    /// A queue for at most `ird` responses.
+    pub fn new(ird: u16) -> Self {
+        PendingResponses { responses: VecDeque::with_capacity(ird.into()), ird: ird.into() }
+    }
+
+    /// Whether a queue-1 buffer is free.
+    pub fn has_room(&self) -> bool {
+        self.responses.len() < self.ird
+    }
+
+    /// Whether nothing is owed.
+    pub fn is_empty(&self) -> bool {
+        self.responses.is_empty()
+    }
+
+    /// The oldest.
+    pub fn front(&self) -> Option<&Response> {
+        self.responses.front()
+    }
+
+    /// Owes one more. The caller has asked for room.
+    pub fn push(&mut self, response: Response) {
+        debug_assert!(self.has_room());
+        if self.has_room() {
+            self.responses.push_back(response);
+        }
+    }
+
+    /// Notes that `bytes` more of the oldest were sent, and forgets it when they were its last.
+    pub fn advance(&mut self, bytes: u32, last: bool) {
+        if last {
+            self.responses.pop_front();
+        } else if let Some(head) = self.responses.front_mut() {
+            head.sent = head.sent.wrapping_add(bytes);
+        }
+    }
+
+    /// Forgets them all: the stream has ended.
+    pub fn clear(&mut self) {
+        self.responses.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn waiting(bytes: u32) -> OutstandingReads {
+        let mut reads = OutstandingReads::new(1);
+        reads.push(Outstanding { sink_stag: STag(5), sink_to: 100, bytes, placed: 0 });
+        reads
+    }
+
+    fn segment(stag: u32, tagged_offset: u64, last: bool) -> Tagged {
+        Tagged { last, ulp: 0x42, stag: STag(stag), tagged_offset }
+    }
+
+    fn code(layer: u8, etype: u8, code: u8) -> Result<(), Terminate> {
+        Err(Terminate { layer, etype, code })
+    }
+
+    /// RFC 5040 s5.2.2: steering tag, offset and length must be those of the request.
+    #[test]
+    fn a_response_must_continue_the_oldest_read_exactly() {
+        let mut reads = waiting(30);
+        assert_eq!(reads.check(&segment(5, 100, false), 20), Ok(()));
+        assert!(!reads.advance(false, 20));
+        assert_eq!(reads.check(&segment(6, 120, true), 10), code(1, 1, 0));
+        assert_eq!(reads.check(&segment(5, 121, true), 10), code(1, 1, 1));
+        assert_eq!(reads.check(&segment(5, 120, true), 11), code(1, 1, 1));
+        assert_eq!(reads.check(&segment(5, 120, false), 10), code(0, 2, 7));
+        assert_eq!(reads.check(&segment(5, 120, true), 9), code(0, 2, 7));
+        assert_eq!(reads.check(&segment(5, 120, true), 10), Ok(()));
+        assert!(reads.advance(true, 10));
+        assert_eq!(reads.check(&segment(5, 130, true), 0), code(0, 2, 6));
+    }
+
+    /// RFC 5041 s5.2: a zero-length message's steering tag and offset are not checked.
+    #[test]
+    fn an_empty_response_is_known_by_its_place_in_the_queue_alone() {
+        assert_eq!(waiting(0).check(&segment(77, 1, true), 0), Ok(()));
+        assert_eq!(waiting(1).check(&segment(5, 100, true), 0), code(0, 2, 7));
+    }
+
+    /// RFC 5040 s4.8: the Terminated RDMA Header shows where the Read stands.
+    #[test]
+    fn an_advanced_request_shows_what_is_left() {
+        let request = ReadRequest {
+            sink_stag: STag(1),
+            sink_to: 1000,
+            bytes: 4096,
+            source_stag: STag(2),
+            source_to: u64::MAX - 1,
+        };
+        let left = request.advanced(2048);
+        assert_eq!((left.sink_to, left.bytes, left.source_to), (3048, 2048, 2046));
+    }
+
+    #[test]
+    fn a_payload_of_any_other_size_is_no_request() {
+        assert_eq!(ReadRequest::decode(&[0; 27]), None);
+        assert_eq!(ReadRequest::decode(&[0; 29]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn read_requests_round_trip(sink: u32, sink_to: u64, bytes: u32, source: u32, source_to: u64) {
+            let request =
+                ReadRequest { sink_stag: STag(sink), sink_to, bytes, source_stag: STag(source), source_to };
+            prop_assert_eq!(ReadRequest::decode(&request.octets()), Some(request));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The Terminate message (RFC 5040 s4.8, s5.4).
+//!
+//! ```text
+//! | Layer:4 EType:4 | Code:8 | M D R 0.. | 0 |  [ segment length:u16 | DDP header:14/18 | [ Read Request header:28 ] ]
+//! ```
+//! Which headers go along follows figure 10: with an error of the MPA or of our own none, with one of DDP or of an
+//! operation the segment's, with a protection error of a Read Request that request's too.
+
+use core::fmt;
+
+use super::read::READ_REQUEST_BYTES;
+use crate::ddp::{Header, UNTAGGED_BYTES};
+
+/// Octets of the largest Terminate header.
+pub const TERMINATE_BYTES_MAX: usize = CONTROL_BYTES + 2 + UNTAGGED_BYTES + READ_REQUEST_BYTES;
+
+const CONTROL_BYTES: usize = 4;
+/// The segment length is valid.
+const M: u8 = 0x80;
+/// The segment's DDP header is included.
+const D: u8 = 0x40;
+/// The Read Request's header is included.
+const R: u8 = 0x20;
+
+/// The error that a Terminate names: one row of the tables in RFC 5040 s4.8, RFC 5041 s7.2, RFC 5044 s8, RFC 6581 s8.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Terminate {
+    /// Who found it: 0 RDMAP, 1 DDP, 2 MPA.
+    pub layer: u8,
+    /// Its type, within the layer.
+    pub etype: u8,
+    /// Its code, within the type.
+    pub code: u8,
+}
+
+impl Terminate {
+    /// RDMAP found the error.
+    pub const LAYER_RDMA: u8 = 0;
+    /// DDP found the error.
+    pub const LAYER_DDP: u8 = 1;
+    /// MPA found the error.
+    pub const LAYER_LLP: u8 = 2;
+
+    /// What a received Terminate names; `None` when it is too short to name anything.
+    ///
+    /// Linux siw lays its bit fields out in the machine's order, so that its octets hold the two nibbles swapped and
+    /// the three header bits at the wrong end. Such a message is known by header bits at the low end only, or by a
+    /// layer that does not exist.
+    pub fn decode(payload: &[u8]) -> Option<Terminate> {
+        let [kinds, code, bits, ..] = *payload else { return None };
+        let (high, low) = (kinds >> 4, kinds & 0x0f);
+        let bits_swapped = bits & (M | D | R) == 0 && bits & 0x07 != 0;
+        let nibbles_swapped = high > Self::LAYER_LLP && low <= Self::LAYER_LLP;
+        let (layer, etype) = if bits_swapped || nibbles_swapped { (low, high) } else { (high, low) };
+        Some(Terminate { layer, etype, code })
+    }
+
+    /// Whether the segment that caused the error goes along (RFC 5040 s4.8, figure 10).
+    fn names_segment(self) -> bool {
+        self.layer == Self::LAYER_DDP || (self.layer == Self::LAYER_RDMA && self.etype != 0)
+    }
+
+    /// Whether the Read Request that caused the error goes along: protection errors only.
+    fn names_request(self) -> bool {
+        self.layer == Self::LAYER_RDMA && self.etype == 1
+    }
+}
+
+impl fmt::Display for Terminate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}/{:#x}/{:#04x}", self.layer, self.etype, self.code)
+    }
+}
+
+/// The message that caused an error, as far as a Terminate can show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offender {
+    ulpdu_bytes: u16,
+    header: [u8; UNTAGGED_BYTES],
+    /// 0 when there is none.
+    header_bytes: u8,
+    request: Option<[u8; READ_REQUEST_BYTES]>,
+}
+
+impl Offender {
+    /// The segment in `ulpdu`. One that is shorter than its header cannot be shown.
+    pub fn segment(ulpdu: &[u8]) -> Self {
+        let mut offender = Offender::default();
+        let Some(octets) = Header::octets(ulpdu) else { return offender };
+        if let Some(header) = offender.header.get_mut(..octets.len()) {
+            header.copy_from_slice(octets);
+            offender.header_bytes = octets.len() as u8;
+            offender.ulpdu_bytes = u16::try_from(ulpdu.len()).unwrap_or(u16::MAX);
+        }
+        offender
+    }
+
+    /// The same, and the Read Request that it carries.
+    #[must_use]
+    pub fn with_request(mut self, request: [u8; READ_REQUEST_BYTES]) -> Self {
+        self.request = Some(request);
+        self
+    }
+
+    /// Writes the Terminate header for `error` into the front of `out` and answers its octets, 0 when `out` is too
+    /// short.
+    pub fn encode(&self, error: Terminate, out: &mut [u8]) -> usize {
+        let Some(out) = out.get_mut(..TERMINATE_BYTES_MAX) else { return 0 };
+        let Some((control, rest)) = out.split_first_chunk_mut::<CONTROL_BYTES>() else { return 0 };
+        let (mut bits, mut shown) = (0, 0);
+        let mut show = |octets: &[u8]| {
+            if let Some(place) = rest.get_mut(shown..shown + octets.len()) {
+                place.copy_from_slice(octets);
+                shown += octets.len();
+            }
+        };
+        if error.names_segment() && self.header_bytes > 0 {
+            bits |= M | D;
+            show(&self.ulpdu_bytes.to_be_bytes());
+            show(self.header.get(..self.header_bytes.into()).unwrap_or_default());
+        }
+        if let Some(request) = self.request.filter(|_| error.names_request()) {
+            bits |= R;
+            show(&request);
+        }
+        // RFC 5040 s4.8: the 13 bits behind the header bits are reserved and sent as zeros.
+        *control = [error.layer << 4 | (error.etype & 0x0f), error.code, bits, 0];
+        CONTROL_BYTES + shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ddp::{DdpFault, Tagged};
+    use crate::mpa::MpaFault;
+    use crate::rdmap::RdmapFault;
+    use ironwarp_types::STag;
+
+    fn tagged_ulpdu() -> [u8; 40] {
+        let mut ulpdu = [0xaa; 40];
+        Tagged { last: true, ulp: 0x40, stag: STag(9), tagged_offset: 3 }.encode(&mut ulpdu);
+        ulpdu
+    }
+
+    fn encoded(offender: Offender, error: impl Into<Terminate>) -> Vec<u8> {
+        let mut out = [0xee; TERMINATE_BYTES_MAX];
+        let len = offender.encode(error.into(), &mut out);
+        out[..len].to_vec()
+    }
+
+    /// RFC 5040 s4.8, figure 10: a DDP error carries segment length and DDP header, no more.
+    #[test]
+    fn a_ddp_error_shows_the_segment() {
+        let ulpdu = tagged_ulpdu();
+        let out = encoded(Offender::segment(&ulpdu).with_request([1; 28]), DdpFault::BaseOrBounds);
+        assert_eq!(out[..6], [0x11, 0x01, 0xc0, 0x00, 0x00, 40]);
+        assert_eq!(out[6..], ulpdu[..14]);
+    }
+
+    /// RFC 5040 s4.8, figure 10: a protection error of a Read Request carries its header too.
+    #[test]
+    fn a_protection_error_shows_the_request() {
+        let out = encoded(Offender::segment(&[0x41; 46]).with_request([7; 28]), RdmapFault::AccessRights);
+        assert_eq!(out[..4], [0x01, 0x02, 0xe0, 0x00]);
+        assert_eq!(out.len(), 4 + 2 + 18 + 28);
+        assert_eq!(out[24..], [7; 28]);
+    }
+
+    /// RFC 5040 s4.8, figure 10: an MPA error and one of our own carry no header.
+    #[test]
+    fn mpa_and_local_errors_show_nothing() {
+        let offender = Offender::segment(&tagged_ulpdu()).with_request([7; 28]);
+        assert_eq!(encoded(offender, MpaFault::Crc), [0x20, 0x02, 0, 0]);
+        assert_eq!(encoded(offender, RdmapFault::LocalCatastrophic), [0, 0, 0, 0]);
+    }
+
+    /// RFC 5040 s4.8: a header is included if possible.
+    #[test]
+    fn a_segment_cut_short_is_not_shown() {
+        assert_eq!(encoded(Offender::segment(&[0x41; 17]), DdpFault::LocalCatastrophic), [0x10, 0, 0, 0]);
+    }
+
+    #[test]
+    fn both_octet_orders_of_peers_are_understood() {
+        let crc = Terminate { layer: 2, etype: 0, code: 2 };
+        assert_eq!(Terminate::decode(&[0x20, 0x02, 0, 0]), Some(crc));
+        let no_buffer = Terminate { layer: 1, etype: 2, code: 2 };
+        assert_eq!(Terminate::decode(&[0x12, 0x02, 0xc0, 0]), Some(no_buffer));
+        assert_eq!(Terminate::decode(&[0x21, 0x02, 0x03, 0]), Some(no_buffer));
+        // RFC 5040 s4.8: the reserved bits are ignored when the header bits stand where they should.
+        assert_eq!(Terminate::decode(&[0x12, 0x02, 0xdf, 0xff]), Some(no_buffer));
+        assert_eq!(Terminate::decode(&[0x31, 0, 0, 0]), Some(Terminate { layer: 1, etype: 3, code: 0 }));
+        assert_eq!(Terminate::decode(&[0x12, 0x02]), None);
+    }
+}

@@ -1,0 +1,37 @@
+//! What always holds of a stream between two calls. Compiled always, called by tests and the simulator.
+
+use super::{Io, Stream, StreamState};
+use crate::wr::SendOpcode;
+
+impl Stream {
+    /// Whether the stream's parts agree with each other and with its rings.
+    pub fn check<C>(&self, io: &Io<'_, C>) -> Result<(), &'static str> {
+        let begun = self.sender.next().wrapping_sub(io.sends.head());
+        let posted = io.sends.tail().wrapping_sub(io.sends.head());
+        let holds = |what: &'static str, holds: bool| if holds { Ok(()) } else { Err(what) };
+        holds("more sends were begun than posted", begun <= posted)?;
+        holds("a send is under way that was not posted", !self.sender.is_under_way() || begun < posted)?;
+        holds("more Reads are outstanding than ORD", self.outstanding.len() <= self.config.ord.into())?;
+        match self.state {
+            StreamState::Open => {
+                holds("more is acknowledged than was sent", self.acknowledged.is_sound())?;
+                holds("a Read is neither outstanding nor done", self.reads_agree(io))
+            }
+            StreamState::Idle => holds("something was sent before the start", begun == 0),
+            StreamState::Terminating | StreamState::Ended => {
+                holds("an ended stream still waits for something", self.outstanding.is_empty())?;
+                holds("an ended stream still owes an answer", self.responses.is_empty())
+            }
+        }
+    }
+
+    /// Every Read that was sent is outstanding, or answered and waiting behind an earlier request.
+    fn reads_agree<C>(&self, io: &Io<'_, C>) -> bool {
+        let (mut seq, mut reads) = (io.sends.head(), 0);
+        while seq != self.sender.next() {
+            reads += usize::from(io.sends.at(seq).is_some_and(|wqe| wqe.opcode == SendOpcode::Read));
+            seq = seq.wrapping_add(1);
+        }
+        reads == self.outstanding.len() + self.acknowledged.reads_done() as usize
+    }
+}

@@ -1,0 +1,197 @@
+//! Completions of the send queue: in the order of posting, when each request is done (RFC 5040 s5.5).
+//!
+//! A Send or Write is done when TCP's peer has acknowledged its last octet, a Read when the last octet of its
+//! response has been placed. A request that is done waits behind earlier ones that are not. Errors complete
+//! everything at once: one request may have failed, the rest is flushed.
+
+use ironwarp_stats::Counter;
+
+use super::{CompletionSink, Io, Stream, StreamState};
+use crate::wr::{
+    Completion, CompletionFlags, CompletionOpcode, CompletionStatus, SendFlags, SendOpcode, SendWqe,
+};
+
+/// What has been acknowledged, and what each request waits for.
+pub(super) struct Acknowledged {
+    /// For each slot of the send ring, the stream's payload octets up to and with the request's last. A request of
+    /// slot `seq` is at `seq & mask`.
+    ends: Box<[u64]>,
+    mask: u32,
+    /// Payload octets of ours that TCP has pulled.
+    pulled: u64,
+    /// Payload octets of ours that the peer has acknowledged.
+    acked: u64,
+    /// Reads answered in full whose completion has not been reported.
+    reads_done: u32,
+}
+
+impl Acknowledged {
+    pub(super) fn new(send_depth: u32) -> Self {
+        let slots = send_depth.max(1).next_power_of_two();
+        Acknowledged {
+            ends: vec![0; slots as usize].into_boxed_slice(),
+            mask: slots - 1,
+            pulled: 0,
+            acked: 0,
+            reads_done: 0,
+        }
+    }
+
+    pub(super) fn start(&mut self, sent_before: u64) {
+        self.pulled = sent_before;
+    }
+
+    /// TCP pulled `bytes` more.
+    #[inline]
+    pub(super) fn pull(&mut self, bytes: usize) {
+        self.pulled += bytes as u64;
+    }
+
+    /// The request of slot `seq` ends with what was pulled last.
+    #[inline]
+    pub(super) fn ends_here(&mut self, seq: u32) {
+        if let Some(end) = self.ends.get_mut((seq & self.mask) as usize) {
+            *end = self.pulled;
+        }
+    }
+
+    /// One more Read was answered in full.
+    #[inline]
+    pub(super) fn read_done(&mut self) {
+        self.reads_done += 1;
+    }
+
+    pub(super) fn reads_done(&self) -> u32 {
+        self.reads_done
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        self.acked <= self.pulled
+    }
+
+    fn covers(&self, seq: u32) -> bool {
+        self.ends.get((seq & self.mask) as usize).is_some_and(|&end| end <= self.acked)
+    }
+}
+
+impl Stream {
+    /// The peer has acknowledged `total` payload octets since the connection began. Completes what that covers.
+    pub fn on_acked<C: CompletionSink>(&mut self, total: u64, io: &mut Io<'_, C>) {
+        self.acknowledged.acked = self.acknowledged.acked.max(total);
+        if self.state == StreamState::Open {
+            self.complete(io);
+        }
+    }
+
+    /// Reports the requests at the front of the send queue that are done.
+    pub(super) fn complete<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+        let head = io.sends.head();
+        let (mut seq, mut silent) = (head, 0);
+        while seq != self.sender.next() {
+            let Some(wqe) = io.sends.at(seq) else { break };
+            if !self.is_done(seq, wqe.opcode) {
+                break;
+            }
+            if wqe.flags.contains(SendFlags::SIGNALED) {
+                io.completions.on_send(self.sent(wqe, CompletionStatus::Success));
+            } else {
+                silent += 1;
+            }
+            seq = seq.wrapping_add(1);
+        }
+        if seq != head {
+            release(io, seq, silent);
+        }
+    }
+
+    fn is_done(&mut self, seq: u32, opcode: SendOpcode) -> bool {
+        if opcode == SendOpcode::Read {
+            let done = self.acknowledged.reads_done > 0;
+            self.acknowledged.reads_done -= u32::from(done);
+            done
+        } else {
+            self.config.complete_on_copy || self.acknowledged.covers(seq)
+        }
+    }
+
+    /// Completes every request that is posted as flushed. For a stream that has ended; work may be posted to it
+    /// until its application knows.
+    pub fn flush<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+        if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
+            self.flush_sends(None, io);
+            self.flush_receives(None, io);
+        }
+    }
+
+    /// Completes every posted send: the one at `failed` with its own status, the others as flushed. Requests that
+    /// asked for no completion get one all the same.
+    #[cold]
+    pub(super) fn flush_sends<C: CompletionSink>(
+        &mut self,
+        failed: Option<(u32, CompletionStatus)>,
+        io: &mut Io<'_, C>,
+    ) {
+        let tail = io.sends.refresh();
+        let mut seq = io.sends.head();
+        while seq != tail {
+            let Some(wqe) = io.sends.at(seq) else { break };
+            let status = status_of(seq, failed);
+            io.completions.on_send(self.sent(wqe, status));
+            io.stats.count(Counter::IwarpRequestsFlushed);
+            seq = seq.wrapping_add(1);
+        }
+        release(io, seq, 0);
+        self.sender.skip_to(seq);
+    }
+
+    /// The same for receives.
+    #[cold]
+    pub(super) fn flush_receives<C: CompletionSink>(
+        &mut self,
+        failed: Option<(u32, CompletionStatus)>,
+        io: &mut Io<'_, C>,
+    ) {
+        let tail = io.receives.refresh();
+        let mut seq = io.receives.head();
+        while seq != tail {
+            let Some(wqe) = io.receives.at(seq) else { break };
+            let status = status_of(seq, failed);
+            io.completions.on_receive(self.received(wqe.wr_id, 0, status));
+            io.stats.count(Counter::IwarpRequestsFlushed);
+            seq = seq.wrapping_add(1);
+        }
+        io.receives.release_to(seq);
+    }
+
+    fn sent(&self, wqe: &SendWqe, status: CompletionStatus) -> Completion {
+        Completion {
+            wr_id: wqe.wr_id,
+            qp: self.config.qp,
+            byte_len: if status == CompletionStatus::Success { wqe.message_bytes() } else { 0 },
+            status,
+            opcode: wqe.opcode.into(),
+            flags: CompletionFlags::empty(),
+        }
+    }
+
+    pub(super) fn received(&self, wr_id: u64, byte_len: u32, status: CompletionStatus) -> Completion {
+        let (qp, opcode, flags) = (self.config.qp, CompletionOpcode::Receive, CompletionFlags::empty());
+        Completion { wr_id, qp, byte_len, status, opcode, flags }
+    }
+}
+
+fn status_of(seq: u32, failed: Option<(u32, CompletionStatus)>) -> CompletionStatus {
+    match failed {
+        Some((at, status)) if at == seq => status,
+        _ => CompletionStatus::FlushedInError,
+    }
+}
+
+/// Gives the slots before `seq` back to the application. Completions are reported first, so that a slot is never
+/// free while its completion is still owed.
+fn release<C>(io: &mut Io<'_, C>, seq: u32, silent: u32) {
+    if silent > 0 {
+        io.sends.add_silent(silent);
+    }
+    io.sends.release_to(seq);
+}

@@ -1,0 +1,84 @@
+//! A place in a list of scatter or gather elements, and copying from and to it.
+//!
+//! Takes a list, a place in it and a piece of a message; moves the place. Every element is looked up each time it is
+//! used, so memory that was revoked meanwhile is found out. An element of no bytes is never looked up.
+
+use ironwarp_mem::{Access, AccessError, CoreMem, Span};
+use ironwarp_types::PdId;
+
+use crate::wr::Sges;
+
+/// Where the next octet comes from or goes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Cursor {
+    element: u8,
+    offset: u32,
+}
+
+/// Whose list it is: the core's view of memory, and the protection domain.
+#[derive(Clone, Copy)]
+pub(super) struct Domain<'a> {
+    pub(super) memory: &'a CoreMem,
+    pub(super) pd: PdId,
+}
+
+impl Cursor {
+    /// Copies the next `out.len()` octets of the list into `out`.
+    #[inline]
+    pub(super) fn gather(
+        &mut self,
+        list: Sges<'_>,
+        domain: Domain<'_>,
+        mut out: &mut [u8],
+    ) -> Result<(), AccessError> {
+        while !out.is_empty() {
+            let span = self.next(list, domain, out.len(), Access::empty())?;
+            let (piece, rest) =
+                core::mem::take(&mut out).split_at_mut_checked(span.len()).ok_or(AccessError::Bounds)?;
+            span.copy_out(0, piece).map_err(|_| AccessError::Bounds)?;
+            out = rest;
+        }
+        Ok(())
+    }
+
+    /// Copies `bytes` into the next octets of the list.
+    #[inline]
+    pub(super) fn scatter(
+        &mut self,
+        list: Sges<'_>,
+        domain: Domain<'_>,
+        mut bytes: &[u8],
+    ) -> Result<(), AccessError> {
+        while !bytes.is_empty() {
+            let span = self.next(list, domain, bytes.len(), Access::LOCAL_WRITE)?;
+            let (piece, rest) = bytes.split_at_checked(span.len()).ok_or(AccessError::Bounds)?;
+            span.copy_in(0, piece).map_err(|_| AccessError::Bounds)?;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// The next contiguous piece of at most `most` octets.
+    #[inline]
+    fn next<'a>(
+        &mut self,
+        list: Sges<'_>,
+        domain: Domain<'a>,
+        most: usize,
+        need: Access,
+    ) -> Result<Span<'a>, AccessError> {
+        loop {
+            let sge = list.at(self.element.into()).ok_or(AccessError::Bounds)?;
+            let left = sge.len.saturating_sub(self.offset);
+            if left > 0 {
+                let bytes = left.min(u32::try_from(most).unwrap_or(u32::MAX));
+                let to = sge.addr.checked_add(self.offset.into()).ok_or(AccessError::Wrap)?;
+                let span = domain.memory.resolve(sge.lkey, domain.pd, to, bytes, need)?;
+                self.offset += bytes;
+                return Ok(span);
+            }
+            self.element += 1;
+            self.offset = 0;
+        }
+    }
+}

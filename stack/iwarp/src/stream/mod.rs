@@ -1,0 +1,263 @@
+//! One queue pair's RDMAP stream: MPA, DDP and RDMAP assembled over one TCP connection.
+//!
+//! The core loop lends everything for the length of a call ([`Io`]): the two work rings, the completion sink, the
+//! core's view of memory, its counters. In-order bytes go into [`Stream::on_readable`]; TCP pulls units from
+//! [`Stream::transmit`]; acknowledgements go into [`Stream::on_acked`].
+//!
+//! ```text
+//!            Idle ---- start ----> Open ---- error found here ----> Terminating ---- Terminate pulled ---> Ended
+//!                                   |                                                                       ^
+//!                                   +-------- Terminate received, TCP lost, abort --------------------------+
+//! ```
+//! Leaving `Open` flushes every work request at once; what is posted later is flushed by [`Stream::flush`]. One
+//! Terminate at most is sent: it is the unit after those TCP has pulled already, and the last (RFC 5040 s5.4).
+//!
+//! Nothing allocates after [`Stream::new`], and no octet from the wire can make anything here panic.
+
+mod check;
+mod complete;
+mod cursor;
+mod receive;
+mod transmit;
+
+#[cfg(test)]
+mod tests;
+
+use ironwarp_mem::CoreMem;
+use ironwarp_rings::slots::SlotConsumer;
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::{PdId, QpNum};
+
+pub use transmit::Transmit;
+
+use crate::ddp::untagged::Queue;
+use crate::rdmap::{Offender, Outstanding, OutstandingReads, PendingResponses, Response, Terminate};
+use crate::wr::{Completion, RecvWqe, SendWqe};
+use complete::Acknowledged;
+use cursor::Cursor;
+use transmit::Sender;
+
+/// Where completions go. A place was promised when the request was posted, so no completion is ever refused.
+pub trait CompletionSink {
+    /// Takes the completion of a send-queue request.
+    fn on_send(&mut self, completion: Completion);
+
+    /// Takes the completion of a receive.
+    fn on_receive(&mut self, completion: Completion);
+}
+
+/// What the core loop lends for one call.
+pub struct Io<'a, C> {
+    /// The queue pair's send ring.
+    pub sends: &'a mut SlotConsumer<SendWqe>,
+    /// The queue pair's receive ring.
+    pub receives: &'a mut SlotConsumer<RecvWqe>,
+    /// Where completions go.
+    pub completions: &'a mut C,
+    /// The core's view of registered memory.
+    pub memory: &'a CoreMem,
+    /// The core's counters.
+    pub stats: &'a CoreStats,
+}
+
+/// What a stream is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamConfig {
+    /// The queue pair, as completions name it.
+    pub qp: QpNum,
+    /// The protection domain whose memory it may reach.
+    pub pd: PdId,
+    /// Reads of ours that may be outstanding at the peer.
+    pub ord: u16,
+    /// Reads of the peer's that may be outstanding here.
+    pub ird: u16,
+    /// Slots of the send ring.
+    pub send_depth: u32,
+    /// Complete Sends and Writes when their last octet is copied out instead of when it is acknowledged. RFC 5040
+    /// s5.5 allows either; only an acknowledgement says that the peer's TCP has it.
+    pub complete_on_copy: bool,
+    /// Let Sends and Read Requests go between the segments of a long Read Response.
+    pub sends_cut_in: bool,
+}
+
+/// Which side sent the MPA Request Frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// We did: we may send at once.
+    Initiator,
+    /// The peer did: we wait for its first FPDU (RFC 5044 s7.1.2, rule 4).
+    Responder,
+}
+
+/// What start-up settled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// Our side in it.
+    pub role: Role,
+    /// Whether CRCs are in use.
+    pub crc: bool,
+    /// Payload octets that TCP had pulled before the first FPDU: those of our start-up frame.
+    pub sent_before: u64,
+}
+
+/// Where a stream is in its life; see the picture above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StreamState {
+    /// Start-up is not over.
+    Idle,
+    /// Full operation.
+    Open,
+    /// An error was found; the Terminate waits to be pulled.
+    Terminating,
+    /// Nothing more is sent or read.
+    Ended,
+}
+
+/// Why a stream ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StreamError {
+    /// We found an error. Its Terminate waits to be pulled, if one may be sent.
+    #[error("ended here with Terminate {0}")]
+    Failed(Terminate),
+    /// The peer sent a Terminate. None is sent in answer.
+    #[error("ended by the peer with Terminate {0}")]
+    PeerTerminated(Terminate),
+}
+
+/// One queue pair's stream.
+pub struct Stream {
+    config: StreamConfig,
+    state: StreamState,
+    crc: bool,
+    end: Option<StreamError>,
+    offender: Offender,
+    /// Queue 0 as its receiver, and where in the waiting receive's list it stands.
+    sends_in: Queue,
+    landing: Cursor,
+    /// Queue 1 as its receiver.
+    reads_in: Queue,
+    outstanding: OutstandingReads,
+    responses: PendingResponses,
+    sender: Sender,
+    acknowledged: Acknowledged,
+}
+
+impl Stream {
+    /// A stream that has not started. Allocates all that it will ever need.
+    pub fn new(config: StreamConfig) -> Self {
+        Stream {
+            config,
+            state: StreamState::Idle,
+            crc: true,
+            end: None,
+            offender: Offender::default(),
+            sends_in: Queue::new(),
+            landing: Cursor::default(),
+            reads_in: Queue::new(),
+            outstanding: OutstandingReads::new(config.ord),
+            responses: PendingResponses::new(config.ird),
+            sender: Sender::new(),
+            acknowledged: Acknowledged::new(config.send_depth),
+        }
+    }
+
+    /// Enters full operation: from now on both directions carry FPDUs only.
+    pub fn start(&mut self, start: Start) {
+        if self.state == StreamState::Idle {
+            self.state = StreamState::Open;
+            self.crc = start.crc;
+            self.sender.start(start.role == Role::Initiator);
+            self.acknowledged.start(start.sent_before);
+        }
+    }
+
+    /// Where the stream is in its life.
+    pub fn state(&self) -> StreamState {
+        self.state
+    }
+
+    /// Why it ended, once it has, unless the core loop ended it.
+    pub fn end(&self) -> Option<StreamError> {
+        self.end
+    }
+
+    /// Whether every posted send has completed and every Read of the peer's is answered, so that a graceful
+    /// disconnect may send its FIN.
+    pub fn is_drained<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
+        io.sends.head() == io.sends.refresh() && self.responses.is_empty()
+    }
+
+    /// Ends the stream without a Terminate, because TCP is gone or is about to be, and flushes every request.
+    pub fn abort<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+        self.state = StreamState::Ended;
+        self.close(io);
+    }
+
+    /// Ends the stream with a Terminate that names `error`: for the connection manager's own errors (RFC 6581 s8).
+    pub fn terminate<C: CompletionSink>(&mut self, error: Terminate, io: &mut Io<'_, C>) {
+        if self.state == StreamState::Open {
+            self.fail(error, Offender::default(), io);
+        }
+    }
+
+    /// Ends the stream with an error found here, which the next unit tells the peer.
+    #[cold]
+    fn fail<C: CompletionSink>(
+        &mut self,
+        error: impl Into<Terminate>,
+        offender: Offender,
+        io: &mut Io<'_, C>,
+    ) -> StreamError {
+        let end = self.doom(error.into(), offender, io.stats);
+        self.close(io);
+        end
+    }
+
+    /// The part of failing that leaves the work rings alone.
+    fn doom(&mut self, error: Terminate, offender: Offender, stats: &CoreStats) -> StreamError {
+        // RFC 5044 s7.1.2: a responder that has seen no FPDU may not send one, not even a Terminate.
+        let may_send = self.sender.may_send();
+        self.state = if may_send { StreamState::Terminating } else { StreamState::Ended };
+        self.offender = offender;
+        let end = StreamError::Failed(error);
+        self.end = Some(end);
+        stats.count(Counter::IwarpStreamsFailed);
+        end
+    }
+
+    /// Ends the stream because the peer said so.
+    #[cold]
+    fn peer_terminated<C: CompletionSink>(&mut self, error: Terminate, io: &mut Io<'_, C>) -> StreamError {
+        self.state = StreamState::Ended;
+        let end = StreamError::PeerTerminated(error);
+        self.end = Some(end);
+        io.stats.count(Counter::IwarpRxTerminates);
+        self.close(io);
+        end
+    }
+
+    /// Forgets what is under way and flushes.
+    fn close<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+        self.outstanding.clear();
+        self.responses.clear();
+        self.flush(io);
+    }
+}
+
+impl core::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Stream")
+            .field("qp", &self.config.qp)
+            .field("state", &self.state)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads each way that a queue pair is made for unless its application says otherwise.
+const READS_USUAL: usize = 16;
+
+/// An idle queue pair's stream stays within 2 KiB beside what its application sized: the table of ends, eight octets
+/// for each slot of the send ring.
+const _: () =
+    assert!(size_of::<Stream>() + READS_USUAL * (size_of::<Outstanding>() + size_of::<Response>()) <= 2048);

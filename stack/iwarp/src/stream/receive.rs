@@ -1,0 +1,330 @@
+//! The receiving side: from in-order bytes to placed data, completions and owed responses.
+//!
+//! Every FPDU is checked from the outside in: CRC, DDP header and buffer (RFC 5041 s7.1), RDMAP operation and
+//! version, then the operation's own rules (RFC 5040 s7.2). Only what has passed all of them is placed, so an FPDU
+//! that is refused leaves memory untouched. The first refusal ends the stream; what arrives later is dropped.
+
+use ironwarp_mem::Access;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::ByteStream;
+
+use super::cursor::{Cursor, Domain};
+use super::{CompletionSink, Io, Stream, StreamError, StreamState};
+use crate::ddp::untagged::Queue;
+use crate::ddp::{DdpFault, Header, Tagged, Untagged};
+use crate::mpa::fpdu;
+use crate::rdmap::read::READ_REQUEST_BYTES;
+use crate::rdmap::{
+    Offender, Opcode, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE, Terminate,
+};
+use crate::wr::{CompletionFlags, CompletionStatus, SendOpcode};
+
+/// Why a segment is refused, and what besides the stream it ends.
+struct Refused {
+    error: Terminate,
+    /// The Read Request to show with it.
+    request: Option<[u8; READ_REQUEST_BYTES]>,
+    /// The work request that it was for, which completes with a status of its own.
+    victim: Option<(Victim, CompletionStatus)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Receive,
+    Read,
+}
+
+impl<E: Into<Terminate>> From<E> for Refused {
+    fn from(error: E) -> Self {
+        Refused { error: error.into(), request: None, victim: None }
+    }
+}
+
+impl Refused {
+    fn with_victim(error: impl Into<Terminate>, victim: Victim, status: CompletionStatus) -> Self {
+        Refused { error: error.into(), request: None, victim: Some((victim, status)) }
+    }
+}
+
+impl Stream {
+    /// Takes every whole FPDU from `bytes` and leaves what is not whole yet. `scratch` is the core's, of
+    /// `FPDU_BYTES_MAX` octets: an FPDU that does not lie in one piece is gathered there.
+    ///
+    /// An error is told once. Afterwards everything that arrives is taken and dropped (RFC 5041 s7.1), so that TCP
+    /// keeps acknowledging and the Terminate gets through.
+    pub fn on_readable<C: CompletionSink>(
+        &mut self,
+        bytes: &mut impl ByteStream,
+        scratch: &mut [u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<(), StreamError> {
+        while self.state == StreamState::Open {
+            let Some(size) = fpdu::arrived(bytes) else { return Ok(()) };
+            let outcome = match bytes.front().get(..size) {
+                Some(whole) => self.on_fpdu(whole, io),
+                None => self.on_split_fpdu(size, bytes, scratch, io),
+            };
+            bytes.consume(size);
+            if outcome.is_err() {
+                bytes.consume(bytes.available());
+                return outcome;
+            }
+        }
+        if self.state != StreamState::Idle {
+            bytes.consume(bytes.available());
+        }
+        Ok(())
+    }
+
+    /// An FPDU that lies in several pieces.
+    fn on_split_fpdu<C: CompletionSink>(
+        &mut self,
+        size: usize,
+        bytes: &impl ByteStream,
+        scratch: &mut [u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<(), StreamError> {
+        io.stats.count(Counter::IwarpRxFpdusGathered);
+        match scratch.get_mut(..size).map(|whole| (bytes.peek(whole), whole)) {
+            Some((true, whole)) => self.on_fpdu(whole, io),
+            _ => Err(self.fail(DdpFault::LocalCatastrophic, Offender::default(), io)),
+        }
+    }
+
+    #[inline]
+    fn on_fpdu<C: CompletionSink>(&mut self, whole: &[u8], io: &mut Io<'_, C>) -> Result<(), StreamError> {
+        // RFC 5044 s7.1.2, rule 4 lets a responder send once the initiator is known to be in full operation. An FPDU
+        // with a wrong CRC shows that as well, and only then can the Terminate for it be sent.
+        self.sender.open_fence();
+        io.stats.count(Counter::IwarpRxFpdus);
+        let ulpdu = match fpdu::open(whole, self.crc) {
+            Ok(ulpdu) => ulpdu,
+            Err(fault) => {
+                io.stats.count(Counter::IwarpRxCrcErrors);
+                return Err(self.fail(fault, Offender::default(), io));
+            }
+        };
+        match self.on_segment(ulpdu, io) {
+            Err(refused) => Err(self.refuse(refused, ulpdu, io)),
+            Ok(()) if self.state == StreamState::Open => Ok(()),
+            Ok(()) => self.end.map_or(Ok(()), Err),
+        }
+    }
+
+    #[inline]
+    fn on_segment<C: CompletionSink>(&mut self, ulpdu: &[u8], io: &mut Io<'_, C>) -> Result<(), Refused> {
+        match Header::decode(ulpdu)? {
+            (Header::Tagged(header), payload) => match Opcode::decode(header.ulp)? {
+                // The operation says which right a tagged segment needs, so it is looked at before the buffer.
+                Opcode::Write => self.on_write(&header, payload, io),
+                Opcode::ReadResponse => self.on_response(&header, payload, io),
+                _ => Err(RdmapFault::Opcode.into()),
+            },
+            (Header::Untagged(header), payload) => match header.qn {
+                SEND_QUEUE => self.on_send(&header, payload, io),
+                READ_QUEUE => self.on_read_request(&header, payload, io),
+                TERMINATE_QUEUE => self.on_terminate(&header, payload, io),
+                _ => Err(DdpFault::InvalidQueue.into()),
+            },
+        }
+    }
+
+    /// A segment of an RDMA Write (RFC 5040 s5.1). Each one says itself where it goes.
+    #[inline]
+    fn on_write<C>(&mut self, header: &Tagged, payload: &[u8], io: &mut Io<'_, C>) -> Result<(), Refused> {
+        self.place(header, payload, Access::REMOTE_WRITE, io)?;
+        if header.last {
+            io.stats.count(Counter::IwarpRxWrites);
+        }
+        Ok(())
+    }
+
+    /// A segment of the response to our oldest Read (RFC 5040 s5.2.2). It needs local write right alone.
+    fn on_response<C: CompletionSink>(
+        &mut self,
+        header: &Tagged,
+        payload: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<(), Refused> {
+        self.outstanding.check(header, payload.len())?;
+        self.place(header, payload, Access::LOCAL_WRITE, io)
+            .map_err(|fault| Refused::with_victim(fault, Victim::Read, CompletionStatus::LocalProtection))?;
+        if self.outstanding.advance(header.last, payload.len()) {
+            self.acknowledged.read_done();
+            self.complete(io);
+        }
+        Ok(())
+    }
+
+    /// Places a tagged payload. RFC 5041 s5.2: steering tag and offset of an empty segment are not looked at.
+    #[inline]
+    fn place<C>(
+        &self,
+        header: &Tagged,
+        payload: &[u8],
+        need: Access,
+        io: &Io<'_, C>,
+    ) -> Result<(), DdpFault> {
+        if payload.is_empty() {
+            return Ok(());
+        }
+        let bytes = u32::try_from(payload.len()).map_err(|_| DdpFault::BaseOrBounds)?;
+        let span = io.memory.resolve(header.stag, self.config.pd, header.tagged_offset, bytes, need)?;
+        span.copy_in(0, payload).map_err(|_| DdpFault::BaseOrBounds)
+    }
+
+    /// A segment of a Send of any kind (RFC 5040 s5.3).
+    #[inline]
+    fn on_send<C: CompletionSink>(
+        &mut self,
+        header: &Untagged,
+        payload: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<(), Refused> {
+        let opcode = self.checked_send(header, payload, io)?;
+        let wqe = io.receives.at(io.receives.head()).ok_or(DdpFault::NoBuffer)?;
+        let domain = Domain { memory: io.memory, pd: self.config.pd };
+        let landed = self.landing.scatter(wqe.scatter(), domain, payload);
+        // The receive names memory that it may not: our own application's error, and no header is shown for it.
+        landed.map_err(|_| {
+            let status = CompletionStatus::LocalProtection;
+            Refused::with_victim(RdmapFault::LocalCatastrophic, Victim::Receive, status)
+        })?;
+        let wr_id = wqe.wr_id;
+        if let Some(message_bytes) = self.sends_in.advance(header.last, payload.len()) {
+            self.deliver(wr_id, message_bytes, opcode, io);
+        }
+        Ok(())
+    }
+
+    /// RFC 5041 s7.1, then RFC 5040 s7.2.
+    #[inline]
+    fn checked_send<C>(
+        &self,
+        header: &Untagged,
+        payload: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<Opcode, Refused> {
+        let head = io.receives.head();
+        if io.receives.at(head).is_none() {
+            io.receives.refresh();
+        }
+        let room = io.receives.at(head).map(|wqe| wqe.room_bytes());
+        self.sends_in.check(header, payload.len(), room).map_err(|fault| match fault {
+            DdpFault::TooLong => Refused::with_victim(fault, Victim::Receive, CompletionStatus::LocalLength),
+            fault => fault.into(),
+        })?;
+        let opcode = Opcode::decode(header.ulp)?;
+        if !opcode.is_send() {
+            return Err(RdmapFault::Opcode.into());
+        }
+        // RFC 5040 s5.3: a steering tag that this stream may not invalidate. Remote invalidation is not offered, so
+        // none may be.
+        if opcode.invalidates() { Err(RdmapFault::CannotInvalidate.into()) } else { Ok(opcode) }
+    }
+
+    /// Completes the receive at the front of its queue.
+    fn deliver<C: CompletionSink>(&mut self, wr_id: u64, bytes: u32, opcode: Opcode, io: &mut Io<'_, C>) {
+        let mut completion = self.received(wr_id, bytes, CompletionStatus::Success);
+        completion.flags.set(CompletionFlags::SOLICITED, opcode.is_solicited());
+        self.landing = Cursor::default();
+        io.completions.on_receive(completion);
+        io.receives.release_to(io.receives.head().wrapping_add(1));
+        io.stats.count(Counter::IwarpRxSends);
+    }
+
+    /// A Read Request (RFC 5040 s5.2.1, s7.2): one segment, exactly one header. Its answer is owed, and generated
+    /// when it is its turn to be sent.
+    fn on_read_request<C>(
+        &mut self,
+        header: &Untagged,
+        payload: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<(), Refused> {
+        // RFC 5040 s5.2.2: queue 1 has as many buffers as Reads were agreed on; one more finds none.
+        let buffer = self.responses.has_room().then_some(READ_REQUEST_BYTES as u32);
+        self.reads_in.check(header, payload.len(), buffer)?;
+        if Opcode::decode(header.ulp)? != Opcode::ReadRequest {
+            return Err(RdmapFault::Opcode.into());
+        }
+        if !header.last {
+            return Err(RdmapFault::StreamCatastrophic.into());
+        }
+        let request = ReadRequest::decode(payload).ok_or(RdmapFault::Unspecified)?;
+        self.check_source(&request, io)?;
+        self.responses.push(Response { request, msn: header.msn, sent: 0 });
+        self.reads_in.advance(true, payload.len());
+        io.stats.count(Counter::IwarpRxReadRequests);
+        Ok(())
+    }
+
+    /// RFC 5040 s7.2, check 4. Nothing of an empty Read is looked at (s5.2.1).
+    fn check_source<C>(&self, request: &ReadRequest, io: &Io<'_, C>) -> Result<(), Refused> {
+        if request.bytes == 0 {
+            return Ok(());
+        }
+        let ReadRequest { source_stag, source_to, bytes, .. } = *request;
+        match io.memory.resolve(source_stag, self.config.pd, source_to, bytes, Access::REMOTE_READ) {
+            Ok(_) => Ok(()),
+            Err(refused) => {
+                let error = RdmapFault::from(refused).into();
+                Err(Refused { error, request: Some(request.octets()), victim: None })
+            }
+        }
+    }
+
+    /// The peer's Terminate (RFC 5040 s5.4). One is always taken, however long; what it shows is not looked at.
+    #[cold]
+    fn on_terminate<C: CompletionSink>(
+        &mut self,
+        header: &Untagged,
+        payload: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<(), Refused> {
+        Queue::new().check(header, payload.len(), Some(u32::MAX))?;
+        if Opcode::decode(header.ulp)? != Opcode::Terminate {
+            return Err(RdmapFault::Opcode.into());
+        }
+        let error = Terminate::decode(payload).ok_or(RdmapFault::Unspecified)?;
+        self.peer_terminated(error, io);
+        Ok(())
+    }
+
+    /// Ends the stream because of the segment in `ulpdu`.
+    #[cold]
+    fn refuse<C: CompletionSink>(
+        &mut self,
+        refused: Refused,
+        ulpdu: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> StreamError {
+        let offender = Offender::segment(ulpdu);
+        let offender = refused.request.map_or(offender, |request| offender.with_request(request));
+        let end = self.doom(refused.error, offender, io.stats);
+        match refused.victim {
+            Some((Victim::Receive, status)) => self.flush_receives(Some((io.receives.head(), status)), io),
+            Some((Victim::Read, status)) => {
+                let read = self.oldest_unanswered(io);
+                self.flush_sends(read.map(|seq| (seq, status)), io);
+            }
+            None => {}
+        }
+        self.close(io);
+        end
+    }
+
+    /// The slot of the oldest Read that has no full answer.
+    fn oldest_unanswered<C>(&self, io: &Io<'_, C>) -> Option<u32> {
+        let mut answered = self.acknowledged.reads_done();
+        let mut seq = io.sends.head();
+        while seq != self.sender.next() {
+            let is_read = io.sends.at(seq)?.opcode == SendOpcode::Read;
+            if is_read && answered == 0 {
+                return Some(seq);
+            }
+            answered = answered.saturating_sub(u32::from(is_read));
+            seq = seq.wrapping_add(1);
+        }
+        None
+    }
+}

@@ -1,0 +1,307 @@
+//! One side of a connection as a test holds it: a stream, its rings, its memory, a log of completions.
+
+mod errors;
+mod operations;
+mod oracle;
+mod order;
+
+use std::collections::VecDeque;
+
+use ironwarp_mem::{Access, CoreMem, MemLimits, MemTable, Region, Sge};
+use ironwarp_rings::slots::{self, SlotConsumer, SlotProducer};
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_tcp::{ByteStream, UnitSource};
+use ironwarp_types::limits::FPDU_BYTES_MAX;
+use ironwarp_types::{CoreId, PdId, QpNum, STag};
+
+use super::*;
+use crate::mpa::fpdu;
+use crate::wr::{CompletionOpcode, CompletionStatus, SendFlags, SendOpcode};
+
+/// A segment's payload at MTU 1500 with timestamps.
+const ROOM: usize = 1448;
+const PD: PdId = PdId(1);
+const EVERYTHING: Access = Access::all();
+
+/// In-order bytes in pieces.
+#[derive(Default)]
+struct Pieces(VecDeque<Vec<u8>>);
+
+impl Pieces {
+    fn push(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.0.push_back(bytes.to_vec());
+        }
+    }
+}
+
+impl ByteStream for Pieces {
+    fn available(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
+    }
+
+    fn front(&self) -> &[u8] {
+        self.0.front().map_or(&[], Vec::as_slice)
+    }
+
+    fn peek(&self, out: &mut [u8]) -> bool {
+        let bytes: Vec<u8> = self.0.iter().flatten().copied().take(out.len()).collect();
+        if bytes.len() == out.len() {
+            out.copy_from_slice(&bytes);
+        }
+        bytes.len() == out.len()
+    }
+
+    fn consume(&mut self, mut n: usize) {
+        while let Some(mut piece) = self.0.pop_front() {
+            if n < piece.len() {
+                self.0.push_front(piece.split_off(n));
+                return;
+            }
+            n -= piece.len();
+        }
+    }
+}
+
+#[derive(Default)]
+struct Log {
+    sends: Vec<Completion>,
+    receives: Vec<Completion>,
+}
+
+impl CompletionSink for Log {
+    fn on_send(&mut self, completion: Completion) {
+        self.sends.push(completion);
+    }
+
+    fn on_receive(&mut self, completion: Completion) {
+        self.receives.push(completion);
+    }
+}
+
+struct Side {
+    stream: Stream,
+    sends: SlotConsumer<SendWqe>,
+    receives: SlotConsumer<RecvWqe>,
+    sq: SlotProducer<SendWqe>,
+    rq: SlotProducer<RecvWqe>,
+    table: MemTable,
+    memory: CoreMem,
+    stats: CoreStats,
+    log: Log,
+    arrived: Pieces,
+    pulled: u64,
+    scratch: Vec<u8>,
+}
+
+fn config() -> StreamConfig {
+    StreamConfig {
+        qp: QpNum(1),
+        pd: PD,
+        ord: 4,
+        ird: 4,
+        send_depth: 64,
+        complete_on_copy: false,
+        sends_cut_in: false,
+    }
+}
+
+impl Side {
+    fn idle(config: StreamConfig) -> Self {
+        let (sq, sends) = slots::ring(config.send_depth as usize);
+        let (rq, receives) = slots::ring(64);
+        let (table, memory) = memory();
+        Side {
+            stream: Stream::new(config),
+            sends,
+            receives,
+            sq,
+            rq,
+            table,
+            memory,
+            stats: CoreStats::detached(),
+            log: Log::default(),
+            arrived: Pieces::default(),
+            pulled: 0,
+            scratch: vec![0; FPDU_BYTES_MAX],
+        }
+    }
+
+    fn started(config: StreamConfig, role: Role, crc: bool) -> Self {
+        let mut side = Side::idle(config);
+        side.stream.start(Start { role, crc, sent_before: 0 });
+        side
+    }
+
+    fn initiator() -> Self {
+        Side::started(config(), Role::Initiator, true)
+    }
+
+    fn responder() -> Self {
+        Side::started(config(), Role::Responder, true)
+    }
+
+    fn with<R>(&mut self, call: impl FnOnce(&mut Stream, &mut Io<'_, Log>) -> R) -> R {
+        let Side { stream, sends, receives, memory, stats, log, .. } = self;
+        call(stream, &mut Io { sends, receives, completions: log, memory, stats })
+    }
+
+    fn region(&self, bytes: usize, access: Access) -> Region {
+        self.table.register(PD, vec![0u8; bytes], access).unwrap()
+    }
+
+    fn filled(&self, bytes: usize, access: Access) -> Region {
+        let region = self.region(bytes, access);
+        region.write_at(0, &pattern(bytes)).unwrap();
+        region
+    }
+
+    fn post(&mut self, wr_id: u64, opcode: SendOpcode, write: impl FnOnce(&mut SendWqe)) {
+        let staged = self.sq.stage(|wqe| {
+            (wqe.wr_id, wqe.opcode, wqe.flags) = (wr_id, opcode, SendFlags::SIGNALED);
+            write(wqe);
+        });
+        assert!(staged.is_ok());
+        self.sq.publish();
+    }
+
+    fn send(&mut self, wr_id: u64, gather: &[Sge]) {
+        self.post(wr_id, SendOpcode::Send, |wqe| wqe.set_gather(gather));
+    }
+
+    fn send_inline(&mut self, wr_id: u64, bytes: &[u8]) {
+        self.post(wr_id, SendOpcode::Send, |wqe| wqe.set_inline(bytes));
+    }
+
+    fn write(&mut self, wr_id: u64, gather: &[Sge], remote: (STag, u64)) {
+        self.post(wr_id, SendOpcode::Write, |wqe| at_remote(wqe, gather, remote));
+    }
+
+    fn read(&mut self, wr_id: u64, sink: Sge, remote: (STag, u64)) {
+        self.post(wr_id, SendOpcode::Read, |wqe| at_remote(wqe, &[sink], remote));
+    }
+
+    fn receive(&mut self, wr_id: u64, scatter: &[Sge]) {
+        let staged = self.rq.stage(|wqe| {
+            wqe.wr_id = wr_id;
+            wqe.set_scatter(scatter);
+        });
+        assert!(staged.is_ok());
+        self.rq.publish();
+    }
+
+    /// One unit, empty when there is nothing to send.
+    fn pull(&mut self, room: usize) -> Vec<u8> {
+        let mut out = vec![0xee; room];
+        let Side { stream, sends, receives, memory, stats, log, .. } = self;
+        let bytes = stream.transmit(Io { sends, receives, completions: log, memory, stats }).fill(&mut out);
+        self.pulled += bytes as u64;
+        self.check();
+        out.truncate(bytes);
+        out
+    }
+
+    fn pull_all(&mut self, room: usize) -> Vec<Vec<u8>> {
+        std::iter::repeat_with(|| self.pull(room)).take_while(|unit| !unit.is_empty()).collect()
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+        self.arrived.push(bytes);
+        let Side { stream, sends, receives, memory, stats, log, arrived, scratch, .. } = self;
+        let mut io = Io { sends, receives, completions: log, memory, stats };
+        let outcome = stream.on_readable(arrived, scratch, &mut io);
+        self.check();
+        outcome
+    }
+
+    fn check(&mut self) {
+        assert_eq!(self.with(|stream, io| stream.check(io)), Ok(()));
+    }
+
+    /// Everything pulled so far is acknowledged.
+    fn acked(&mut self) {
+        let total = self.pulled;
+        self.with(|stream, io| stream.on_acked(total, io));
+        self.check();
+    }
+
+    fn bytes(region: &Region) -> Vec<u8> {
+        let mut bytes = vec![0; region.len()];
+        region.read_at(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn counted(&self, counter: Counter) -> u64 {
+        self.stats.read(counter)
+    }
+}
+
+fn at_remote(wqe: &mut SendWqe, gather: &[Sge], (stag, to): (STag, u64)) {
+    wqe.set_gather(gather);
+    wqe.remote_stag = stag;
+    wqe.remote_to = to;
+}
+
+fn memory() -> (MemTable, CoreMem) {
+    // A known secret: the same tags in every run.
+    let table = MemTable::with_secret(MemLimits { regions_max: 256, cores_max: 1 }, [1, 2]).unwrap();
+    let core = table.core(CoreId(0)).unwrap();
+    (table, core)
+}
+
+/// Octets that are all different from zero and from their neighbours.
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (i % 251) as u8 + 1).collect()
+}
+
+fn all(region: &Region) -> Sge {
+    region.slice(0, region.len() as u32).unwrap()
+}
+
+fn remote(region: &Region) -> (STag, u64) {
+    (region.stag(), region.base_to())
+}
+
+/// The FPDU around a ULPDU.
+fn framed(ulpdu: &[u8]) -> Vec<u8> {
+    let mut fpdu = vec![0; fpdu::fpdu_bytes(ulpdu.len())];
+    fpdu[2..2 + ulpdu.len()].copy_from_slice(ulpdu);
+    assert_eq!(fpdu::seal(&mut fpdu, ulpdu.len(), true), fpdu.len());
+    fpdu
+}
+
+/// The ULPDUs in a unit, which must be whole FPDUs and nothing else (RFC 5044 s5.1).
+fn ulpdus(mut unit: &[u8]) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    while !unit.is_empty() {
+        let whole = fpdu::fpdu_bytes(u16::from_be_bytes([unit[0], unit[1]]).into());
+        found.push(fpdu::open(&unit[..whole], true).unwrap().to_vec());
+        unit = &unit[whole..];
+    }
+    found
+}
+
+/// Two sides and what is between them: units go over and are acknowledged until neither has more to send.
+fn run(a: &mut Side, b: &mut Side) {
+    loop {
+        let (from_a, from_b) = (a.pull(ROOM), b.pull(ROOM));
+        if from_a.is_empty() && from_b.is_empty() {
+            return;
+        }
+        let _ = b.feed(&from_a);
+        let _ = a.feed(&from_b);
+        a.acked();
+        b.acked();
+    }
+}
+
+fn pair() -> (Side, Side) {
+    (Side::initiator(), Side::responder())
+}
+
+fn ids(completions: &[Completion]) -> Vec<(u64, CompletionStatus)> {
+    completions.iter().map(|completion| (completion.wr_id, completion.status)).collect()
+}
+
+const OK: CompletionStatus = CompletionStatus::Success;
+const FLUSHED: CompletionStatus = CompletionStatus::FlushedInError;

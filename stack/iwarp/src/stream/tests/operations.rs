@@ -1,0 +1,241 @@
+//! Each operation alone: what arrives, what completes, when.
+
+use super::*;
+use crate::wr::CompletionFlags;
+
+#[test]
+fn a_send_fills_the_oldest_receive_and_completes_when_acknowledged() {
+    let (mut a, mut b) = pair();
+    let (source, sink) = (a.filled(5000, EVERYTHING), b.region(6000, EVERYTHING));
+    b.receive(7, &[all(&sink)]);
+    a.send(3, &[all(&source)]);
+    for unit in a.pull_all(ROOM) {
+        b.feed(&unit).unwrap();
+    }
+    assert_eq!(Side::bytes(&sink)[..5000], pattern(5000));
+    let received = b.log.receives[0];
+    assert_eq!((received.wr_id, received.byte_len, received.status), (7, 5000, OK));
+    assert_eq!((received.qp, received.opcode), (QpNum(1), CompletionOpcode::Receive));
+    assert!(a.log.sends.is_empty(), "not acknowledged yet");
+    a.acked();
+    let sent = a.log.sends[0];
+    assert_eq!((sent.wr_id, sent.byte_len, sent.opcode), (3, 5000, CompletionOpcode::Send));
+}
+
+#[test]
+fn a_send_completes_with_its_last_byte_and_not_before() {
+    let mut a = Side::initiator();
+    let source = a.filled(2000, EVERYTHING);
+    a.send(1, &[all(&source)]);
+    assert_eq!(a.pull_all(ROOM).len(), 2);
+    let total = a.pulled;
+    a.with(|stream, io| stream.on_acked(total - 1, io));
+    assert!(a.log.sends.is_empty());
+    a.with(|stream, io| stream.on_acked(total, io));
+    assert_eq!(ids(&a.log.sends), [(1, OK)]);
+}
+
+/// The start-up frame was part of the byte count that TCP acknowledges.
+#[test]
+fn what_was_sent_before_full_operation_is_not_mistaken_for_fpdus() {
+    let mut a = Side::idle(config());
+    a.with(|stream, io| stream.on_acked(20, io));
+    a.stream.start(Start { role: Role::Initiator, crc: true, sent_before: 20 });
+    a.send_inline(1, b"x");
+    let unit = a.pull(ROOM).len() as u64;
+    a.with(|stream, io| stream.on_acked(20 + unit - 1, io));
+    assert!(a.log.sends.is_empty());
+    a.with(|stream, io| stream.on_acked(20 + unit, io));
+    assert_eq!(ids(&a.log.sends), [(1, OK)]);
+}
+
+/// RFC 5040 s5.3: a Send with solicited event asks for one.
+#[test]
+fn a_solicited_send_says_so_to_its_receiver() {
+    let (mut a, mut b) = pair();
+    let sink = b.region(8, EVERYTHING);
+    b.receive(1, &[all(&sink)]);
+    b.receive(2, &[all(&sink)]);
+    a.post(1, SendOpcode::SendSolicited, |wqe| wqe.set_inline(b"ring"));
+    a.send_inline(2, b"none");
+    run(&mut a, &mut b);
+    let flags: Vec<_> = b.log.receives.iter().map(|completion| completion.flags).collect();
+    assert_eq!(flags, [CompletionFlags::SOLICITED, CompletionFlags::empty()]);
+}
+
+/// RFC 5044 s4.4, figure 5, without its marker: the FPDU of a Send of 24 zero octets.
+#[test]
+fn a_send_goes_out_octet_for_octet_as_the_example_shows_it() {
+    let mut a = Side::initiator();
+    a.send_inline(1, &[0; 24]);
+    let mut expected = vec![0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    expected.extend([0; 24]);
+    expected.extend(ironwarp_arch::crc32c(&expected).to_le_bytes());
+    assert_eq!(a.pull(ROOM), expected);
+}
+
+/// RFC 5040 s5.1: a valid Write is not delivered to the far application.
+#[test]
+fn a_write_is_placed_and_nobody_is_told() {
+    let (mut a, mut b) = pair();
+    let (source, target) = (a.filled(4000, EVERYTHING), b.region(5000, EVERYTHING));
+    let (stag, to) = remote(&target);
+    a.write(1, &[all(&source)], (stag, to + 500));
+    run(&mut a, &mut b);
+    assert_eq!(Side::bytes(&target)[500..4500], pattern(4000));
+    assert!(Side::bytes(&target)[..500].iter().chain(&Side::bytes(&target)[4500..]).all(|&byte| byte == 0));
+    assert!(b.log.receives.is_empty() && b.log.sends.is_empty());
+    assert_eq!((a.log.sends[0].opcode, a.log.sends[0].byte_len), (CompletionOpcode::Write, 4000));
+    assert_eq!(b.counted(Counter::IwarpRxWrites), 1);
+}
+
+/// RFC 5041 s5.2: each segment's offset is the message's plus that of its payload; only the last says so.
+#[test]
+fn the_segments_of_a_write_continue_where_the_one_before_ended() {
+    let mut a = Side::initiator();
+    let source = a.filled(3000, EVERYTHING);
+    a.write(1, &[all(&source)], (STag(5), 16_384));
+    // MULPDU is 1442, of which 14 are the header.
+    let headers: Vec<_> = a.pull_all(ROOM).iter().map(|unit| unit[2..16].to_vec()).collect();
+    let expected = [(0x81, 16_384u64), (0x81, 16_384 + 1428), (0xc1, 16_384 + 2856)]
+        .map(|(control, to)| [&[control, 0x40, 0, 0, 0, 5], &to.to_be_bytes()[..]].concat());
+    assert_eq!(headers, expected);
+}
+
+#[test]
+fn a_read_brings_the_peers_memory() {
+    let (mut a, mut b) = pair();
+    let (sink, source) = (a.region(10_000, Access::LOCAL_WRITE), b.filled(10_000, Access::REMOTE_READ));
+    a.read(9, all(&sink), remote(&source));
+    run(&mut a, &mut b);
+    assert_eq!(Side::bytes(&sink), pattern(10_000));
+    let read = a.log.sends[0];
+    assert_eq!(
+        (read.wr_id, read.opcode, read.byte_len, read.status),
+        (9, CompletionOpcode::Read, 10_000, OK)
+    );
+    assert!(b.log.sends.is_empty() && b.log.receives.is_empty());
+}
+
+/// RFC 5040 s5.2.1 and RFC 5041 s5.2: of a Read of no bytes neither steering tag nor offset is looked at, on either
+/// side. Some initiators start every connection with one.
+#[test]
+fn an_empty_read_needs_no_memory_at_all() {
+    let (mut a, mut b) = pair();
+    a.read(1, Sge { addr: 0, len: 0, lkey: STag(1) }, (STag(1), 0));
+    run(&mut a, &mut b);
+    assert_eq!(ids(&a.log.sends), [(1, OK)]);
+    assert_eq!((a.stream.state(), b.stream.state()), (StreamState::Open, StreamState::Open));
+}
+
+/// RFC 5041 s5.2: an empty message is one segment, whose steering tag and offset are not looked at.
+#[test]
+fn an_empty_write_needs_no_memory_at_all() {
+    let (mut a, mut b) = pair();
+    a.write(1, &[], (STag(0xdead), u64::MAX));
+    run(&mut a, &mut b);
+    assert_eq!(ids(&a.log.sends), [(1, OK)]);
+    assert_eq!(b.counted(Counter::IwarpRxWrites), 1);
+}
+
+/// RFC 5040 s5.3: an empty Send consumes a receive.
+#[test]
+fn an_empty_send_consumes_a_receive() {
+    let (mut a, mut b) = pair();
+    b.receive(4, &[]);
+    a.send(1, &[]);
+    run(&mut a, &mut b);
+    assert_eq!(ids(&b.log.receives), [(4, OK)]);
+    assert_eq!(b.log.receives[0].byte_len, 0);
+}
+
+#[test]
+fn messages_are_gathered_and_scattered_across_elements() {
+    let (mut a, mut b) = pair();
+    let (source, sink) = (a.filled(4000, EVERYTHING), b.region(4000, EVERYTHING));
+    let piece = |region: &Region, at, len| region.slice(at, len).unwrap();
+    b.receive(1, &[piece(&sink, 3000, 1000), piece(&sink, 0, 0), piece(&sink, 0, 2500)]);
+    a.send(
+        1,
+        &[piece(&source, 0, 1), piece(&source, 1, 0), piece(&source, 1, 1998), piece(&source, 1999, 1001)],
+    );
+    run(&mut a, &mut b);
+    assert_eq!(b.log.receives[0].byte_len, 3000);
+    assert_eq!(Side::bytes(&sink)[3000..], pattern(3000)[..1000]);
+    assert_eq!(Side::bytes(&sink)[..2000], pattern(3000)[1000..]);
+}
+
+#[test]
+fn inline_bytes_are_those_of_the_time_of_posting() {
+    let (mut a, mut b) = pair();
+    let (sink, target) = (b.region(256, EVERYTHING), b.region(256, EVERYTHING));
+    b.receive(1, &[all(&sink)]);
+    a.send_inline(1, &pattern(256));
+    a.post(2, SendOpcode::Write, |wqe| {
+        wqe.set_inline(&pattern(100));
+        (wqe.remote_stag, wqe.remote_to) = remote(&target);
+    });
+    for unit in a.pull_all(200) {
+        b.feed(&unit).unwrap();
+    }
+    assert_eq!(Side::bytes(&sink), pattern(256));
+    assert_eq!(Side::bytes(&target)[..100], pattern(100));
+}
+
+/// Success without a completion is told by the ring's side counter.
+#[test]
+fn unsignaled_sends_complete_in_silence() {
+    let (mut a, mut b) = pair();
+    let target = b.region(8, EVERYTHING);
+    for wr_id in 0..3 {
+        a.post(wr_id, SendOpcode::Write, |wqe| {
+            at_remote(wqe, &[], remote(&target));
+            wqe.flags = if wr_id == 2 { SendFlags::SIGNALED } else { SendFlags::empty() };
+        });
+    }
+    run(&mut a, &mut b);
+    assert_eq!(ids(&a.log.sends), [(2, OK)]);
+    assert_eq!((a.sq.silent(), a.sends.head()), (2, 3));
+}
+
+#[test]
+fn completing_on_copy_waits_for_no_acknowledgement() {
+    let mut a = Side::started(StreamConfig { complete_on_copy: true, ..config() }, Role::Initiator, true);
+    let source = a.filled(2000, EVERYTHING);
+    a.send(1, &[all(&source)]);
+    a.pull(ROOM);
+    assert!(a.log.sends.is_empty(), "half of it is still to be copied");
+    a.pull(ROOM);
+    assert_eq!(ids(&a.log.sends), [(1, OK)]);
+}
+
+/// RFC 5044 s4.1: with CRCs off the field is still there.
+#[test]
+fn without_crc_everything_works_and_nothing_is_checked() {
+    let mut a = Side::started(config(), Role::Initiator, false);
+    let mut b = Side::started(config(), Role::Responder, false);
+    let sink = b.region(4, EVERYTHING);
+    b.receive(1, &[all(&sink)]);
+    a.send_inline(1, b"word");
+    let mut unit = a.pull(ROOM);
+    let field = unit.len() - 4;
+    assert_eq!(unit[field..], [0; 4]);
+    unit[field] = 0x99;
+    b.feed(&unit).unwrap();
+    assert_eq!(Side::bytes(&sink), b"word");
+}
+
+#[test]
+fn a_stream_is_drained_when_everything_is_acknowledged_and_answered() {
+    let (mut a, mut b) = pair();
+    let source = b.filled(64, EVERYTHING);
+    let sink = a.region(64, EVERYTHING);
+    a.read(1, all(&sink), remote(&source));
+    assert!(!a.with(|stream, io| stream.is_drained(io)));
+    let request = a.pull(ROOM);
+    b.feed(&request).unwrap();
+    assert!(!b.with(|stream, io| stream.is_drained(io)), "an answer is owed");
+    run(&mut a, &mut b);
+    assert!(a.with(|stream, io| stream.is_drained(io)));
+    assert!(b.with(|stream, io| stream.is_drained(io)));
+}

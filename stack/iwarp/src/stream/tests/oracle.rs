@@ -1,0 +1,243 @@
+//! Random traffic against a model, any segmentation of the bytes, and hostile bytes.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Send(usize),
+    Write(usize, usize),
+    Read(usize, usize),
+}
+
+const AREA: usize = 8192;
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let bytes = prop_oneof![Just(0usize), 1..100usize, 1..6000usize];
+    let at = 0..AREA - 6000;
+    let op = prop_oneof![
+        bytes.clone().prop_map(Op::Send),
+        (at.clone(), bytes.clone()).prop_map(|(at, bytes)| Op::Write(at, bytes)),
+        (at, bytes).prop_map(|(at, bytes)| Op::Read(at, bytes)),
+    ];
+    proptest::collection::vec(op, 0..12)
+}
+
+/// One side's memory: what it sends from, what the peer writes and reads, where its Reads and receives land.
+struct Areas {
+    source: Region,
+    target: Region,
+    sinks: Vec<Region>,
+    inboxes: Vec<Region>,
+}
+
+fn areas(side: &mut Side, incoming: &[Op], outgoing: &[Op], seed: u8) -> Areas {
+    let area = |add: u8| pattern(AREA).iter().map(|byte| byte.wrapping_add(add)).collect::<Vec<u8>>();
+    let (source, target) = (side.region(AREA, EVERYTHING), side.region(AREA, EVERYTHING));
+    source.write_at(0, &area(seed)).unwrap();
+    target.write_at(0, &area(seed ^ 0x80)).unwrap();
+    let mut made = Areas { source, target, sinks: Vec::new(), inboxes: Vec::new() };
+    for op in incoming {
+        if let Op::Send(bytes) = op {
+            let inbox = side.region(bytes + 1, EVERYTHING);
+            side.receive(made.inboxes.len() as u64, &[all(&inbox)]);
+            made.inboxes.push(inbox);
+        }
+    }
+    for op in outgoing {
+        if let Op::Read(_, bytes) = op {
+            made.sinks.push(side.region(bytes + 1, Access::LOCAL_WRITE));
+        }
+    }
+    made
+}
+
+fn post_all(side: &mut Side, ops: &[Op], ours: &Areas, theirs: &Areas) {
+    let (stag, base) = remote(&theirs.target);
+    let mut sinks = ours.sinks.iter();
+    for (wr_id, op) in ops.iter().enumerate() {
+        let wr_id = wr_id as u64;
+        let piece = |bytes: &usize| ours.source.slice(0, *bytes as u32).unwrap();
+        match op {
+            Op::Send(bytes) => side.send(wr_id, &[piece(bytes)]),
+            Op::Write(at, bytes) => side.write(wr_id, &[piece(bytes)], (stag, base + *at as u64)),
+            // A Read of the peer's source area: nobody writes it, so its bytes are known.
+            Op::Read(at, bytes) => {
+                let sink = sinks.next().unwrap().slice(0, *bytes as u32).unwrap();
+                side.read(wr_id, sink, (theirs.source.stag(), theirs.source.base_to() + *at as u64));
+            }
+        }
+    }
+}
+
+/// What the model says about one direction: `ops` from `from` to `to`.
+fn check(ops: &[Op], from: &Areas, to: &Areas, target_before: &[u8], sender: &Side, receiver: &Side) {
+    let (source, far_source) = (Side::bytes(&from.source), Side::bytes(&to.source));
+    let mut target = target_before.to_vec();
+    let (mut inboxes, mut sinks) = (to.inboxes.iter(), from.sinks.iter());
+    let mut delivered = Vec::new();
+    for op in ops {
+        match *op {
+            Op::Send(bytes) => {
+                let inbox = Side::bytes(inboxes.next().unwrap());
+                assert_eq!((&inbox[..bytes], inbox[bytes]), (&source[..bytes], 0));
+                delivered.push((delivered.len() as u64, bytes as u32));
+            }
+            Op::Write(at, bytes) => target[at..at + bytes].copy_from_slice(&source[..bytes]),
+            Op::Read(at, bytes) => {
+                let sink = Side::bytes(sinks.next().unwrap());
+                assert_eq!((&sink[..bytes], sink[bytes]), (&far_source[at..at + bytes], 0));
+            }
+        }
+    }
+    assert_eq!(Side::bytes(&to.target), target);
+    let sent: Vec<_> = (0..ops.len() as u64).map(|wr_id| (wr_id, OK)).collect();
+    assert_eq!(ids(&sender.log.sends), sent);
+    let received: Vec<_> = receiver.log.receives.iter().map(|done| (done.wr_id, done.byte_len)).collect();
+    assert_eq!(received, delivered);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Both directions at once, any segment size, acknowledgements late or early: every byte lands once and right,
+    /// every request completes once and in order.
+    #[test]
+    fn two_streams_agree_with_the_model(
+        ops_a in ops(),
+        ops_b in ops(),
+        room_a in fpdu::ROOM_BYTES_MIN..3000,
+        room_b in fpdu::ROOM_BYTES_MIN..3000,
+        sends_cut_in: bool,
+        ack_early: bool,
+    ) {
+        let (mut a, mut b) = pair();
+        b.stream = Stream::new(StreamConfig { sends_cut_in, ..config() });
+        b.stream.start(Start { role: Role::Responder, crc: true, sent_before: 0 });
+        let in_a = areas(&mut a, &ops_b, &ops_a, 1);
+        let in_b = areas(&mut b, &ops_a, &ops_b, 2);
+        let (before_a, before_b) = (Side::bytes(&in_a.target), Side::bytes(&in_b.target));
+        // The responder may not speak first: an empty Write opens the way, as the first message of `ops_a` would.
+        b.feed(&framed(&[0xc1, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])).unwrap();
+        post_all(&mut a, &ops_a, &in_a, &in_b);
+        post_all(&mut b, &ops_b, &in_b, &in_a);
+        loop {
+            let (from_a, from_b) = (a.pull(room_a), b.pull(room_b));
+            if from_a.is_empty() && from_b.is_empty() {
+                break;
+            }
+            ulpdus(&from_a);
+            ulpdus(&from_b);
+            if ack_early {
+                a.acked();
+                b.acked();
+            }
+            b.feed(&from_a).unwrap();
+            a.feed(&from_b).unwrap();
+        }
+        a.acked();
+        b.acked();
+        check(&ops_a, &in_a, &in_b, &before_b, &a, &b);
+        check(&ops_b, &in_b, &in_a, &before_a, &b, &a);
+    }
+
+    /// RFC 5044 s5.1: a receiver works whatever became of the alignment of FPDUs with segments.
+    #[test]
+    fn any_segmentation_of_the_stream_gives_the_same_result(
+        ops in ops(),
+        cuts in proptest::collection::vec(1..2000usize, 1..40),
+    ) {
+        let outcome = |cuts: &[usize]| {
+            let (mut a, mut b) = pair();
+            let in_a = areas(&mut a, &[], &ops, 1);
+            let in_b = areas(&mut b, &ops, &[], 2);
+            post_all(&mut a, &ops, &in_a, &in_b);
+            let stream = a.pull_all(ROOM).concat();
+            let (mut rest, mut cuts) = (&stream[..], cuts.iter().cycle());
+            while !rest.is_empty() {
+                let (piece, left) = rest.split_at(rest.len().min(*cuts.next().unwrap()));
+                b.feed(piece).unwrap();
+                rest = left;
+            }
+            assert_eq!(b.arrived.available(), 0);
+            let inboxes: Vec<Vec<u8>> = in_b.inboxes.iter().map(Side::bytes).collect();
+            let received: Vec<_> = b.log.receives.iter().map(|done| (done.wr_id, done.byte_len)).collect();
+            // Steering tags differ from run to run; the answers owed are known by their lengths.
+            let owed: Vec<usize> = b.pull_all(ROOM).iter().map(Vec::len).collect();
+            (Side::bytes(&in_b.target), inboxes, received, owed)
+        };
+        prop_assert_eq!(outcome(&cuts), outcome(&[usize::MAX]));
+    }
+
+    /// No octets can make anything panic, and none that are refused reach memory.
+    #[test]
+    fn hostile_octets_end_the_stream_or_nothing(
+        crc: bool,
+        octets in proptest::collection::vec(any::<u8>(), 0..400),
+    ) {
+        let mut side = Side::started(config(), Role::Responder, crc);
+        let buffer = side.filled(4096, EVERYTHING);
+        side.receive(1, &[all(&buffer)]);
+        let _ = side.feed(&octets);
+        side.pull_all(ROOM);
+        prop_assert!(crc || side.arrived.available() <= octets.len());
+        if crc {
+            prop_assert_eq!(Side::bytes(&buffer), pattern(4096));
+        }
+    }
+
+    /// The same with octets that get past the CRC and look like segments.
+    #[test]
+    fn hostile_segments_end_the_stream_or_are_well_formed(
+        segments in proptest::collection::vec(
+            (0..4u8, 0..16u8, 0..4u32, 0..4u32, 0..3u32, proptest::collection::vec(any::<u8>(), 0..80)),
+            1..12,
+        ),
+    ) {
+        let mut side = Side::responder();
+        let buffer = side.filled(64, EVERYTHING);
+        for wr_id in 0..4 {
+            side.receive(wr_id, &[all(&buffer)]);
+        }
+        side.read(1, all(&buffer), (STag(1), 2));
+        for (bits, opcode, qn, msn, mo, payload) in segments {
+            let mut ulpdu = vec![bits << 6 | 1, 0x40 | opcode];
+            if bits & 2 != 0 {
+                ulpdu.extend(buffer.stag().0.to_be_bytes());
+                ulpdu.extend((buffer.base_to() + u64::from(mo)).to_be_bytes());
+            } else {
+                ulpdu.extend([0; 4]);
+                [qn, msn, mo].iter().for_each(|field| ulpdu.extend(field.to_be_bytes()));
+            }
+            ulpdu.extend(payload);
+            let _ = side.feed(&framed(&ulpdu));
+            ulpdus(&side.pull_all(ROOM).concat());
+        }
+        let ended = side.stream.end().is_some();
+        prop_assert_eq!(ended, side.stream.state() == StreamState::Ended);
+        prop_assert!(!ended || side.log.receives.len() == 4);
+    }
+}
+
+/// RFC 5044 s6: every octet boundary of a short stream.
+#[test]
+fn fpdus_may_be_split_at_every_octet() {
+    let mut a = Side::initiator();
+    a.send_inline(1, b"abc");
+    a.send_inline(2, b"defgh");
+    let stream = a.pull_all(ROOM).concat();
+    for first in 0..=stream.len() {
+        for second in first..=stream.len() {
+            let mut b = Side::responder();
+            let sink = b.region(8, EVERYTHING);
+            b.receive(1, &[all(&sink)]);
+            b.receive(2, &[all(&sink)]);
+            for piece in [&stream[..first], &stream[first..second], &stream[second..]] {
+                b.feed(piece).unwrap();
+            }
+            assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
+            assert_eq!(Side::bytes(&sink)[..5], *b"defgh");
+        }
+    }
+}

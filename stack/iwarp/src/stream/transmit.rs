@@ -1,0 +1,465 @@
+//! The sending side: what TCP pulls (RFC 5040 s5, RFC 5041 s5.2, RFC 5044 s4.5).
+//!
+//! Two queues feed the wire: the send queue and the responses owed to the peer. They alternate by message. A tagged
+//! message is never interrupted by another tagged one, which strict receivers refuse; with `sends_cut_in` untagged
+//! ones may go between the segments of a Read Response.
+//!
+//! A unit is as many whole FPDUs as fit into the room: a message is cut at MULPDU, and small messages that wait
+//! share a segment. Every FPDU is copied first and its CRC taken over the copy.
+
+use ironwarp_mem::Access;
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_tcp::UnitSource;
+use ironwarp_types::STag;
+use ironwarp_types::limits::MESSAGE_BYTES_MAX;
+
+use super::cursor::{Cursor, Domain};
+use super::{CompletionSink, Io, Stream, StreamError, StreamState};
+use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
+use crate::mpa::fpdu::{self, LENGTH_BYTES};
+use crate::rdmap::read::READ_REQUEST_BYTES;
+use crate::rdmap::{
+    Offender, Opcode, Outstanding, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE,
+};
+use crate::wr::{CompletionStatus, SendFlags, SendOpcode, SendWqe};
+
+/// A message that does not fit into the rest of a segment is cut to fill it only when at least this part of the
+/// segment is left: less is not worth one more header.
+const CUT_WORTH: usize = 4;
+
+/// What the sending side remembers.
+pub(super) struct Sender {
+    /// RFC 5044 s7.1.2, rule 4: a responder may send once an FPDU has arrived.
+    may_send: bool,
+    /// The last message was of the send queue, so a response goes first.
+    responses_first: bool,
+    /// The slot of the request that comes next or is under way.
+    next: u32,
+    /// Whether part of it is sent.
+    under_way: bool,
+    sent: u32,
+    cursor: Cursor,
+    /// The number of the next message on queue 0, and on queue 1.
+    send_msn: u32,
+    read_msn: u32,
+}
+
+/// Which queue sends next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    Sends,
+    Responses,
+}
+
+/// How much of a segment is left for the next FPDU.
+struct Room<'a> {
+    bytes: &'a mut [u8],
+    /// Whether a message may be cut to fill it.
+    cut: bool,
+}
+
+impl Sender {
+    pub(super) fn new() -> Self {
+        Sender {
+            may_send: false,
+            responses_first: false,
+            next: 0,
+            under_way: false,
+            sent: 0,
+            cursor: Cursor::default(),
+            // RFC 5041 s4.3: the first message of every queue is number 1.
+            send_msn: 1,
+            read_msn: 1,
+        }
+    }
+
+    pub(super) fn start(&mut self, may_send: bool) {
+        self.may_send = may_send;
+    }
+
+    /// An FPDU has arrived: the initiator is in full operation.
+    #[inline]
+    pub(super) fn open_fence(&mut self) {
+        self.may_send = true;
+    }
+
+    pub(super) fn may_send(&self) -> bool {
+        self.may_send
+    }
+
+    pub(super) fn next(&self) -> u32 {
+        self.next
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
+    pub(super) fn skip_to(&mut self, seq: u32) {
+        self.next = seq;
+        self.under_way = false;
+    }
+
+    /// Moves past a segment of the request under way.
+    fn advance(&mut self, bytes: usize, last: bool) {
+        self.under_way = !last;
+        if last {
+            self.next = self.next.wrapping_add(1);
+            self.sent = 0;
+            self.cursor = Cursor::default();
+            self.responses_first = true;
+        } else {
+            // A segment is at most 16 bits long and a message at most 32.
+            self.sent = self.sent.wrapping_add(bytes as u32);
+        }
+    }
+}
+
+/// The stream as TCP pulls from it.
+pub struct Transmit<'s, 'i, C> {
+    stream: &'s mut Stream,
+    io: Io<'i, C>,
+}
+
+impl<C: CompletionSink> UnitSource for Transmit<'_, '_, C> {
+    fn fill(&mut self, room: &mut [u8]) -> usize {
+        self.stream.fill(room, &mut self.io)
+    }
+}
+
+impl Stream {
+    /// What TCP pulls from, for one call. A send that cannot be carried out ends the stream; look at
+    /// [`Stream::state`] afterwards.
+    pub fn transmit<'s, 'i, C: CompletionSink>(&'s mut self, io: Io<'i, C>) -> Transmit<'s, 'i, C> {
+        Transmit { stream: self, io }
+    }
+
+    /// Whether there is something to pull now.
+    pub fn wants_tx<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
+        match self.state {
+            StreamState::Open if self.sender.may_send => {
+                io.sends.refresh();
+                self.turn(io).is_some()
+            }
+            StreamState::Terminating => true,
+            StreamState::Open | StreamState::Idle | StreamState::Ended => false,
+        }
+    }
+
+    fn fill<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
+        match self.state {
+            StreamState::Open if self.sender.may_send => self.fill_open(room, io),
+            StreamState::Terminating => self.fill_terminate(room, io.stats),
+            StreamState::Open | StreamState::Idle | StreamState::Ended => 0,
+        }
+    }
+
+    fn fill_open<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
+        let whole = room.len();
+        let mut used = 0;
+        while let Some(left) = room.get_mut(used..) {
+            // RFC 5044 s4.5: MULPDU is never offered below 128 octets because a segment is partly filled.
+            let cut = used == 0 || (left.len() >= whole / CUT_WORTH && left.len() >= fpdu::ROOM_BYTES_MIN);
+            let bytes = self.next_fpdu(Room { bytes: left, cut }, io);
+            if bytes == 0 {
+                break;
+            }
+            used += bytes;
+        }
+        if self.config.complete_on_copy && self.state == StreamState::Open {
+            self.complete(io);
+        }
+        used
+    }
+
+    /// Writes one FPDU and answers its octets, 0 when nothing is sent.
+    fn next_fpdu<C: CompletionSink>(&mut self, room: Room<'_>, io: &mut Io<'_, C>) -> usize {
+        if io.sends.at(self.sender.next).is_none() {
+            io.sends.refresh();
+        }
+        let outcome = match self.turn(io) {
+            Some(Turn::Sends) => self.send_segment(room, io),
+            Some(Turn::Responses) => self.response_segment(room, io),
+            None => return 0,
+        };
+        outcome.inspect(|_| io.stats.count(Counter::IwarpTxFpdus)).unwrap_or(0)
+    }
+
+    /// Whose turn it is: a message under way first, then the two queues by turns.
+    fn turn<C>(&self, io: &Io<'_, C>) -> Option<Turn> {
+        if self.sender.under_way {
+            return Some(Turn::Sends);
+        }
+        let send = io.sends.at(self.sender.next).filter(|wqe| self.may_begin(wqe));
+        match (send, self.responses.front()) {
+            (None, None) => None,
+            (Some(_), None) => Some(Turn::Sends),
+            (None, Some(_)) => Some(Turn::Responses),
+            (Some(wqe), Some(response)) => Some(self.between(wqe, response)),
+        }
+    }
+
+    fn between(&self, wqe: &SendWqe, response: &Response) -> Turn {
+        let interrupts = response.sent > 0;
+        let may_interrupt = self.config.sends_cut_in && wqe.opcode != SendOpcode::Write;
+        if self.sender.responses_first || (interrupts && !may_interrupt) {
+            Turn::Responses
+        } else {
+            Turn::Sends
+        }
+    }
+
+    /// Whether a request may be begun now.
+    fn may_begin(&self, wqe: &SendWqe) -> bool {
+        // A fence is held until the Reads before it have completed.
+        if wqe.flags.contains(SendFlags::FENCE) && !self.outstanding.is_empty() {
+            return false;
+        }
+        // RFC 5040 s6.1: a Read waits while as many as were negotiated are outstanding. With none allowed at all
+        // waiting would be for ever; it begins, and fails.
+        wqe.opcode != SendOpcode::Read || self.outstanding.has_room() || self.outstanding.limit() == 0
+    }
+
+    /// Writes one segment of the send queue's request. Nothing is written when it does not fit.
+    fn send_segment<C: CompletionSink>(&mut self, room: Room<'_>, io: &mut Io<'_, C>) -> Option<usize> {
+        let seq = self.sender.next;
+        let domain = Domain { memory: io.memory, pd: self.config.pd };
+        let outcome = match io.sends.at(seq) {
+            Some(wqe) if wqe.opcode == SendOpcode::Read => self.read_request(wqe, domain, room),
+            Some(wqe) => self.message_segment(wqe, domain, room),
+            None => Ok(None),
+        };
+        match outcome {
+            Ok(written) => written,
+            Err(status) => {
+                self.fail_send(seq, status, io);
+                None
+            }
+        }
+    }
+
+    /// A segment of a Send or a Write.
+    fn message_segment(
+        &mut self,
+        wqe: &SendWqe,
+        domain: Domain<'_>,
+        mut room: Room<'_>,
+    ) -> Result<Option<usize>, CompletionStatus> {
+        let bytes = wqe.message_bytes();
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(CompletionStatus::LocalLength);
+        }
+        let header_bytes = if wqe.opcode == SendOpcode::Write { TAGGED_BYTES } else { UNTAGGED_BYTES };
+        let left = bytes.saturating_sub(self.sender.sent);
+        let Some(payload_bytes) = room.payload(header_bytes, left) else { return Ok(None) };
+        let last = payload_bytes == left as usize;
+        let ulpdu = room.ulpdu(header_bytes + payload_bytes);
+        let Some((header, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(header_bytes)) else {
+            return Ok(None);
+        };
+        self.copy_payload(wqe, domain, payload)?;
+        self.message_header(wqe, last, header);
+        let written = self.seal(room, header_bytes + payload_bytes);
+        if last {
+            self.acknowledged.ends_here(self.sender.next);
+            self.sender.send_msn =
+                self.sender.send_msn.wrapping_add(u32::from(wqe.opcode != SendOpcode::Write));
+        }
+        self.sender.advance(payload_bytes, last);
+        Ok(Some(written))
+    }
+
+    /// Copies the next octets of a request into `payload`.
+    fn copy_payload(
+        &mut self,
+        wqe: &SendWqe,
+        domain: Domain<'_>,
+        payload: &mut [u8],
+    ) -> Result<(), CompletionStatus> {
+        if !wqe.is_inline() {
+            let copied = self.sender.cursor.gather(wqe.gather(), domain, payload);
+            return copied.map_err(|_| CompletionStatus::LocalProtection);
+        }
+        let from = self.sender.sent as usize;
+        let bytes = wqe.inline_bytes().and_then(|bytes| bytes.get(from..from + payload.len()));
+        payload.copy_from_slice(bytes.ok_or(CompletionStatus::LocalLength)?);
+        Ok(())
+    }
+
+    fn message_header(&self, wqe: &SendWqe, last: bool, out: &mut [u8]) {
+        let (opcode, invalidate) = match wqe.opcode {
+            SendOpcode::Send => (Opcode::Send, STag(0)),
+            SendOpcode::SendSolicited => (Opcode::SendSolicited, STag(0)),
+            SendOpcode::SendInvalidate => (Opcode::SendInvalidate, wqe.remote_stag),
+            SendOpcode::SendSolicitedInvalidate => (Opcode::SendSolicitedInvalidate, wqe.remote_stag),
+            SendOpcode::Write | SendOpcode::Read => {
+                // RFC 5041 s5.2: each segment's offset is the message's plus that of its payload.
+                let tagged_offset = wqe.remote_to.wrapping_add(self.sender.sent.into());
+                let ulp = Opcode::Write.control();
+                Tagged { last, ulp, stag: wqe.remote_stag, tagged_offset }.encode(out);
+                return;
+            }
+        };
+        let (qn, msn, mo) = (SEND_QUEUE, self.sender.send_msn, self.sender.sent);
+        // RFC 5040 s4.1: the steering tag to invalidate is zero for Sends that invalidate nothing.
+        Untagged { last, ulp: opcode.control(), ulp_word: invalidate.0, qn, msn, mo }.encode(out);
+    }
+
+    /// A Read Request (RFC 5040 s4.4).
+    fn read_request(
+        &mut self,
+        wqe: &SendWqe,
+        domain: Domain<'_>,
+        mut room: Room<'_>,
+    ) -> Result<Option<usize>, CompletionStatus> {
+        let request = self.checked_request(wqe, domain)?;
+        const BYTES: usize = UNTAGGED_BYTES + READ_REQUEST_BYTES;
+        let Some(ulpdu) = room.ulpdu(BYTES) else { return Ok(None) };
+        let (qn, msn, ulp) = (READ_QUEUE, self.sender.read_msn, Opcode::ReadRequest.control());
+        Untagged { last: true, ulp, ulp_word: 0, qn, msn, mo: 0 }.encode(ulpdu);
+        if let Some(body) = ulpdu.last_chunk_mut() {
+            *body = request.octets();
+        }
+        let written = self.seal(room, BYTES);
+        let ReadRequest { sink_stag, sink_to, bytes, .. } = request;
+        self.outstanding.push(Outstanding { sink_stag, sink_to, bytes, placed: 0 });
+        self.sender.read_msn = self.sender.read_msn.wrapping_add(1);
+        self.sender.advance(0, true);
+        Ok(Some(written))
+    }
+
+    /// What a Read asks for, once its sink is found good: one element, with local write right (the peer's answer
+    /// needs no remote right).
+    fn checked_request(&self, wqe: &SendWqe, domain: Domain<'_>) -> Result<ReadRequest, CompletionStatus> {
+        let (list, bytes) = (wqe.gather(), wqe.message_bytes());
+        let sink = list.at(0).filter(|_| list.len() == 1 && !wqe.is_inline());
+        let sink = sink.filter(|_| self.outstanding.limit() > 0).ok_or(CompletionStatus::LocalOperation)?;
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(CompletionStatus::LocalLength);
+        }
+        if bytes > 0 {
+            let found = domain.memory.resolve(sink.lkey, domain.pd, sink.addr, bytes, Access::LOCAL_WRITE);
+            found.map_err(|_| CompletionStatus::LocalProtection)?;
+        }
+        Ok(ReadRequest {
+            sink_stag: sink.lkey,
+            sink_to: sink.addr,
+            bytes,
+            source_stag: wqe.remote_stag,
+            source_to: wqe.remote_to,
+        })
+    }
+
+    /// A segment of the oldest Read Response. The source is looked up again for every segment, since it may have
+    /// been revoked, and always copied, since it may change at any moment.
+    fn response_segment<C: CompletionSink>(
+        &mut self,
+        mut room: Room<'_>,
+        io: &mut Io<'_, C>,
+    ) -> Option<usize> {
+        let response = *self.responses.front()?;
+        let Response { request, sent, .. } = response;
+        let left = request.bytes.saturating_sub(sent);
+        let payload_bytes = room.payload(TAGGED_BYTES, left)?;
+        let last = payload_bytes == left as usize;
+        let ulpdu = room.ulpdu(TAGGED_BYTES + payload_bytes)?;
+        let (header, payload) = ulpdu.split_at_mut_checked(TAGGED_BYTES)?;
+        if let Err(fault) = self.copy_source(&response, payload, io) {
+            self.fail(fault, response.offender(), io);
+            return None;
+        }
+        let tagged_offset = request.sink_to.wrapping_add(sent.into());
+        let ulp = Opcode::ReadResponse.control();
+        Tagged { last, ulp, stag: request.sink_stag, tagged_offset }.encode(header);
+        let written = self.seal(room, TAGGED_BYTES + payload_bytes);
+        self.responses.advance(payload_bytes as u32, last);
+        self.sender.responses_first &= !(last || self.config.sends_cut_in);
+        Some(written)
+    }
+
+    fn copy_source<C>(
+        &self,
+        response: &Response,
+        payload: &mut [u8],
+        io: &Io<'_, C>,
+    ) -> Result<(), RdmapFault> {
+        // RFC 5040 s5.2.1: steering tag and offset of an empty Read are not looked at.
+        if payload.is_empty() {
+            return Ok(());
+        }
+        let Response { request, sent, .. } = response;
+        let to = request.source_to.checked_add(u64::from(*sent)).ok_or(RdmapFault::TaggedOffsetWrap)?;
+        let (stag, bytes) = (request.source_stag, payload.len() as u32);
+        let span = io.memory.resolve(stag, self.config.pd, to, bytes, Access::REMOTE_READ)?;
+        span.copy_out(0, payload).map_err(|_| RdmapFault::BaseOrBounds)
+    }
+
+    /// Completes an FPDU in `room`.
+    fn seal(&mut self, room: Room<'_>, ulpdu_bytes: usize) -> usize {
+        let written = fpdu::seal(room.bytes, ulpdu_bytes, self.crc);
+        self.acknowledged.pull(written);
+        written
+    }
+
+    /// A request that cannot be carried out completes with its own status and ends the stream. RFC 5040 s7.1, case
+    /// 1: a Terminate goes instead of the message, and shows no headers.
+    #[cold]
+    fn fail_send<C: CompletionSink>(&mut self, seq: u32, status: CompletionStatus, io: &mut Io<'_, C>) {
+        io.stats.count(Counter::IwarpLocalErrors);
+        self.doom(RdmapFault::LocalCatastrophic.into(), Offender::default(), io.stats);
+        self.flush_sends(Some((seq, status)), io);
+        self.close(io);
+    }
+
+    /// The stream's last unit.
+    #[cold]
+    fn fill_terminate(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
+        let Some(StreamError::Failed(error)) = self.end else { return 0 };
+        let Some(ulpdu) = room.get_mut(LENGTH_BYTES..) else { return 0 };
+        let ulp = Opcode::Terminate.control();
+        let header = Untagged { last: true, ulp, ulp_word: 0, qn: TERMINATE_QUEUE, msn: 1, mo: 0 };
+        let header_bytes = header.encode(ulpdu);
+        let body = ulpdu.get_mut(header_bytes..).unwrap_or_default();
+        let body_bytes = self.offender.encode(error, body);
+        let written = fpdu::seal(room, header_bytes + body_bytes, self.crc);
+        if body_bytes == 0 || written == 0 {
+            return 0;
+        }
+        self.acknowledged.pull(written);
+        self.state = StreamState::Ended;
+        stats.count(Counter::IwarpTxFpdus);
+        stats.count(Counter::IwarpTxTerminates);
+        written
+    }
+}
+
+impl Room<'_> {
+    /// How many of `left` payload octets go into the next FPDU behind a header of `header_bytes`; `None` when it
+    /// should wait for a fresh segment.
+    fn payload(&self, header_bytes: usize, left: u32) -> Option<usize> {
+        let most = fpdu::mulpdu(self.bytes.len()).checked_sub(header_bytes)?;
+        if left as usize <= most {
+            return Some(left as usize);
+        }
+        (self.cut && most > 0).then_some(most)
+    }
+
+    /// Where the ULPDU goes, when an FPDU with `bytes` of it fits.
+    fn ulpdu(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        if fpdu::fpdu_bytes(bytes) > self.bytes.len() {
+            return None;
+        }
+        self.bytes.get_mut(LENGTH_BYTES..LENGTH_BYTES + bytes)
+    }
+}
+
+impl Response {
+    /// The Read Request as a Terminate shows it: its DDP header, which was not kept but is known, and its own header
+    /// as far as it has got (RFC 5040 s4.8).
+    fn offender(&self) -> Offender {
+        let mut ulpdu = [0; UNTAGGED_BYTES + READ_REQUEST_BYTES];
+        let ulp = Opcode::ReadRequest.control();
+        Untagged { last: true, ulp, ulp_word: 0, qn: READ_QUEUE, msn: self.msn, mo: 0 }.encode(&mut ulpdu);
+        Offender::segment(&ulpdu).with_request(self.request.advanced(self.sent).octets())
+    }
+}

@@ -1,0 +1,331 @@
+//! Work requests as they lie in a queue's slots, and completions.
+//!
+//! A slot is written in place by the application's thread and read in place by the core. Its first cache line holds
+//! the header and the first two gather elements, so that a small message costs one line. Inline bytes take the
+//! gather list's room. Elements are kept as bytes, in the processor's own order: a slot never leaves its process.
+
+use core::fmt;
+
+use ironwarp_mem::Sge;
+use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
+use ironwarp_types::{QpNum, STag};
+
+/// Bytes that one gather or scatter element takes in a slot: address, length, local key.
+const SGE_BYTES: usize = 16;
+
+/// Bytes of a slot's list.
+const LIST_BYTES: usize = SGE_MAX * SGE_BYTES;
+
+const _: () = assert!(INLINE_BYTES_MAX == LIST_BYTES);
+const _: () = assert!(size_of::<SendWqe>() == 320 && size_of::<RecvWqe>() == 320);
+const _: () = assert!(size_of::<Completion>() <= 32);
+
+/// What a send-queue request does (RFC 5040 s4.1, figure 4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SendOpcode {
+    /// A Send.
+    #[default]
+    Send,
+    /// A Send that raises an event at a peer which waits for solicited ones only.
+    SendSolicited,
+    /// A Send that also invalidates the peer's steering tag in `remote_stag`.
+    SendInvalidate,
+    /// Both of the above.
+    SendSolicitedInvalidate,
+    /// An RDMA Write to `remote_stag`, `remote_to`.
+    Write,
+    /// An RDMA Read from `remote_stag`, `remote_to` into the one element of the list.
+    Read,
+}
+
+bitflags::bitflags! {
+    /// How a send-queue request is carried out.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct SendFlags: u8 {
+        /// Success is reported by a completion. Failure always is.
+        const SIGNALED = 1;
+        /// Wait until every earlier Read of this queue has completed.
+        const FENCE = 2;
+        /// The slot holds the bytes themselves instead of a gather list.
+        const INLINE = 4;
+    }
+
+    /// What else a completion says.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct CompletionFlags: u8 {
+        /// The Send that was received asked for an event (RFC 5040 s5.3).
+        const SOLICITED = 1;
+    }
+}
+
+/// A send-queue request in its slot.
+#[derive(Clone)]
+#[repr(C, align(64))]
+pub struct SendWqe {
+    /// Handed back in the completion.
+    pub wr_id: u64,
+    /// The tagged offset at the peer, for Write and Read.
+    pub remote_to: u64,
+    /// The steering tag at the peer, for Write and Read, and the one that a Send invalidates.
+    pub remote_stag: STag,
+    len: u32,
+    /// What to do.
+    pub opcode: SendOpcode,
+    /// How.
+    pub flags: SendFlags,
+    sges: u8,
+    list: [u8; LIST_BYTES],
+}
+
+/// A receive-queue request in its slot: where one message may land.
+#[derive(Clone)]
+#[repr(C, align(64))]
+pub struct RecvWqe {
+    /// Handed back in the completion.
+    pub wr_id: u64,
+    len: u32,
+    sges: u8,
+    list: [u8; LIST_BYTES],
+}
+
+impl Default for SendWqe {
+    fn default() -> Self {
+        SendWqe {
+            wr_id: 0,
+            remote_to: 0,
+            remote_stag: STag(0),
+            len: 0,
+            opcode: SendOpcode::Send,
+            flags: SendFlags::empty(),
+            sges: 0,
+            list: [0; LIST_BYTES],
+        }
+    }
+}
+
+impl Default for RecvWqe {
+    fn default() -> Self {
+        RecvWqe { wr_id: 0, len: 0, sges: 0, list: [0; LIST_BYTES] }
+    }
+}
+
+impl SendWqe {
+    /// Takes the bytes from registered memory, in the order of `sges`. Elements beyond the sixteenth are not taken.
+    pub fn set_gather(&mut self, sges: &[Sge]) {
+        self.flags.remove(SendFlags::INLINE);
+        (self.sges, self.len) = write_list(&mut self.list, sges);
+    }
+
+    /// Takes the bytes themselves. More than 256 make the request fail with [`CompletionStatus::LocalLength`].
+    pub fn set_inline(&mut self, bytes: &[u8]) {
+        self.flags.insert(SendFlags::INLINE);
+        self.sges = 0;
+        self.len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if let Some(list) = self.list.get_mut(..bytes.len()) {
+            list.copy_from_slice(bytes);
+        }
+    }
+
+    /// The message's bytes, `u32::MAX` when the list names more.
+    pub fn message_bytes(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether the slot holds the bytes themselves.
+    pub fn is_inline(&self) -> bool {
+        self.flags.contains(SendFlags::INLINE)
+    }
+
+    /// The inline bytes; `None` when there are more than a slot holds.
+    pub fn inline_bytes(&self) -> Option<&[u8]> {
+        self.list.get(..self.len as usize)
+    }
+
+    /// The elements of the list.
+    pub fn gather(&self) -> Sges<'_> {
+        Sges { list: &self.list, count: self.sges }
+    }
+}
+
+impl RecvWqe {
+    /// Lets the message land in the elements of `sges`, in order. Elements beyond the sixteenth are not taken.
+    pub fn set_scatter(&mut self, sges: &[Sge]) {
+        (self.sges, self.len) = write_list(&mut self.list, sges);
+    }
+
+    /// The longest message that fits.
+    pub fn room_bytes(&self) -> u32 {
+        self.len
+    }
+
+    /// The elements of the list.
+    pub fn scatter(&self) -> Sges<'_> {
+        Sges { list: &self.list, count: self.sges }
+    }
+}
+
+impl fmt::Debug for SendWqe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} #{} of {} bytes {:?}", self.opcode, self.wr_id, self.len, self.flags)
+    }
+}
+
+impl fmt::Debug for RecvWqe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Receive #{} of {} bytes", self.wr_id, self.len)
+    }
+}
+
+/// The elements of one slot.
+#[derive(Clone, Copy)]
+pub struct Sges<'a> {
+    list: &'a [u8; LIST_BYTES],
+    count: u8,
+}
+
+impl Sges<'_> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count.into()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The element at `index`.
+    pub fn at(&self, index: usize) -> Option<Sge> {
+        if index >= self.len() {
+            return None;
+        }
+        let (elements, _) = self.list.as_chunks::<SGE_BYTES>();
+        let (addr, rest) = elements.get(index)?.split_first_chunk::<8>()?;
+        let (len, lkey) = rest.split_first_chunk::<4>()?;
+        Some(Sge {
+            addr: u64::from_ne_bytes(*addr),
+            len: u32::from_ne_bytes(*len),
+            lkey: STag(u32::from_ne_bytes(*lkey.first_chunk()?)),
+        })
+    }
+}
+
+/// Writes as many elements as fit; answers their number and their bytes together, `u32::MAX` when they are more.
+fn write_list(list: &mut [u8; LIST_BYTES], sges: &[Sge]) -> (u8, u32) {
+    let (elements, _) = list.as_chunks_mut::<SGE_BYTES>();
+    let (mut count, mut bytes) = (0u8, 0u32);
+    for (element, sge) in elements.iter_mut().zip(sges) {
+        let (addr, rest) = element.split_at_mut(8);
+        let (len, lkey) = rest.split_at_mut(4);
+        addr.copy_from_slice(&sge.addr.to_ne_bytes());
+        len.copy_from_slice(&sge.len.to_ne_bytes());
+        lkey.copy_from_slice(&sge.lkey.0.to_ne_bytes());
+        count += 1;
+        bytes = bytes.saturating_add(sge.len);
+    }
+    (count, bytes)
+}
+
+/// What became of a work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum CompletionStatus {
+    /// It was carried out.
+    #[default]
+    Success,
+    /// The stream ended first; how much of it the peer saw is unknown (RFC 5040 s6.2.1).
+    FlushedInError,
+    /// The message is longer than its buffer, or than a message may be.
+    LocalLength,
+    /// A list element names memory that may not be used so: unknown key, other protection domain, missing right,
+    /// out of bounds, revoked.
+    LocalProtection,
+    /// The request cannot be carried out on this queue pair: a Read with no sink element, or with no Reads allowed.
+    LocalOperation,
+}
+
+/// What kind of work request completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CompletionOpcode {
+    /// A Send of any kind.
+    #[default]
+    Send,
+    /// An RDMA Write.
+    Write,
+    /// An RDMA Read.
+    Read,
+    /// A receive.
+    Receive,
+}
+
+/// The end of one work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Completion {
+    /// The number that was posted.
+    pub wr_id: u64,
+    /// The queue pair that carried it out.
+    pub qp: QpNum,
+    /// Bytes of the message: received, read, sent or written. 0 unless the status is success.
+    pub byte_len: u32,
+    /// What became of it.
+    pub status: CompletionStatus,
+    /// What it was.
+    pub opcode: CompletionOpcode,
+    /// What else there is to know.
+    pub flags: CompletionFlags,
+}
+
+impl From<SendOpcode> for CompletionOpcode {
+    fn from(opcode: SendOpcode) -> Self {
+        match opcode {
+            SendOpcode::Write => CompletionOpcode::Write,
+            SendOpcode::Read => CompletionOpcode::Read,
+            SendOpcode::Send
+            | SendOpcode::SendSolicited
+            | SendOpcode::SendInvalidate
+            | SendOpcode::SendSolicitedInvalidate => CompletionOpcode::Send,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sge(addr: u64, len: u32) -> Sge {
+        Sge { addr, len, lkey: STag(0xabcd_0001) }
+    }
+
+    #[test]
+    fn a_slot_gives_back_the_elements_it_was_given() {
+        let mut wqe = SendWqe::default();
+        let list: Vec<Sge> = (0..16).map(|i| sge(i << 40, i as u32)).collect();
+        wqe.set_gather(&list);
+        assert_eq!(wqe.message_bytes(), 120);
+        assert_eq!(wqe.gather().len(), 16);
+        for (i, want) in list.iter().enumerate() {
+            let got = wqe.gather().at(i).unwrap();
+            assert_eq!((got.addr, got.len, got.lkey), (want.addr, want.len, want.lkey));
+        }
+        assert!(wqe.gather().at(16).is_none());
+    }
+
+    #[test]
+    fn a_list_that_sums_past_32_bits_saturates() {
+        let mut wqe = RecvWqe::default();
+        wqe.set_scatter(&[sge(0, u32::MAX), sge(0, 2)]);
+        assert_eq!(wqe.room_bytes(), u32::MAX);
+    }
+
+    #[test]
+    fn inline_bytes_take_the_room_of_the_list() {
+        let mut wqe = SendWqe::default();
+        wqe.set_inline(&[7; 256]);
+        assert!(wqe.is_inline());
+        assert_eq!(wqe.inline_bytes(), Some(&[7u8; 256][..]));
+        wqe.set_inline(&[7; 257]);
+        assert_eq!(wqe.inline_bytes(), None);
+        wqe.set_gather(&[sge(1, 2)]);
+        assert!(!wqe.is_inline());
+    }
+}

@@ -1,0 +1,227 @@
+//! The application's side: a registered region, and the token that says when nobody touches it any more.
+
+use crate::access::{Access, RangeError, Sge, check_range};
+use crate::copy;
+use crate::table::{Admitted, Shared};
+use ironwarp_types::{PdId, STag};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// A registered byte range.
+///
+/// Its bytes are shared with cores and, where the rights say so, with the peer: reads see any mixture of old and new
+/// bytes that are being written, save that a byte loaded with acquire ordering shows what was placed before it.
+///
+/// Dropping a region revokes it at once, never waits, and leaves the memory to the table's graveyard.
+pub struct Region {
+    shared: Arc<Shared>,
+    admitted: Admitted,
+    buried: bool,
+}
+
+// SAFETY: the pointer is to memory that the table keeps for as long as the region is not buried, valid from any
+// thread, and touched only through `copy`.
+unsafe impl Send for Region {}
+// SAFETY: as above; every method may run on several threads at once, since all access is by racing copies.
+unsafe impl Sync for Region {}
+
+impl Region {
+    pub(crate) fn new(shared: Arc<Shared>, admitted: Admitted) -> Self {
+        Self { shared, admitted, buried: false }
+    }
+
+    /// The tag that names this region, to the peer and in [`Sge::lkey`].
+    pub fn stag(&self) -> STag {
+        self.admitted.stag
+    }
+
+    /// The protection domain that it belongs to.
+    pub fn pd(&self) -> PdId {
+        self.admitted.pd
+    }
+
+    /// What it may be used for.
+    pub fn access(&self) -> Access {
+        self.admitted.access
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a region always has a byte")]
+    pub fn len(&self) -> usize {
+        self.admitted.len
+    }
+
+    /// The TO of the first byte: its address.
+    pub fn base_to(&self) -> u64 {
+        self.admitted.base.addr().get() as u64
+    }
+
+    /// The element that names `len` bytes from `offset`, for a work request.
+    pub fn slice(&self, offset: usize, len: u32) -> Result<Sge, RangeError> {
+        check_range(self.len(), offset, len as usize)?;
+        Ok(Sge { addr: self.base_to().wrapping_add(offset as u64), len, lkey: self.stag() })
+    }
+
+    /// Writes `bytes` at `offset`, the last one with release ordering.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
+        let at = self.at(offset, bytes.len())?;
+        // SAFETY: `at` leads to as many bytes of the region, which is alive and touched only through `copy`.
+        unsafe { copy::copy_in(at, bytes) }
+        Ok(())
+    }
+
+    /// Reads into `bytes` from `offset`.
+    pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RangeError> {
+        let at = self.at(offset, bytes.len())?;
+        // SAFETY: as in `write_at`.
+        unsafe { copy::copy_out(at, bytes) }
+        Ok(())
+    }
+
+    /// Sets `len` bytes from `offset` to `byte`.
+    pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<(), RangeError> {
+        let at = self.at(offset, len)?;
+        // SAFETY: as in `write_at`.
+        unsafe { copy::fill(at, byte, len) }
+        Ok(())
+    }
+
+    /// Loads one byte. Polling the last byte of a message this way shows all its bytes once it shows that one.
+    pub fn load_u8_acquire(&self, offset: usize) -> Result<u8, RangeError> {
+        let at = self.at(offset, 1)?;
+        // SAFETY: as in `write_at`.
+        Ok(unsafe { copy::load_u8(at) })
+    }
+
+    /// Loads 8 bytes in native order in one piece, at an offset whose address is a multiple of 8.
+    ///
+    /// A word that the peer is placing may be seen half old: only its last byte says that it is whole.
+    pub fn load_u64_acquire(&self, offset: usize) -> Result<u64, RangeError> {
+        let at = self.word_at(offset)?;
+        // SAFETY: as in `write_at`; `word_at` checked the alignment.
+        Ok(unsafe { copy::load_u64(at) })
+    }
+
+    /// Stores 8 bytes in native order in one piece, at an offset whose address is a multiple of 8.
+    pub fn store_u64_release(&self, offset: usize, value: u64) -> Result<(), RangeError> {
+        let at = self.word_at(offset)?;
+        // SAFETY: as in `write_at`; `word_at` checked the alignment.
+        unsafe { copy::store_u64(at, value) }
+        Ok(())
+    }
+
+    /// Makes the tag invalid at once and keeps the memory, for as long as the region lives, to the application.
+    ///
+    /// RFC 5040 s8.1.1 (6): once access is revoked the network can no longer modify the buffer. That holds when the
+    /// token is complete; before, a core may be in the middle of its last copy.
+    pub fn revoke(&self) -> Quiescence {
+        let Admitted { slot, stag, access, .. } = self.admitted;
+        Quiescence { target: self.shared.revoke(slot, stag, access), shared: Arc::clone(&self.shared) }
+    }
+
+    /// Makes the tag invalid at once and gives the memory up when the token is complete.
+    pub fn deregister(mut self) -> Quiescence {
+        let target = self.bury();
+        Quiescence { target, shared: Arc::clone(&self.shared) }
+    }
+
+    fn bury(&mut self) -> u64 {
+        self.buried = true;
+        let Admitted { slot, stag, access, .. } = self.admitted;
+        let target = self.shared.bury(slot, stag, access);
+        self.shared.collect();
+        target
+    }
+
+    fn at(&self, offset: usize, len: usize) -> Result<*mut u8, RangeError> {
+        check_range(self.len(), offset, len)?;
+        // SAFETY: `offset` is at most the length of the region, which is one allocation.
+        Ok(unsafe { self.admitted.base.as_ptr().add(offset) })
+    }
+
+    fn word_at(&self, offset: usize) -> Result<*mut u8, RangeError> {
+        let at = self.at(offset, size_of::<u64>())?;
+        if at.cast::<u64>().is_aligned() { Ok(at) } else { Err(RangeError::Misaligned) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if !self.buried {
+            self.bury();
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("stag", &self.stag())
+            .field("base_to", &format_args!("{:#x}", self.base_to()))
+            .field("len", &self.len())
+            .field("pd", &self.pd())
+            .field("access", &self.access())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says when no core can be touching what was revoked any more.
+///
+/// After [`Region::deregister`] an owner is dropped then or soon after, by a later call to the table, and memory
+/// registered raw is the application's own again. Dropping the token changes nothing.
+#[must_use = "memory registered raw may be freed only when the token is complete"]
+pub struct Quiescence {
+    shared: Arc<Shared>,
+    target: u64,
+}
+
+/// Why a wait ended before quiescence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum WaitError {
+    /// The calling thread runs a core, which could then never quiesce.
+    #[error("the calling thread runs a core: poll the token instead")]
+    OnCoreThread,
+    /// Some core has neither quiesced nor parked for so long: its thread does not poll it.
+    #[error("a core did not quiesce in time")]
+    TimedOut,
+}
+
+impl Quiescence {
+    /// Whether every core has passed a quiescent point or is parked. Never waits. Drops some memory that is due.
+    pub fn poll(&self) -> bool {
+        self.shared.collect();
+        self.shared.epochs.oldest() >= self.target
+    }
+
+    /// Waits, at most for `limit`, until [`Quiescence::poll`] says yes.
+    ///
+    /// Cores do not stop to wake anybody, so this polls, ever more rarely.
+    pub fn wait(&self, limit: Duration) -> Result<(), WaitError> {
+        if self.shared.epochs.runs_core() {
+            return Err(WaitError::OnCoreThread);
+        }
+        let start = Instant::now();
+        let mut pause = PAUSE_MIN;
+        while !self.poll() {
+            if start.elapsed() >= limit {
+                return Err(WaitError::TimedOut);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        Ok(())
+    }
+}
+
+/// An iteration of a busy core is shorter.
+const PAUSE_MIN: Duration = Duration::from_micros(5);
+/// Still unnoticeable, and no load.
+const PAUSE_MAX: Duration = Duration::from_millis(1);
+
+impl fmt::Debug for Quiescence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quiescence").field("target", &self.target).finish_non_exhaustive()
+    }
+}

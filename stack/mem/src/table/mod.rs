@@ -1,0 +1,307 @@
+//! The STag table of a stack: registering, and giving memory up again.
+//!
+//! Takes owners or raw ranges from application threads and gives [`Region`]s; gives each core a [`CoreMem`]. All
+//! slots are allocated at the start. Regions are the only thing here that can run out, and that is
+//! [`RegisterError::TableFull`].
+//!
+//! Memory of revoked regions is dropped by whoever registers, deregisters or polls a token next, a bounded number of
+//! regions at a time, outside the lock and never by a core's loop.
+
+mod books;
+mod slot;
+mod tag;
+
+pub(crate) use slot::{Extent, Slot};
+pub(crate) use tag::TagSpace;
+
+use crate::access::Access;
+use crate::epoch::{Attendance, ClaimError, Epochs};
+use crate::owner::StableBytes;
+use crate::region::Region;
+use crate::view::CoreMem;
+use books::{Books, Owner};
+use ironwarp_types::{CoreId, PdId, STag};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tag::Draws;
+use thiserror::Error;
+
+/// The most regions that a table may be asked for: beyond 2^20 a tag would have fewer than 12 random bits, and
+/// guessing one would become thinkable.
+pub const REGIONS_MAX: u32 = 1 << 20;
+
+/// With fewer slots the tags of one would return too soon.
+const SLOTS_MIN: u32 = 16;
+
+/// The sizes of a [`MemTable`], fixed at its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemLimits {
+    /// Regions at once, those in the graveyard included: 1 to [`REGIONS_MAX`]. Each costs 32 bytes of table and
+    /// about 40 of bookkeeping.
+    pub regions_max: u32,
+    /// Cores that may look tags up, numbered from 0.
+    pub cores_max: u16,
+}
+
+impl Default for MemLimits {
+    /// 4096 regions, enough for pools of buffers and 128 KiB of table; 64 cores.
+    fn default() -> Self {
+        Self { regions_max: 4096, cores_max: 64 }
+    }
+}
+
+/// Why a table could not be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum TableError {
+    /// The number of regions is 0 or above [`REGIONS_MAX`].
+    #[error("a table holds 1 to {REGIONS_MAX} regions")]
+    RegionsOutOfRange,
+    /// The system gave no random bytes, without which tags would be predictable.
+    #[error("the system gave no random bytes")]
+    Entropy,
+}
+
+/// Why memory could not be registered. The owner has been dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum RegisterError {
+    /// The table's limit of regions is reached. Deregistered ones count until every core has quiesced.
+    #[error("the limit of {limit} regions is reached")]
+    TableFull {
+        /// The limit, from [`MemLimits::regions_max`].
+        limit: u32,
+    },
+    /// A region of no bytes.
+    #[error("a region needs at least one byte")]
+    Empty,
+    /// A remote write or atomic right without the local one (the rule of verbs).
+    #[error("remote write and atomic rights need the local write right")]
+    NeedsLocalWrite,
+    /// The range ends beyond the address space.
+    #[error("the range wraps")]
+    Wrap,
+}
+
+/// Why a core's handle could not be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum CoreError {
+    /// The table was made for fewer cores.
+    #[error("the table was made for fewer cores")]
+    NoSuchCore,
+    /// The core has a handle already.
+    #[error("the core has a handle already")]
+    Taken,
+}
+
+/// The table of registered memory that one stack's cores share. A clone is another handle to it.
+///
+/// When the last handle, region and core handle are gone, everything registered is dropped.
+///
+/// ```
+/// use ironwarp_mem::{Access, MemLimits, MemTable};
+/// use ironwarp_types::{CoreId, PdId};
+///
+/// let table = MemTable::new(MemLimits::default())?;
+/// let core = table.core(CoreId(0))?;
+/// let region = table.register(PdId(1), vec![0u8; 64], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+///
+/// let span = core.resolve(region.stag(), PdId(1), region.base_to() + 8, 5, Access::REMOTE_WRITE)?;
+/// span.copy_in(0, b"hello")?;
+///
+/// let mut text = [0; 5];
+/// region.read_at(8, &mut text)?;
+/// assert_eq!(&text, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct MemTable {
+    shared: Arc<Shared>,
+}
+
+impl MemTable {
+    /// A table whose tags nobody can predict.
+    pub fn new(limits: MemLimits) -> Result<Self, TableError> {
+        let secret = || getrandom::u64().map_err(|_| TableError::Entropy);
+        Self::with_secret(limits, [secret()?, secret()?])
+    }
+
+    /// A table whose tags follow from `secret`: for simulations that must replay, and for nothing else.
+    pub fn with_secret(limits: MemLimits, secret: [u64; 2]) -> Result<Self, TableError> {
+        if limits.regions_max == 0 || limits.regions_max > REGIONS_MAX {
+            return Err(TableError::RegionsOutOfRange);
+        }
+        Ok(Self { shared: Arc::new(Shared::new(limits, secret)) })
+    }
+
+    /// The handle through which `core` looks tags up. Each core has one at a time.
+    pub fn core(&self, core: CoreId) -> Result<CoreMem, CoreError> {
+        let attendance =
+            Attendance::claim(&self.shared.epochs, usize::from(core.0)).map_err(|error| match error {
+                ClaimError::NoSuchCore => CoreError::NoSuchCore,
+                ClaimError::Taken => CoreError::Taken,
+            })?;
+        Ok(CoreMem::new(Arc::clone(&self.shared), attendance))
+    }
+
+    /// Registers the bytes of `owner`, which the table keeps until the region is gone and every core has quiesced.
+    ///
+    /// The owner is dropped on the thread of some later call to this table. It must own no handle, region or token
+    /// of this table, which would keep both alive for ever.
+    pub fn register<O>(&self, pd: PdId, owner: O, access: Access) -> Result<Region, RegisterError>
+    where
+        O: StableBytes + Send + 'static,
+    {
+        let mut kept = Box::new(owner);
+        let bytes = kept.stable_bytes();
+        self.shared.admit(pd, bytes.cast(), bytes.len(), access, Some(kept)).map(|slot| self.region(slot))
+    }
+
+    /// Registers `len` bytes at `base` that somebody else keeps alive.
+    ///
+    /// # Safety
+    /// From this call until the region's [`Quiescence`](crate::Quiescence) is complete, or until every handle,
+    /// region and core handle of the table is gone, the bytes must be initialised, valid for reads and writes from
+    /// any thread, and within one allocation, and no reference to any of them may exist.
+    pub unsafe fn register_raw(
+        &self,
+        pd: PdId,
+        base: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<Region, RegisterError> {
+        self.shared.admit(pd, base, len, access, None).map(|slot| self.region(slot))
+    }
+
+    /// Drops the memory of some deregistered regions that no core can be touching any more, a bounded number of
+    /// them, and says how many. Registering, deregistering and polling a token do this too.
+    pub fn collect(&self) -> usize {
+        self.shared.collect()
+    }
+
+    /// Regions that exist or wait for quiescence.
+    pub fn regions_in_use(&self) -> usize {
+        self.shared.books().in_use()
+    }
+
+    fn region(&self, admitted: Admitted) -> Region {
+        Region::new(Arc::clone(&self.shared), admitted)
+    }
+}
+
+impl fmt::Debug for MemTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemTable").field("regions_in_use", &self.regions_in_use()).finish_non_exhaustive()
+    }
+}
+
+/// What every handle of a table shares.
+pub(crate) struct Shared {
+    pub tags: TagSpace,
+    pub slots: Arc<[Slot]>,
+    pub epochs: Arc<Epochs>,
+    regions_max: u32,
+    books: Mutex<Books>,
+}
+
+/// A region that has just been entered in the table.
+pub(crate) struct Admitted {
+    pub slot: u32,
+    pub stag: STag,
+    pub pd: PdId,
+    pub base: NonNull<u8>,
+    pub len: usize,
+    pub access: Access,
+}
+
+impl Shared {
+    fn new(limits: MemLimits, secret: [u64; 2]) -> Self {
+        let slots = limits.regions_max.next_power_of_two().max(SLOTS_MIN);
+        let mut draws = Draws::new(secret);
+        Self {
+            tags: TagSpace::new(slots.ilog2(), &mut draws),
+            slots: (0..slots).map(|_| Slot::new()).collect(),
+            epochs: Arc::new(Epochs::new(usize::from(limits.cores_max))),
+            regions_max: limits.regions_max,
+            books: Mutex::new(Books::new(slots, limits.regions_max as usize, draws)),
+        }
+    }
+
+    /// Checks a range and enters it in the table.
+    fn admit(
+        &self,
+        pd: PdId,
+        base: NonNull<u8>,
+        len: usize,
+        access: Access,
+        owner: Owner,
+    ) -> Result<Admitted, RegisterError> {
+        check_registration(base, len, access)?;
+        self.collect();
+        let (slot, stag) = self.take_slot(owner)?;
+        let extent = Extent { base: base.as_ptr(), len: len as u64, pd };
+        self.slots[slot as usize].open(stag, extent, access);
+        Ok(Admitted { slot, stag, pd, base, len, access })
+    }
+
+    /// A slot that keeps `owner`, and the tag that will lead to it.
+    fn take_slot(&self, owner: Owner) -> Result<(u32, STag), RegisterError> {
+        let mut books = self.books();
+        let taken = books.take_slot(owner).map(|slot| {
+            let previous = self.slots[slot as usize].last_stag();
+            (slot, self.tags.fresh(slot, previous, &mut books.draws))
+        });
+        // The owner that came back is dropped after the lock is: its code may use this table.
+        drop(books);
+        taken.map_err(|_owner| RegisterError::TableFull { limit: self.regions_max })
+    }
+
+    /// Makes a tag invalid for every look-up from now on, and returns the epoch that must pass before no core
+    /// can still be in the middle of a copy.
+    pub(crate) fn revoke(&self, slot: u32, stag: STag, access: Access) -> u64 {
+        self.slots[slot as usize].revoke(stag, access);
+        self.epochs.advance()
+    }
+
+    /// Revokes a tag for good and puts its memory into the graveyard; returns the epoch as [`Shared::revoke`] does.
+    pub(crate) fn bury(&self, slot: u32, stag: STag, access: Access) -> u64 {
+        let mut books = self.books();
+        // Within the lock, so that the graveyard stays in the order of epochs.
+        let target = self.revoke(slot, stag, access);
+        books.bury(slot, target);
+        target
+    }
+
+    /// Drops the memory of a bounded number of buried regions that are quiescent.
+    pub(crate) fn collect(&self) -> usize {
+        let mut books = self.books();
+        if books.graveyard_is_empty() {
+            return 0;
+        }
+        let remains = books.exhume(self.epochs.oldest());
+        for each in &remains {
+            self.slots[each.slot as usize].close();
+        }
+        // Owners are dropped after the lock is: their code may take long, and may use this table.
+        drop(books);
+        remains.into_iter().filter_map(|each| each.owner).map(drop).count()
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        // Nothing in the lock can leave the books half written, so a poisoned lock is as good as any.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn check_registration(base: NonNull<u8>, len: usize, access: Access) -> Result<(), RegisterError> {
+    if len == 0 {
+        return Err(RegisterError::Empty);
+    }
+    if access.intersects(Access::NEEDS_LOCAL_WRITE) && !access.contains(Access::LOCAL_WRITE) {
+        return Err(RegisterError::NeedsLocalWrite);
+    }
+    // One byte past the end must have an address too, as in any allocation.
+    match (base.addr().get()).checked_add(len) {
+        Some(_) if isize::try_from(len).is_ok() => Ok(()),
+        _ => Err(RegisterError::Wrap),
+    }
+}

@@ -1,0 +1,149 @@
+//! How steering tags are made and read.
+//!
+//! RFC 5040 s8.1.1 (8) and RFC 5042 s6.1.1: a tag is hard to predict, sparse over the whole range, and not soon used
+//! again. So a tag is a slot index and fresh random key bits, sent through a permutation of the 32-bit numbers that
+//! two secrets choose. A guess hits one of N live regions with chance N / 2^32, and costs the guesser its
+//! connection.
+
+use ironwarp_types::STag;
+use siphasher::sip::SipHasher24;
+use std::hash::Hasher;
+
+/// The secret permutation between tags and (slot, key). Reading a tag costs one multiplication.
+#[derive(Clone, Copy)]
+pub(crate) struct TagSpace {
+    mask: u32,
+    /// Odd, so that multiplying by it is a permutation.
+    factor: u32,
+    /// The factor's inverse modulo 2^32.
+    inverse: u32,
+    /// 32 minus the bits of a slot index.
+    key_bits: u32,
+}
+
+impl TagSpace {
+    /// A permutation for `1 << index_bits` slots; `index_bits` is 1 to 31.
+    pub(crate) fn new(index_bits: u32, draws: &mut Draws) -> Self {
+        debug_assert!((1..32).contains(&index_bits));
+        let (mask, factor) = (draws.next_u32(), draws.next_u32() | 1);
+        Self { mask, factor, inverse: inverse(factor), key_bits: 32 - index_bits }
+    }
+
+    /// The slot where `stag` must be, if it is anywhere. Always below the number of slots.
+    #[inline(always)]
+    pub(crate) fn slot_of(&self, stag: STag) -> usize {
+        ((stag.0 ^ self.mask).wrapping_mul(self.factor) >> self.key_bits) as usize
+    }
+
+    /// A fresh tag for `slot`: random, neither 0 nor `previous`.
+    pub(crate) fn fresh(&self, slot: u32, previous: STag, draws: &mut Draws) -> STag {
+        loop {
+            let key = draws.next_u32() & ((1 << self.key_bits) - 1);
+            let stag = self.tag(slot, key);
+            if stag != STag(0) && stag != previous {
+                return stag;
+            }
+        }
+    }
+
+    fn tag(&self, slot: u32, key: u32) -> STag {
+        STag(((slot << self.key_bits) | key).wrapping_mul(self.inverse) ^ self.mask)
+    }
+}
+
+/// The inverse of an odd number modulo 2^32. Each step of Newton's iteration doubles the right bits; `odd` itself is
+/// right in the lowest three.
+fn inverse(odd: u32) -> u32 {
+    let step = |guess: u32| guess.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(guess)));
+    (0..4).fold(odd, |guess, _| step(guess))
+}
+
+/// Unpredictable numbers from a 128-bit secret: SipHash of a counter.
+///
+/// One secret at start and no system call later, so that a simulated node replays exactly from its seed.
+pub(crate) struct Draws {
+    secret: [u64; 2],
+    drawn: u64,
+}
+
+impl Draws {
+    pub(crate) fn new(secret: [u64; 2]) -> Self {
+        Self { secret, drawn: 0 }
+    }
+
+    pub(crate) fn next_u32(&mut self) -> u32 {
+        let [k0, k1] = self.secret;
+        let mut hash = SipHasher24::new_with_keys(k0, k1);
+        hash.write_u64(self.drawn);
+        self.drawn = self.drawn.wrapping_add(1);
+        hash.finish() as u32
+    }
+
+    /// A number below `bound`, close enough to uniform for mixing a list.
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
+        ((u64::from(self.next_u32()) * u64::from(bound)) >> 32) as u32
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    const CASES: u32 = if cfg!(miri) { 4 } else { 256 };
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
+
+        #[test]
+        fn a_tag_leads_back_to_its_slot(secret: [u64; 2], bits in 1u32..=20, slot: u32, key: u32) {
+            let space = TagSpace::new(bits, &mut Draws::new(secret));
+            let slot = slot % (1 << bits);
+            let stag = space.tag(slot, key % (1 << space.key_bits));
+            prop_assert_eq!(space.slot_of(stag), slot as usize);
+        }
+
+        #[test]
+        fn every_tag_leads_to_some_slot(secret: [u64; 2], bits in 1u32..=20, stag: u32) {
+            let space = TagSpace::new(bits, &mut Draws::new(secret));
+            prop_assert!(space.slot_of(STag(stag)) < 1 << bits);
+        }
+
+        #[test]
+        fn an_inverse_undoes_its_number(number: u32) {
+            prop_assert_eq!((number | 1).wrapping_mul(inverse(number | 1)), 1);
+        }
+    }
+
+    // RFC 5042 s6.1.1: the next tag should be hard to predict and reused at a low rate.
+    #[test]
+    fn one_slot_takes_many_different_tags_and_never_zero() {
+        let mut draws = Draws::new([1, 2]);
+        let space = TagSpace::new(4, &mut draws);
+        let tags: HashSet<u32> = (0..200).map(|_| space.fresh(3, STag(0), &mut draws).0).collect();
+        assert!(tags.len() > 195 && !tags.contains(&0));
+    }
+
+    #[test]
+    fn a_fresh_tag_is_never_the_previous_one() {
+        let mut draws = Draws::new([1, 2]);
+        // Two tags a slot: with the previous one refused, they must alternate.
+        let space = TagSpace::new(31, &mut draws);
+        let slot = space.slot_of(STag(7)) as u32;
+        let other = space.fresh(slot, STag(7), &mut draws);
+        assert_ne!(other, STag(7));
+        assert_eq!(space.fresh(slot, other, &mut draws), STag(7));
+    }
+
+    #[test]
+    fn two_secrets_make_two_sequences() {
+        let first = |secret| {
+            let mut draws = Draws::new(secret);
+            let space = TagSpace::new(8, &mut draws);
+            space.fresh(0, STag(0), &mut draws)
+        };
+        assert_ne!(first([1, 2]), first([1, 3]));
+        assert_eq!(first([1, 2]), first([1, 2]));
+    }
+}

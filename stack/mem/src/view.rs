@@ -1,0 +1,160 @@
+//! A core's side: look-ups, and the spans they grant.
+//!
+//! A span borrows its core's handle, and passing a quiescent point takes that handle exclusively. So no span outlives
+//! the iteration in which it was granted, and the compiler checks it.
+
+use crate::access::{Access, AccessError, RangeError, check_range};
+use crate::copy;
+use crate::epoch::Attendance;
+use crate::table::{Extent, Shared, Slot, TagSpace};
+use ironwarp_types::{PdId, STag};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// One core's view of the registered memory. Made parked.
+///
+/// In the loop: [`CoreMem::quiesce`] once an iteration while there is work; [`CoreMem::park`] before the loop
+/// sleeps, or hands control to code that may not come back soon. A look-up brings a parked core online by itself, at
+/// the price of one fence.
+pub struct CoreMem {
+    tags: TagSpace,
+    slots: Arc<[Slot]>,
+    // Parks when dropped, hence before the table that it holds alive.
+    attendance: Attendance,
+    _table: Arc<Shared>,
+}
+
+impl CoreMem {
+    pub(crate) fn new(table: Arc<Shared>, attendance: Attendance) -> Self {
+        Self { tags: table.tags, slots: Arc::clone(&table.slots), attendance, _table: table }
+    }
+
+    /// Grants access to the bytes \[`to`, `to + len`) of the region that `stag` names, to a stream of `pd`.
+    ///
+    /// `need` are the rights that the operation asks for, all of them: `REMOTE_WRITE` for an RDMA Write,
+    /// `REMOTE_READ` for the source of a Read, `LOCAL_WRITE` for receives and Read Responses, none for a local
+    /// source. The errors are in the order of the checks, so one that several apply to names the first.
+    ///
+    /// A message of no bytes must not be looked up at all: neither its STag nor its TO may be checked (RFC 5041
+    /// s5.2, RFC 5040 s5.2.1). With `len` 0 this makes the same checks as ever.
+    #[inline]
+    pub fn resolve(
+        &self,
+        stag: STag,
+        pd: PdId,
+        to: u64,
+        len: u32,
+        need: Access,
+    ) -> Result<Span<'_>, AccessError> {
+        self.attendance.attend();
+        let slot = self.slots.get(self.tags.slot_of(stag)).ok_or(AccessError::UnknownStag)?;
+        let (granted, extent) = slot.read(stag)?;
+        // RFC 5041 s8.2: a stream reaches only the regions of its own protection domain.
+        if extent.pd != pd {
+            return Err(AccessError::WrongPd);
+        }
+        if !granted.contains(need) {
+            return Err(AccessError::NoRight);
+        }
+        let offset = offset_within(&extent, to, len)?;
+        // SAFETY: `offset` and `len` lie within the extent, which is one allocation.
+        let base = unsafe { extent.base.add(offset) };
+        Ok(Span { base, len: len as usize, writable: need.intersects(Access::WRITING), core: PhantomData })
+    }
+
+    /// States that this core holds nothing from before. Once an iteration; one load, and a store when something has
+    /// been revoked since.
+    #[inline]
+    pub fn quiesce(&mut self) {
+        self.attendance.quiesce();
+    }
+
+    /// States that this core holds nothing and holds nobody up until its next look-up. One store, or nothing.
+    #[inline]
+    pub fn park(&mut self) {
+        self.attendance.park();
+    }
+
+    /// Notes that the calling thread runs this core, so that [`Quiescence::wait`](crate::Quiescence::wait) is refused
+    /// on it. Coming online notes it too, so a loop needs this only to be refused from the start. The note stays
+    /// until another thread takes the core over.
+    pub fn adopt_thread(&mut self) {
+        self.attendance.adopt_thread();
+    }
+}
+
+impl fmt::Debug for CoreMem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CoreMem").field("slots", &self.slots.len()).finish_non_exhaustive()
+    }
+}
+
+/// Checks 3 to 5 of RFC 5041 s7.1: the sum does not wrap, and both ends lie in the region.
+#[inline(always)]
+fn offset_within(extent: &Extent, to: u64, len: u32) -> Result<usize, AccessError> {
+    let base = extent.base.addr() as u64;
+    // A region never wraps, so what lies within one does not either: one test for the usual case.
+    match to.checked_sub(base) {
+        Some(offset) if extent.len.checked_sub(offset).is_some_and(|rest| u64::from(len) <= rest) => {
+            Ok(offset as usize)
+        }
+        _ => Err(outside(to, len)),
+    }
+}
+
+#[cold]
+fn outside(to: u64, len: u32) -> AccessError {
+    if to.checked_add(u64::from(len)).is_none() { AccessError::Wrap } else { AccessError::Bounds }
+}
+
+/// Registered bytes that a look-up granted, for the rest of the iteration.
+#[derive(Clone, Copy)]
+pub struct Span<'a> {
+    base: *mut u8,
+    len: usize,
+    writable: bool,
+    core: PhantomData<&'a CoreMem>,
+}
+
+impl Span<'_> {
+    /// Bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Places `bytes` at `offset`: all but the last by copy, the last by a release store, so that an application
+    /// that polls it sees the others.
+    #[inline]
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
+        check_range(self.len, offset, bytes.len())?;
+        if !self.writable {
+            return Err(RangeError::ReadOnly);
+        }
+        // SAFETY: in range, and the memory is kept until this core quiesces, which the span's borrow forbids.
+        unsafe { copy::copy_in(self.base.add(offset), bytes) }
+        Ok(())
+    }
+
+    /// Copies the bytes from `offset` until `bytes` is full.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RangeError> {
+        check_range(self.len, offset, bytes.len())?;
+        // SAFETY: as in `copy_in`.
+        unsafe { copy::copy_out(self.base.add(offset), bytes) }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Span<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Span").field("base", &self.base).field("len", &self.len).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,7 @@
+//! Finding a connection by its two ends: a keyed hash, and a table from hash to connection.
+
+mod hasher;
+mod table;
+
+pub use hasher::FlowHasher;
+pub use table::{FlowTable, TableFull};

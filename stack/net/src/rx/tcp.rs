@@ -1,0 +1,82 @@
+//! The way from a packet to a TCP segment: length, checksum, flow.
+//!
+//! Source: RFC 9293 s3.1 (data offset, checksum with pseudo-header).
+
+use core::net::{IpAddr, SocketAddr};
+
+use ironwarp_port::{Checksum, Frame};
+use ironwarp_stats::Counter;
+use ironwarp_types::Flow;
+
+use super::{Datagram, ipv4};
+use crate::checksum;
+use crate::net::Net;
+use crate::segment::TcpSegment;
+
+const TCP_BYTES_MIN: usize = 20;
+
+/// Both ports of a segment that holds: the remote one, and ours.
+struct Ports {
+    remote: u16,
+    local: u16,
+}
+
+impl Net {
+    #[inline]
+    pub(super) fn on_tcp<F: Frame>(&self, frame: F, datagram: Datagram) -> Option<TcpSegment<F>> {
+        match self.tcp_ports(&frame, &datagram) {
+            Ok(ports) => Some(self.tcp_segment(frame, &datagram, ports)),
+            Err(reason) => self.drop_tcp(reason),
+        }
+    }
+
+    /// The ports of a segment whose length, data offset and checksum hold.
+    #[inline]
+    fn tcp_ports<F: Frame>(&self, frame: &F, datagram: &Datagram) -> Result<Ports, Counter> {
+        let span = usize::from(datagram.l4_offset)..usize::from(datagram.l4_end);
+        let segment = frame.bytes().get(span).ok_or(Counter::NetDropTcpHeader)?;
+        let header = segment.first_chunk::<TCP_BYTES_MIN>().ok_or(Counter::NetDropTcpHeader)?;
+        let [r0, r1, l0, l1, .., offset, _, _, _, _, _, _, _] = *header;
+        let header_bytes = usize::from(offset >> 4) * 4;
+        if header_bytes < TCP_BYTES_MIN || header_bytes > segment.len() {
+            return Err(Counter::NetDropTcpHeader);
+        }
+        let right = match frame.rx().l4_checksum {
+            Checksum::Good => true,
+            Checksum::Bad => false,
+            Checksum::Unknown => self.tcp_sum_is_right(segment, datagram),
+        };
+        if !right {
+            return Err(Counter::NetDropTcpChecksum);
+        }
+        Ok(Ports { remote: u16::from_be_bytes([r0, r1]), local: u16::from_be_bytes([l0, l1]) })
+    }
+
+    fn tcp_sum_is_right(&self, segment: &[u8], datagram: &Datagram) -> bool {
+        let addresses = self.our_sum + checksum::sum_addr(datagram.source);
+        let pseudo = addresses + u32::from(ipv4::TCP) + segment.len() as u32;
+        checksum::fold(pseudo + checksum::sum(segment)) == checksum::RIGHT
+    }
+
+    #[inline]
+    fn tcp_segment<F: Frame>(&self, frame: F, datagram: &Datagram, ports: Ports) -> TcpSegment<F> {
+        TcpSegment {
+            hash: self.hasher.hash_v4(self.ours.addr, datagram.source, ports.local, ports.remote),
+            flow: Flow {
+                local: SocketAddr::new(IpAddr::V4(self.ours.addr), ports.local),
+                remote: SocketAddr::new(IpAddr::V4(datagram.source), ports.remote),
+            },
+            l4_offset: datagram.l4_offset,
+            l4_end: datagram.l4_end,
+            remote_mac: datagram.remote_mac,
+            ecn: datagram.traffic_class & 0b11,
+            frame,
+        }
+    }
+
+    #[cold]
+    fn drop_tcp<F>(&self, reason: Counter) -> Option<TcpSegment<F>> {
+        self.stats.count(reason);
+        None
+    }
+}

@@ -1,0 +1,101 @@
+//! TCP segments: RFC 9293 s3.1.
+
+use core::net::SocketAddr;
+
+use ironwarp_port::memory::MemoryConfig;
+use ironwarp_port::{Checksum, RxMeta};
+use ironwarp_stats::Counter;
+
+use super::assert_dropped;
+use crate::testing::{Bench, OURS, PEER, tcp_frame, with_ip};
+
+#[test]
+fn a_sound_segment_comes_back_with_its_flow_hash_and_bounds() {
+    let mut bench = Bench::new();
+    let segment = bench.receive(&tcp_frame(b"payload")).expect("a segment");
+    assert_eq!(segment.flow.local, SocketAddr::from((OURS.addr, 4_420)));
+    assert_eq!(segment.flow.remote, SocketAddr::from((PEER.addr, 50_000)));
+    assert_eq!(segment.hash, bench.net.hasher().hash(&segment.flow));
+    assert_eq!((segment.l4_offset, segment.l4_end), (34, 61));
+    assert_eq!(segment.remote_mac, PEER.mac);
+    assert_eq!(&segment.l4()[20..], b"payload");
+    assert!(bench.counted().is_empty());
+}
+
+#[test]
+fn link_padding_is_not_part_of_the_segment() {
+    let mut frame = tcp_frame(b"");
+    frame.resize(60, 0xee);
+    let segment = Bench::new().receive(&frame).expect("a segment");
+    assert_eq!((segment.l4_offset, segment.l4_end), (34, 54));
+}
+
+#[test]
+fn congestion_marks_come_back() {
+    // RFC 3168 s5: the two low bits of the former type of service.
+    for ecn in 0..4 {
+        let frame = with_ip(tcp_frame(b""), 15, &[0xb8 | ecn]);
+        assert_eq!(Bench::new().receive(&frame).expect("a segment").ecn, ecn);
+    }
+}
+
+#[test]
+fn every_damaged_byte_of_the_segment_is_noticed() {
+    let sound = tcp_frame(b"payload of some bytes");
+    for at in 34..sound.len() {
+        let mut frame = sound.clone();
+        frame[at] ^= 0x10;
+        let mut bench = Bench::new();
+        assert!(bench.receive(&frame).is_none(), "byte {at}");
+        assert_eq!(bench.counted().len(), 1);
+    }
+}
+
+#[test]
+fn a_wrong_checksum_is_counted() {
+    let mut frame = tcp_frame(b"data");
+    frame[56] ^= 1;
+    assert_dropped(&frame, Counter::NetDropTcpChecksum);
+}
+
+#[test]
+fn a_device_that_verifies_is_believed_both_ways() {
+    let mut bench = Bench::with(MemoryConfig::default().offloading(), |_| ());
+    let mut wrong = tcp_frame(b"data");
+    wrong[56] ^= 1;
+    assert!(bench.receive(&tcp_frame(b"data")).is_some());
+    assert!(bench.receive(&wrong).is_none());
+    let good = RxMeta { l4_checksum: Checksum::Good, ..RxMeta::default() };
+    assert!(bench.receive_with(&wrong, good).is_some());
+    assert_eq!(bench.counted(), [(Counter::NetDropTcpChecksum, 1)]);
+}
+
+#[test]
+fn the_nics_hash_does_not_change_the_flows() {
+    let mut bench = Bench::new();
+    let plain = bench.receive(&tcp_frame(b"")).expect("a segment").hash;
+    let rx = RxMeta { rss_hash: Some(0xdead_beef), ..RxMeta::default() };
+    assert_eq!(bench.receive_with(&tcp_frame(b""), rx).expect("a segment").hash, plain);
+}
+
+#[test]
+fn a_segment_shorter_than_its_header_is_dropped() {
+    assert_dropped(&with_ip(tcp_frame(b""), 16, &[0, 39]), Counter::NetDropTcpHeader);
+    assert_dropped(&with_ip(tcp_frame(b""), 16, &[0, 20]), Counter::NetDropTcpHeader);
+    for offset in [0x40, 0x00, 0x60, 0xf0] {
+        let mut frame = tcp_frame(b"");
+        frame[46] = offset;
+        assert_dropped(&frame, Counter::NetDropTcpHeader);
+    }
+}
+
+#[test]
+fn a_prefix_of_31_bits_has_no_broadcast_addresses() {
+    // RFC 3021: both addresses are stations.
+    let mut bench = Bench::with(MemoryConfig::default(), |cfg| cfg.prefix_len = 31);
+    let mut frame = with_ip(tcp_frame(b""), 26, &[10, 0, 0, 0]);
+    // The changed address is in the pseudo-header too: 2 less there is 2 more in the checksum.
+    let sum = u16::from_be_bytes([frame[50], frame[51]]);
+    frame[50..52].copy_from_slice(&crate::checksum::update(sum, 2, 0).to_be_bytes());
+    assert!(bench.receive(&frame).is_some());
+}

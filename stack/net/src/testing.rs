@@ -1,0 +1,192 @@
+//! What the tests of this crate share: a net over an in-memory port, and frames that smoltcp writes.
+
+use core::net::Ipv4Addr;
+
+use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
+use ironwarp_port::{Burst, Frame, Port, RxMeta, Wire};
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::{MacAddr, Nanos};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr,
+    Icmpv4Packet, Icmpv4Repr, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, TcpControl, TcpPacket, TcpRepr,
+    TcpSeqNumber,
+};
+
+use crate::{Net, NetConfig, Station, TcpSegment};
+
+pub(crate) const OURS: Station = station(1);
+pub(crate) const PEER: Station = station(2);
+pub(crate) const GATEWAY: Station = station(254);
+
+/// The station 10.0.0.`n` with the link address 02:00:00:00:00:`n`.
+pub(crate) const fn station(n: u8) -> Station {
+    Station { mac: MacAddr([2, 0, 0, 0, 0, n]), addr: Ipv4Addr::new(10, 0, 0, n) }
+}
+
+/// One net, its port, the far end of the cable, and a clock.
+pub(crate) struct Bench {
+    pub(crate) net: Net,
+    pub(crate) wire: Wire<MemoryPort>,
+    pub(crate) far: FarEnd,
+    pub(crate) control: MemoryControl,
+    pub(crate) stats: CoreStats,
+    pub(crate) now: Nanos,
+}
+
+impl Bench {
+    /// 10.0.0.1/24 with a gateway at 10.0.0.254.
+    pub(crate) fn new() -> Self {
+        Bench::with(MemoryConfig::default(), |_| ())
+    }
+
+    pub(crate) fn with(port: MemoryConfig, configure: impl FnOnce(&mut NetConfig)) -> Self {
+        let (port, far) = memory::detached(&port);
+        let mut cfg = NetConfig::new(OURS.mac, OURS.addr, 24, 1500, [1, 2]);
+        cfg.gateway = Some(GATEWAY.addr);
+        configure(&mut cfg);
+        let stats = CoreStats::detached();
+        let net = Net::new(cfg, port.caps(), stats.clone());
+        let control = port.control();
+        Bench { net, wire: Wire::new(port), far, control, stats, now: Nanos::from_secs(1) }
+    }
+
+    /// Lets net receive a frame, with the verdict of the port.
+    pub(crate) fn receive(&mut self, frame: &[u8]) -> Option<TcpSegment<MemoryFrame>> {
+        assert!(self.far.inject(frame), "the frame fits the port");
+        self.take_in()
+    }
+
+    /// Lets net receive a frame about which the device says `rx`.
+    pub(crate) fn receive_with(&mut self, frame: &[u8], rx: RxMeta) -> Option<TcpSegment<MemoryFrame>> {
+        assert!(self.far.inject_with(frame, rx), "the frame fits the port");
+        self.take_in()
+    }
+
+    fn take_in(&mut self) -> Option<TcpSegment<MemoryFrame>> {
+        let mut burst = Burst::new();
+        self.wire.rx_burst(&mut burst);
+        let frame = burst.pop().expect("a frame arrived");
+        self.net.on_frame(self.now, frame, &mut self.wire)
+    }
+
+    /// Moves the clock and lets net do what is due.
+    pub(crate) fn pass(&mut self, span: Nanos) {
+        self.now += span;
+        self.net.on_timers(self.now, &mut self.wire);
+    }
+
+    /// What net has sent since it was asked last.
+    pub(crate) fn sent(&mut self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        loop {
+            self.wire.flush();
+            let mut burst = Burst::new();
+            self.far.collect(&mut burst);
+            if burst.is_empty() {
+                return all;
+            }
+            all.extend(burst.iter().map(|frame| frame.bytes().to_vec()));
+        }
+    }
+
+    /// Every counter of this layer that is not zero.
+    pub(crate) fn counted(&self) -> Vec<(Counter, u64)> {
+        let net = Counter::ALL.iter().filter(|counter| counter.layer() == "net");
+        net.map(|&counter| (counter, self.stats.read(counter))).filter(|&(_, n)| n > 0).collect()
+    }
+}
+
+/// Ethernet header and room for `payload_bytes`.
+fn link(from: Station, to: MacAddr, ethertype: EthernetProtocol, payload_bytes: usize) -> Vec<u8> {
+    let mut frame = vec![0; 14 + payload_bytes];
+    let repr =
+        EthernetRepr { src_addr: EthernetAddress(from.mac.0), dst_addr: EthernetAddress(to.0), ethertype };
+    repr.emit(&mut EthernetFrame::new_unchecked(&mut frame[..]));
+    frame
+}
+
+fn ipv4(from: Station, to: Station, next_header: IpProtocol, payload_len: usize) -> Vec<u8> {
+    let mut frame = link(from, to.mac, EthernetProtocol::Ipv4, 20 + payload_len);
+    let repr = Ipv4Repr { src_addr: from.addr, dst_addr: to.addr, next_header, payload_len, hop_limit: 64 };
+    repr.emit(&mut Ipv4Packet::new_unchecked(&mut frame[14..]), &ChecksumCapabilities::default());
+    frame
+}
+
+/// A TCP segment from the peer's port 50000 to our port 4420, right in every checksum.
+pub(crate) fn tcp_frame(payload: &[u8]) -> Vec<u8> {
+    let repr = TcpRepr {
+        src_port: 50_000,
+        dst_port: 4_420,
+        control: TcpControl::None,
+        seq_number: TcpSeqNumber(1_000),
+        ack_number: Some(TcpSeqNumber(2_000)),
+        window_len: 4_096,
+        window_scale: None,
+        max_seg_size: None,
+        sack_permitted: false,
+        sack_ranges: [None; 3],
+        timestamp: None,
+        payload,
+    };
+    let mut frame = ipv4(PEER, OURS, IpProtocol::Tcp, repr.buffer_len());
+    let (from, to) = (IpAddress::Ipv4(PEER.addr), IpAddress::Ipv4(OURS.addr));
+    repr.emit(&mut TcpPacket::new_unchecked(&mut frame[34..]), &from, &to, &ChecksumCapabilities::default());
+    frame
+}
+
+/// An echo request from the peer.
+pub(crate) fn echo_frame(data: &[u8]) -> Vec<u8> {
+    let repr = Icmpv4Repr::EchoRequest { ident: 0x1234, seq_no: 7, data };
+    let mut frame = ipv4(PEER, OURS, IpProtocol::Icmp, repr.buffer_len());
+    repr.emit(&mut Icmpv4Packet::new_unchecked(&mut frame[34..]), &ChecksumCapabilities::default());
+    frame
+}
+
+/// An ARP frame in which `from` asks everybody, or tells us, about `target`.
+pub(crate) fn arp_frame(operation: ArpOperation, from: Station, target: Ipv4Addr) -> Vec<u8> {
+    let to = if operation == ArpOperation::Request { MacAddr::BROADCAST } else { OURS.mac };
+    let mut frame = link(from, to, EthernetProtocol::Arp, 28);
+    let repr = ArpRepr::EthernetIpv4 {
+        operation,
+        source_hardware_addr: EthernetAddress(from.mac.0),
+        source_protocol_addr: from.addr,
+        target_hardware_addr: EthernetAddress(if operation == ArpOperation::Request {
+            [0; 6]
+        } else {
+            OURS.mac.0
+        }),
+        target_protocol_addr: target,
+    };
+    repr.emit(&mut ArpPacket::new_unchecked(&mut frame[14..]));
+    frame
+}
+
+/// Reads an ARP frame: where it goes on the link, and what it says.
+pub(crate) fn read_arp(frame: &[u8]) -> (MacAddr, ArpRepr) {
+    let link = EthernetFrame::new_checked(frame).expect("a frame");
+    let repr =
+        ArpRepr::parse(&ArpPacket::new_checked(link.payload()).expect("an ARP packet")).expect("sound ARP");
+    (MacAddr(link.dst_addr().0), repr)
+}
+
+/// The frame with other bytes from `at`, its IPv4 header checksum made right again.
+pub(crate) fn with_ip(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
+    frame[at..at + bytes.len()].copy_from_slice(bytes);
+    let header_bytes = usize::from(frame[14] & 0x0f) * 4;
+    if header_bytes >= 20 && frame.len() >= 14 + header_bytes {
+        Ipv4Packet::new_unchecked(&mut frame[14..]).fill_checksum();
+    }
+    frame
+}
+
+/// The frame with IPv4 options inserted, padded to a whole word, lengths and header checksum made right.
+pub(crate) fn with_options(mut frame: Vec<u8>, options: &[u8]) -> Vec<u8> {
+    let mut padded = options.to_vec();
+    padded.resize(options.len().next_multiple_of(4), 0);
+    let total = u16::from_be_bytes([frame[16], frame[17]]) + padded.len() as u16;
+    frame[14] = 0x45 + (padded.len() / 4) as u8;
+    frame[16..18].copy_from_slice(&total.to_be_bytes());
+    frame.splice(34..34, padded);
+    with_ip(frame, 14, &[])
+}

@@ -1,0 +1,420 @@
+//! One device: found by name, configured, started; stopped and closed behind the last of its queues.
+//!
+//! Checksums and the receive hash are switched on where the device claims them and nowhere else. The MTU is checked
+//! against the device and against the buffers before anything is started, since a frame that does not fit one
+//! buffer would arrive as a chain.
+
+use core::mem::MaybeUninit;
+use core::ptr;
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+
+use dpdk_sys::{rte_eth_conf, rte_eth_dev_info};
+use ironwarp_types::MacAddr;
+use ironwarp_types::limits::BURST_FRAMES;
+
+use super::pool::{HEADROOM_BYTES, Pool, PoolShape};
+use super::ring::RingLink;
+use super::vdev::{Buffers, require};
+use super::{DpdkError, Eal, Errno};
+use crate::{PortCaps, TxOffloads};
+
+/// How a device is set up.
+#[derive(Clone, Debug)]
+pub struct PortSettings {
+    /// The largest network-layer packet, in bytes.
+    pub mtu_bytes: u16,
+    /// Descriptors of each receive queue; a device rounds it to what it can do.
+    pub rx_ring_frames: u16,
+    /// Descriptors of each transmit queue.
+    pub tx_ring_frames: u16,
+    /// Frames in each receive pool: the ring, and what TCP may hold out of order.
+    pub rx_frames: u32,
+    /// Frames in each transmit pool: the ring, and what TCP keeps until it is acknowledged.
+    pub tx_frames: u32,
+    /// Bytes for a frame in each buffer; absent: what the MTU needs, at least 2048.
+    pub room_bytes: Option<u16>,
+    /// Whether frames for other stations are received too.
+    pub promiscuous: bool,
+}
+
+impl Default for PortSettings {
+    fn default() -> Self {
+        PortSettings {
+            mtu_bytes: 1500,
+            rx_ring_frames: 1024,
+            tx_ring_frames: 1024,
+            rx_frames: 8192,
+            tx_frames: 8192,
+            room_bytes: None,
+            promiscuous: false,
+        }
+    }
+}
+
+/// What the device itself has counted since it was started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceCounts {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Frames lost because nobody fetched them in time.
+    pub rx_missed: u64,
+    /// Frames that arrived damaged.
+    pub rx_errors: u64,
+    /// Frames lost because the receive pool was empty.
+    pub rx_no_buffer: u64,
+    /// Frames that could not be sent.
+    pub tx_errors: u64,
+}
+
+/// Link header, and a VLAN tag or the frame check sequence.
+pub(super) const LINK_BYTES: u32 = 14 + 4;
+/// What a buffer holds at least: drivers refuse less.
+const ROOM_BYTES_MIN: u32 = 2048;
+/// Buffers begin on cache lines if their sizes are whole ones.
+const ROOM_STEP_BYTES: u32 = 64;
+/// Frames beside those in the device ring that a pool needs to work at all: one burst coming, one going.
+const SPARE_FRAMES: u32 = 2 * BURST_FRAMES as u32;
+/// Two bytes which, repeated, make a Toeplitz key under which both directions of a flow have one hash.
+const SYMMETRIC_RSS_KEY: [u8; 2] = [0x6d, 0x5a];
+/// More than any card's key (40 or 52 bytes).
+const RSS_KEY_BYTES_MAX: usize = 64;
+
+/// A started device with the pools of its queues.
+pub(super) struct Device {
+    port: u16,
+    caps: PortCaps,
+    driver: String,
+    // Released in this order, after the device is closed: frames still on a ring link go back to the pools.
+    _link: Option<Arc<RingLink>>,
+    queues: Vec<QueuePools>,
+    _eal: Eal,
+}
+
+/// The pools of one queue pair.
+#[derive(Clone)]
+pub(super) struct QueuePools {
+    pub rx: Arc<Pool>,
+    pub tx: Arc<Pool>,
+}
+
+impl Device {
+    /// Finds the device and starts it with so many queue pairs.
+    pub(super) fn start(
+        eal: &Eal,
+        name: &str,
+        settings: &PortSettings,
+        queues: u16,
+    ) -> Result<Self, DpdkError> {
+        let port = find(name)?;
+        let setup = Setup { name, port, settings, info: device_info(name, port)? };
+        setup.start(eal, queues)
+    }
+
+    /// Keeps a ring link, and the pools whose frames may be on it, for as long as the device runs.
+    pub(super) fn keep_link(&mut self, link: Arc<RingLink>) {
+        self._link = Some(link);
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    pub(super) fn queues(&self) -> &[QueuePools] {
+        &self.queues
+    }
+
+    /// Whether the driver must not be burst before its link is up: memif then complains at every burst for ever.
+    pub(super) fn waits_for_link(&self) -> bool {
+        self.driver == MEMIF_DRIVER
+    }
+
+    pub(super) fn counts(&self) -> DeviceCounts {
+        let mut stats = dpdk_sys::rte_eth_stats::default();
+        // SAFETY: the port is valid while `self` lives, and the callee fills the structure or leaves it.
+        unsafe { dpdk_sys::rte_eth_stats_get(self.port, &mut stats) };
+        DeviceCounts {
+            rx_frames: stats.ipackets,
+            tx_frames: stats.opackets,
+            rx_missed: stats.imissed,
+            rx_errors: stats.ierrors,
+            rx_no_buffer: stats.rx_nombuf,
+            tx_errors: stats.oerrors,
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: every queue is gone, so nobody bursts; a failure leaves the device to the EAL's clean-up.
+        unsafe {
+            dpdk_sys::rte_eth_dev_stop(self.port);
+            dpdk_sys::rte_eth_dev_close(self.port);
+        }
+    }
+}
+
+const MEMIF_DRIVER: &str = "net_memif";
+const PACKET_DRIVER: &str = "net_af_packet";
+
+fn find(name: &str) -> Result<u16, DpdkError> {
+    let unknown = || DpdkError::UnknownDevice { device: name.into(), present: present() };
+    let text = CString::new(name).map_err(|_| unknown())?;
+    let mut port = 0;
+    // SAFETY: a NUL-terminated text and a place for the answer.
+    let answer = unsafe { dpdk_sys::rte_eth_dev_get_port_by_name(text.as_ptr(), &mut port) };
+    if answer == 0 { Ok(port) } else { Err(unknown()) }
+}
+
+/// Whether there is a device of that name.
+pub(super) fn exists(name: &str) -> bool {
+    find(name).is_ok()
+}
+
+/// The names of all devices, for the error.
+fn present() -> String {
+    let mut names = Vec::new();
+    // SAFETY: walks the table of ports; any start value is allowed.
+    let mut port = unsafe { dpdk_sys::rte_eth_find_next(0) };
+    while port < dpdk_sys::DSYS_MAX_ETHPORTS {
+        let mut name = [0; dpdk_sys::DSYS_ETH_NAME_MAX_LEN as usize];
+        // SAFETY: the buffer has the length that the callee assumes, and is NUL-filled.
+        unsafe { dpdk_sys::rte_eth_dev_get_name_by_port(port, name.as_mut_ptr()) };
+        // SAFETY: names end with a NUL within that length.
+        names.push(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned());
+        // SAFETY: as above.
+        port = unsafe { dpdk_sys::rte_eth_find_next(port + 1) };
+    }
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+fn device_info(name: &str, port: u16) -> Result<rte_eth_dev_info, DpdkError> {
+    let mut info = rte_eth_dev_info::default();
+    // SAFETY: a valid port and a place for the answer.
+    let answer = unsafe { dpdk_sys::rte_eth_dev_info_get(port, &mut info) };
+    Errno::check(answer).map(|_| info).map_err(|errno| failed(name, "be asked what it can do", errno))
+}
+
+#[cold]
+fn failed(device: &str, step: &'static str, errno: Errno) -> DpdkError {
+    DpdkError::Device { device: device.into(), step, errno }
+}
+
+/// A device on its way from found to started.
+struct Setup<'a> {
+    name: &'a str,
+    port: u16,
+    settings: &'a PortSettings,
+    info: rte_eth_dev_info,
+}
+
+/// Descriptors in the device's rings.
+struct Rings {
+    rx: u16,
+    tx: u16,
+}
+
+impl Setup<'_> {
+    /// What can be refused from here is refused before the device is touched, since one that fails later is closed, and
+    /// a closed device is gone until it is plugged in again.
+    fn start(&self, eal: &Eal, queues: u16) -> Result<Device, DpdkError> {
+        let room_bytes = self.room_bytes(eal.buffers_of(self.name))?;
+        let (caps, rings) = (self.caps()?, self.ring_sizes()?);
+        let pools = (0..queues).map(|_| self.queue_pools(room_bytes, &rings, caps.numa_node));
+        let queues: Vec<QueuePools> = pools.collect::<Result<_, _>>()?;
+        let mtu_before = self.mtu();
+        self.configure(queues.len() as u16, &caps)?;
+        let device =
+            Device { port: self.port, caps, driver: self.driver(), _link: None, queues, _eal: eal.clone() };
+        for (queue, pools) in (0..).zip(&device.queues) {
+            self.set_up_queue(queue, &rings, pools)?;
+        }
+        self.set_mtu(mtu_before)?;
+        // SAFETY: the port is configured and its queues are set up.
+        self.step("start", unsafe { dpdk_sys::rte_eth_dev_start(self.port) })?;
+        if self.settings.promiscuous {
+            // SAFETY: a valid port.
+            let answer = unsafe { dpdk_sys::rte_eth_promiscuous_enable(self.port) };
+            self.step("receive frames for other stations", answer)?;
+        }
+        Ok(device)
+    }
+
+    fn step(&self, step: &'static str, answer: i32) -> Result<(), DpdkError> {
+        Errno::check(answer).map(drop).map_err(|errno| failed(self.name, step, errno))
+    }
+
+    /// Checks the MTU against the device and the buffers, and answers with the size of a buffer without head room.
+    fn room_bytes(&self, buffers: Option<Buffers>) -> Result<u16, DpdkError> {
+        let frame_bytes = u32::from(self.settings.mtu_bytes) + LINK_BYTES;
+        let asked = buffers.map_or(ROOM_BYTES_MIN, |buffers| buffers.room_bytes_min.max(ROOM_BYTES_MIN));
+        let fitting = frame_bytes.max(asked).next_multiple_of(ROOM_STEP_BYTES);
+        let room = self.settings.room_bytes.map_or(fitting, u32::from);
+        self.mtu_below("the buffer (room_bytes)", room)?;
+        self.mtu_below("DPDK's largest buffer", u32::from(u16::MAX - HEADROOM_BYTES))?;
+        if let Some(buffers) = buffers {
+            self.mtu_below("the device's buffer", buffers.frame_bytes_max)?;
+        }
+        if !self.understates() {
+            self.mtu_below("the device", self.device_frame_bytes())?;
+        }
+        Ok(room.min(u32::from(u16::MAX - HEADROOM_BYTES)) as u16)
+    }
+
+    fn mtu_below(&self, what: &'static str, limit_bytes: u32) -> Result<(), DpdkError> {
+        let mtu_bytes = self.settings.mtu_bytes;
+        let frame_bytes = u32::from(mtu_bytes) + LINK_BYTES;
+        if frame_bytes <= limit_bytes {
+            return Ok(());
+        }
+        Err(DpdkError::Mtu { device: self.name.into(), mtu_bytes, frame_bytes, what, limit_bytes })
+    }
+
+    /// The longest frame that the device takes, our link bytes included. Drivers state an MTU, a frame length, or both.
+    fn device_frame_bytes(&self) -> u32 {
+        let by_mtu = u32::from(self.info.max_mtu).saturating_add(LINK_BYTES);
+        if self.info.max_mtu == u16::MAX { self.info.max_rx_pktlen } else { by_mtu }
+    }
+
+    fn caps(&self) -> Result<PortCaps, DpdkError> {
+        let mut mac = dpdk_sys::rte_ether_addr::default();
+        // SAFETY: a valid port and a place for the answer.
+        self.step("be asked for its address", unsafe { dpdk_sys::rte_eth_macaddr_get(self.port, &mut mac) })?;
+        // SAFETY: a valid port.
+        let node = unsafe { dpdk_sys::rte_eth_dev_socket_id(self.port) };
+        Ok(PortCaps {
+            mac: MacAddr(mac.addr_bytes),
+            mtu_bytes: self.settings.mtu_bytes,
+            rx_checksum: self.has_rx(RX_CHECKSUMS),
+            tx_offloads: self.tx_offloads(),
+            rss_hash: self.has_rx(dpdk_sys::DSYS_RX_OFFLOAD_RSS_HASH) && self.rss_flows() != 0,
+            numa_node: u16::try_from(node).ok(),
+        })
+    }
+
+    fn has_rx(&self, offloads: u64) -> bool {
+        self.info.rx_offload_capa & offloads == offloads
+    }
+
+    fn tx_offloads(&self) -> TxOffloads {
+        let claimed = self.info.tx_offload_capa;
+        let mut offloads = TxOffloads::empty();
+        offloads.set(TxOffloads::IPV4_CHECKSUM, claimed & dpdk_sys::DSYS_TX_OFFLOAD_IPV4_CKSUM != 0);
+        offloads.set(TxOffloads::TCP_CHECKSUM, claimed & dpdk_sys::DSYS_TX_OFFLOAD_TCP_CKSUM != 0);
+        offloads
+    }
+
+    fn rss_flows(&self) -> u64 {
+        self.info.flow_type_rss_offloads & RSS_FLOWS
+    }
+
+    fn driver(&self) -> String {
+        if self.info.driver_name.is_null() {
+            return String::new();
+        }
+        // SAFETY: a constant text of the driver.
+        unsafe { CStr::from_ptr(self.info.driver_name) }.to_string_lossy().into_owned()
+    }
+
+    /// Whether the driver states the limit of ordinary Ethernet, and carries whatever its buffers hold all the same.
+    fn understates(&self) -> bool {
+        [MEMIF_DRIVER, PACKET_DRIVER].contains(&self.driver().as_str())
+    }
+
+    fn configure(&self, queues: u16, caps: &PortCaps) -> Result<(), DpdkError> {
+        let mut key = [0; RSS_KEY_BYTES_MAX];
+        key.iter_mut().zip(SYMMETRIC_RSS_KEY.iter().cycle()).for_each(|(byte, &value)| *byte = value);
+        let mut conf = rte_eth_conf::default();
+        conf.rxmode.offloads = (if caps.rx_checksum { RX_CHECKSUMS } else { 0 })
+            | (if caps.rss_hash { dpdk_sys::DSYS_RX_OFFLOAD_RSS_HASH } else { 0 });
+        conf.txmode.offloads = self.info.tx_offload_capa & TX_CHECKSUMS;
+        if !self.understates() {
+            conf.rxmode.mtu = self.settings.mtu_bytes.into();
+        }
+        if self.rss_flows() != 0 && (caps.rss_hash || queues > 1) {
+            conf.rxmode.mq_mode = dpdk_sys::DSYS_MQ_RX_RSS;
+            conf.rx_adv_conf.rss_conf.rss_hf = self.rss_flows();
+            let key_bytes = self.info.hash_key_size;
+            if (1..=RSS_KEY_BYTES_MAX).contains(&usize::from(key_bytes)) {
+                conf.rx_adv_conf.rss_conf.rss_key = key.as_mut_ptr();
+                conf.rx_adv_conf.rss_conf.rss_key_len = key_bytes;
+            }
+        }
+        // SAFETY: the structure and the key it points to outlive the call, which copies what it keeps.
+        let answer = unsafe { dpdk_sys::rte_eth_dev_configure(self.port, queues, queues, &conf) };
+        self.step("be configured", answer)
+    }
+
+    /// The ring sizes asked for, rounded to what the device can do.
+    fn ring_sizes(&self) -> Result<Rings, DpdkError> {
+        let (mut rx, mut tx) = (self.settings.rx_ring_frames, self.settings.tx_ring_frames);
+        // SAFETY: a valid port and two places for the answer.
+        let answer = unsafe { dpdk_sys::rte_eth_dev_adjust_nb_rx_tx_desc(self.port, &mut rx, &mut tx) };
+        self.step("size its rings", answer).map(|()| Rings { rx, tx })
+    }
+
+    fn queue_pools(
+        &self,
+        room_bytes: u16,
+        rings: &Rings,
+        numa_node: Option<u16>,
+    ) -> Result<QueuePools, DpdkError> {
+        let PortSettings { rx_frames, tx_frames, .. } = *self.settings;
+        let enough = "at least the device's ring and two bursts of 32";
+        require(rx_frames >= u32::from(rings.rx) + SPARE_FRAMES, "rx_frames", rx_frames, enough)?;
+        require(tx_frames >= u32::from(rings.tx) + SPARE_FRAMES, "tx_frames", tx_frames, enough)?;
+        let room_bytes = room_bytes + HEADROOM_BYTES;
+        let pool = |frames| Pool::new(self.name, PoolShape { frames, room_bytes, numa_node }).map(Arc::new);
+        Ok(QueuePools { rx: pool(rx_frames)?, tx: pool(tx_frames)? })
+    }
+
+    fn set_up_queue(&self, queue: u16, rings: &Rings, pools: &QueuePools) -> Result<(), DpdkError> {
+        let node = u32::from_ne_bytes(dpdk_sys::DSYS_SOCKET_ID_ANY.to_ne_bytes());
+        let (conf, pool) = (ptr::null(), pools.rx.as_ptr());
+        // SAFETY: a configured port; the pool outlives the device, which keeps it; NULL stands for the defaults.
+        let answer =
+            unsafe { dpdk_sys::rte_eth_rx_queue_setup(self.port, queue, rings.rx, node, conf, pool) };
+        self.step("set up a receive queue", answer)?;
+        // SAFETY: as above.
+        let answer =
+            unsafe { dpdk_sys::rte_eth_tx_queue_setup(self.port, queue, rings.tx, node, ptr::null()) };
+        self.step("set up a transmit queue", answer)
+    }
+
+    fn mtu(&self) -> u16 {
+        let mut mtu = MaybeUninit::new(0);
+        // SAFETY: a valid port and a place for the answer, which stays zero when there is none.
+        unsafe {
+            dpdk_sys::rte_eth_dev_get_mtu(self.port, mtu.as_mut_ptr());
+            mtu.assume_init()
+        }
+    }
+
+    /// Tells the driver, which may tell the kernel's interface. Drivers with nothing to tell do not support the call.
+    fn set_mtu(&self, before: u16) -> Result<(), DpdkError> {
+        if before == self.settings.mtu_bytes || self.understates() {
+            return Ok(());
+        }
+        // SAFETY: a configured port.
+        let answer = unsafe { dpdk_sys::rte_eth_dev_set_mtu(self.port, self.settings.mtu_bytes) };
+        if answer == -ENOTSUP { Ok(()) } else { self.step("set its MTU", answer) }
+    }
+}
+
+/// Linux's number for an operation that a driver does not have.
+const ENOTSUP: i32 = 95;
+/// Verdicts on received checksums: both or none, since net asks one question.
+const RX_CHECKSUMS: u64 = dpdk_sys::DSYS_RX_OFFLOAD_IPV4_CKSUM | dpdk_sys::DSYS_RX_OFFLOAD_TCP_CKSUM;
+/// Checksums that the device may fill in.
+const TX_CHECKSUMS: u64 = dpdk_sys::DSYS_TX_OFFLOAD_IPV4_CKSUM | dpdk_sys::DSYS_TX_OFFLOAD_TCP_CKSUM;
+/// What is hashed: the four numbers of a TCP flow, else the two addresses.
+const RSS_FLOWS: u64 = dpdk_sys::DSYS_RSS_IPV4
+    | dpdk_sys::DSYS_RSS_NONFRAG_IPV4_TCP
+    | dpdk_sys::DSYS_RSS_IPV6
+    | dpdk_sys::DSYS_RSS_NONFRAG_IPV6_TCP;

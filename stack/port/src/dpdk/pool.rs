@@ -1,0 +1,94 @@
+//! Pools of mbufs.
+//!
+//! Each port has one for receiving and one for sending, so that neither direction starves the other. A frame knows
+//! its pool, not the other way round; a pool that is dropped while frames are out therefore stays mapped for ever.
+
+use core::ptr::NonNull;
+use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use dpdk_sys::rte_mempool;
+
+use super::{DpdkError, Errno};
+
+/// Bytes that DPDK keeps free before a frame, for headers that a driver puts in front.
+pub(super) const HEADROOM_BYTES: u16 = dpdk_sys::DSYS_PKTMBUF_HEADROOM as u16;
+
+/// Frames that each thread's cache holds back from the others; at most 1.5 times as many, by DPDK's rule.
+const CACHE_FRAMES: u32 = 256;
+/// Below this the caches would hold a large part of the pool.
+const CACHED_FROM_FRAMES: u32 = 8 * CACHE_FRAMES;
+
+/// Numbers the pools of the process: their names are looked up globally.
+static NEXT_POOL: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a pool was left behind because frames of it were still out.
+static KEPT: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn any_kept() -> bool {
+    KEPT.load(Ordering::Acquire)
+}
+
+/// A fixed number of mbufs of one size.
+pub(super) struct Pool {
+    raw: NonNull<rte_mempool>,
+    frames: u32,
+}
+
+// SAFETY: DPDK's mempools take calls from any thread; nothing here belongs to the thread that made the pool.
+unsafe impl Send for Pool {}
+// SAFETY: as above: the only calls through a shared reference are counting and the pool's own thread-safe operations.
+unsafe impl Sync for Pool {}
+
+/// What a pool is made of.
+#[derive(Clone, Copy)]
+pub(super) struct PoolShape {
+    pub frames: u32,
+    /// Bytes in each, head room included.
+    pub room_bytes: u16,
+    /// The memory node, or any.
+    pub numa_node: Option<u16>,
+}
+
+impl Pool {
+    /// Takes the memory. `device` is only for the error.
+    pub(super) fn new(device: &str, shape: PoolShape) -> Result<Self, DpdkError> {
+        let PoolShape { frames, room_bytes, numa_node } = shape;
+        let failed = |errno| DpdkError::Pool { device: device.into(), frames, room_bytes, errno };
+        let name = CString::new(format!("ironwarp-{}", NEXT_POOL.fetch_add(1, Ordering::Relaxed)))
+            .map_err(|_| failed(Errno::INVALID))?;
+        let cache = if frames < CACHED_FROM_FRAMES { frames / 8 } else { CACHE_FRAMES };
+        let node = numa_node.map_or(dpdk_sys::DSYS_SOCKET_ID_ANY, i32::from);
+        // SAFETY: the name is copied; the EAL runs, since the caller holds a handle to it.
+        let raw =
+            unsafe { dpdk_sys::rte_pktmbuf_pool_create(name.as_ptr(), frames, cache, 0, room_bytes, node) };
+        NonNull::new(raw).map(|raw| Pool { raw, frames }).ok_or_else(|| failed(Errno::last()))
+    }
+
+    /// For DPDK's calls.
+    pub(super) fn as_ptr(&self) -> *mut rte_mempool {
+        self.raw.as_ptr()
+    }
+
+    /// Frames in the pool, thread caches included. Walks the caches: not for the data path.
+    pub(super) fn available(&self) -> u32 {
+        // SAFETY: the pool lives as long as `self`.
+        unsafe { dpdk_sys::rte_mempool_avail_count(self.as_ptr()) }
+    }
+
+    /// Frames in all.
+    pub(super) fn frames(&self) -> u32 {
+        self.frames
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.available() == self.frames {
+            // SAFETY: every frame is back, so nothing points into the pool; its device was closed before.
+            unsafe { dpdk_sys::rte_mempool_free(self.as_ptr()) };
+        } else {
+            KEPT.store(true, Ordering::Release);
+        }
+    }
+}

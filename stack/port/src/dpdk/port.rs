@@ -1,0 +1,255 @@
+//! One queue pair of a DPDK device.
+//!
+//! Takes and gives bursts in place: the driver reads and writes the memory of the caller's [`Burst`]. Allocation goes
+//! through a stash of 32 frames that one bulk call refills, which halves its cost. What a driver delivers is owned as
+//! it is when it is one segment with one owner; a chain, or a buffer that its sender still shares, is copied into
+//! one fresh frame, or counted and dropped.
+
+use core::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use dpdk_sys::{Mbuf, dsys_alloc_bulk, dsys_rx_burst, dsys_tx_burst};
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::limits::BURST_FRAMES;
+
+use super::device::{Device, QueuePools};
+use super::{DeviceCounts, DpdkError, Eal, MbufFrame, PortSettings, SealedMbuf};
+use crate::{Burst, Port, PortCaps};
+
+/// One queue pair of one device, with a receive and a transmit pool of its own.
+pub struct DpdkPort {
+    port: u16,
+    queue: u16,
+    gate: Gate,
+    /// Empty frames, allocated ahead.
+    stash: Burst<MbufFrame>,
+    pools: QueuePools,
+    stats: CoreStats,
+    caps: PortCaps,
+    // Last: the stash must be back in its pool before the device goes.
+    device: Arc<Device>,
+}
+
+/// Whether the driver may be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Gate {
+    Open,
+    /// Until its link is up for the first time, only the link is asked for.
+    AwaitsLink,
+    /// Until it is resumed.
+    Quiesced,
+}
+
+/// Frames in a port's pools at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolLevels {
+    /// In the receive pool.
+    pub rx_available: u32,
+    /// In the receive pool when every frame is back; the device itself holds some while it runs.
+    pub rx_frames: u32,
+    /// In the transmit pool or in the port's stash.
+    pub tx_available: u32,
+    /// In the transmit pool when every frame is back.
+    pub tx_frames: u32,
+}
+
+impl DpdkPort {
+    /// Starts the device of that name with one queue pair. `stats` is the page of the core that will poll it.
+    ///
+    /// # Errors
+    /// [`DpdkError::UnknownDevice`], [`DpdkError::Mtu`], [`DpdkError::Setting`], [`DpdkError::Pool`], and
+    /// [`DpdkError::Device`] for whatever the driver refuses; a device that is open already is busy.
+    pub fn open(
+        eal: &Eal,
+        device: &str,
+        settings: &PortSettings,
+        stats: CoreStats,
+    ) -> Result<Self, DpdkError> {
+        let device = Device::start(eal, device, settings, 1)?;
+        let pools = device.queues().first().cloned();
+        let pools =
+            pools.ok_or(DpdkError::Setting { key: "queues", value: "0".into(), allowed: "at least one" })?;
+        Ok(Self::over(Arc::new(device), 0, pools, stats))
+    }
+
+    /// Starts the device with one queue pair for each page of counters, and gives each queue pair to one port. The
+    /// device spreads flows over them by its receive-side-scaling hash.
+    ///
+    /// # Errors
+    /// As [`DpdkPort::open`]; a device with fewer queues cannot be configured.
+    pub fn open_queues(
+        eal: &Eal,
+        device: &str,
+        settings: &PortSettings,
+        stats: Vec<CoreStats>,
+    ) -> Result<Vec<Self>, DpdkError> {
+        let queues = u16::try_from(stats.len()).unwrap_or(u16::MAX);
+        let allowed = "one page of counters a queue, at least one";
+        super::vdev::require(queues > 0, "queues", stats.len(), allowed)?;
+        let device = Arc::new(Device::start(eal, device, settings, queues)?);
+        let pools = device.queues().to_vec();
+        let queues = (0..queues).zip(pools).zip(stats);
+        Ok(queues.map(|((queue, pools), stats)| Self::over(device.clone(), queue, pools, stats)).collect())
+    }
+
+    pub(super) fn over(device: Arc<Device>, queue: u16, pools: QueuePools, stats: CoreStats) -> Self {
+        let gate = if device.waits_for_link() { Gate::AwaitsLink } else { Gate::Open };
+        let (port, caps) = (device.port(), device.caps().clone());
+        DpdkPort { port, queue, gate, stash: Burst::new(), pools, stats, caps, device }
+    }
+
+    /// Whether the device has a link. On memif: whether the peer is there.
+    pub fn link_up(&self) -> bool {
+        // SAFETY: the port is valid while the device lives.
+        unsafe { dpdk_sys::dsys_link_up(self.port) == 1 }
+    }
+
+    /// From here on no burst reaches the driver: nothing is received, and nothing leaves the bursts given to send. To
+    /// be called before a memif peer goes away, see the module's page.
+    pub fn quiesce(&mut self) {
+        self.gate = Gate::Quiesced;
+    }
+
+    /// Lets bursts through again.
+    pub fn resume(&mut self) {
+        self.gate = if self.device.waits_for_link() { Gate::AwaitsLink } else { Gate::Open };
+    }
+
+    /// The queue's number on its device.
+    pub fn queue(&self) -> u16 {
+        self.queue
+    }
+
+    /// What the device has counted, over all its queues.
+    pub fn device_counts(&self) -> DeviceCounts {
+        self.device.counts()
+    }
+
+    /// How full the pools are. Walks every thread's cache: not for the data path.
+    pub fn pool_levels(&self) -> PoolLevels {
+        let stashed = self.stash.len() as u32;
+        PoolLevels {
+            rx_available: self.pools.rx.available(),
+            rx_frames: self.pools.rx.frames(),
+            tx_available: self.pools.tx.available() + stashed,
+            tx_frames: self.pools.tx.frames(),
+        }
+    }
+
+    #[inline]
+    fn is_open(&mut self) -> bool {
+        self.gate == Gate::Open || self.opens_now()
+    }
+
+    #[cold]
+    fn opens_now(&mut self) -> bool {
+        if self.gate == Gate::AwaitsLink && self.link_up() {
+            self.gate = Gate::Open;
+        }
+        self.gate == Gate::Open
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self) {
+        for frames in [BURST_FRAMES, 1] {
+            let places = self.stash.as_mut_ptr().cast::<*mut Mbuf>();
+            // SAFETY: the stash is empty, so it has 32 places, each as wide as a pointer; the pool lives with the port.
+            // On success every place asked for holds a fresh mbuf of one segment that nobody else owns.
+            unsafe {
+                if dsys_alloc_bulk(self.pools.tx.as_ptr(), places, frames as u32) == 0 {
+                    return self.stash.set_len(frames);
+                }
+            }
+        }
+    }
+
+    /// Makes every frame from `from` on exclusively ours, or counts and drops it.
+    #[cold]
+    #[inline(never)]
+    fn settle(&self, burst: &mut Burst<MbufFrame>, from: usize) {
+        let delivered: Burst<MbufFrame> = burst.drain(from..).collect();
+        let owned = |frame: MbufFrame| if frame.is_exclusive() { Some(frame) } else { self.own_copy(frame) };
+        burst.extend(delivered.into_iter().filter_map(owned));
+    }
+
+    /// The same bytes in one fresh frame, when they fit and there is one.
+    #[cold]
+    fn own_copy(&self, frame: MbufFrame) -> Option<MbufFrame> {
+        let pool = self.pools.rx.as_ptr();
+        let source = frame.into_raw().as_ptr();
+        // SAFETY: a live mbuf, chained or shared, that others may read meanwhile and nobody writes; one share of it is
+        // ours and is given back. The copy is a fresh mbuf, or a chain of them.
+        let copy = unsafe {
+            let copy = dpdk_sys::rte_pktmbuf_copy(source, pool, 0, u32::MAX);
+            dpdk_sys::dsys_free(source);
+            NonNull::new(copy).map(|mbuf| MbufFrame::from_raw(mbuf))
+        };
+        let reason = match &copy {
+            Some(frame) if frame.is_exclusive() => Counter::PortRxCopied,
+            Some(_) => Counter::PortRxTooLong,
+            None => Counter::PortRxNoBuffer,
+        };
+        self.stats.count(reason);
+        copy.filter(MbufFrame::is_exclusive)
+    }
+}
+
+impl Port for DpdkPort {
+    type Frame = MbufFrame;
+
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    #[inline]
+    fn rx_burst(&mut self, into: &mut Burst<MbufFrame>) {
+        let (before, room) = (into.len(), into.remaining_capacity());
+        if !self.is_open() {
+            return;
+        }
+        // SAFETY: `into` has room for so many pointers behind its `before` ones, and the driver fills as many as it
+        // answers with mbufs that are ours from now on. `settle` restores the invariant where they are not ours alone.
+        let received = unsafe {
+            let places = into.as_mut_ptr().add(before).cast::<*mut Mbuf>();
+            let received = dsys_rx_burst(self.port, self.queue, places, room as u16);
+            into.set_len(before + usize::from(received));
+            received
+        };
+        if received == 0 {
+            return;
+        }
+        self.stats.add(Counter::PortRxFrames, received.into());
+        let fresh = into.get(before..).unwrap_or_default();
+        if !fresh.iter().all(MbufFrame::is_exclusive) {
+            self.settle(into, before);
+        }
+    }
+
+    #[inline]
+    fn tx_burst(&mut self, from: &mut Burst<SealedMbuf>) {
+        if from.is_empty() || !self.is_open() {
+            return;
+        }
+        let count = from.len();
+        // SAFETY: `from` holds `count` pointers to live mbufs. Our share of each of the first `sent` is the driver's
+        // now, so they leave the burst without being dropped, and the rest moves to the front.
+        let sent = unsafe {
+            let frames = from.as_mut_ptr();
+            let sent = dsys_tx_burst(self.port, self.queue, frames.cast(), count as u16);
+            let rest = count - usize::from(sent);
+            ptr::copy(frames.add(sent.into()), frames, rest);
+            from.set_len(rest);
+            sent
+        };
+        self.stats.add(Counter::PortTxFrames, sent.into());
+    }
+
+    #[inline]
+    fn alloc(&mut self) -> Option<MbufFrame> {
+        if self.stash.is_empty() {
+            self.refill();
+        }
+        self.stash.pop()
+    }
+}

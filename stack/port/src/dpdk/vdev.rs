@@ -1,0 +1,305 @@
+//! Virtual devices, spelled as the EAL wants them.
+//!
+//! Each constructor takes the few values that its driver needs, checks them, and names the device by kind and index:
+//! `net_memif0`. The name is what [`DpdkPort::open`](super::DpdkPort::open) looks up.
+
+use core::fmt;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use ironwarp_types::MacAddr;
+
+use super::DpdkError;
+
+/// A virtual device: its name and its arguments.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Vdev {
+    name: String,
+    arguments: String,
+    pub(super) buffers: Buffers,
+}
+
+/// What a device's arguments decide about buffers, and its driver does not tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Buffers {
+    /// The longest frame that fits its own buffers.
+    pub frame_bytes_max: u32,
+    /// What an mbuf must hold for the driver to accept it.
+    pub room_bytes_min: u32,
+}
+
+impl Buffers {
+    const UNKNOWN: Buffers = Buffers { frame_bytes_max: u32::MAX, room_bytes_min: 0 };
+}
+
+/// The ends of a memif link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemifRole {
+    /// Creates the socket, so it starts first.
+    Server,
+    /// Connects to it.
+    Client,
+}
+
+/// One end of a link of shared memory between two processes of one host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Memif {
+    /// Which end this is.
+    pub role: MemifRole,
+    /// The socket that both ends name.
+    pub socket: PathBuf,
+    /// The number of the interface on that socket, the same at both ends.
+    pub id: u32,
+    /// Bytes in one shared buffer. A longer frame takes several and becomes slow; 10240 holds a jumbo frame.
+    pub buffer_bytes: u16,
+    /// Descriptors in each shared ring, as a power of two: 10 means 1024.
+    pub ring_log2: u8,
+    /// The address of this end; the driver makes a random one without it.
+    pub mac: Option<MacAddr>,
+}
+
+/// The longest path that fits a Unix socket address, less its closing NUL.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// The longest name that the kernel gives an interface.
+const INTERFACE_BYTES_MAX: usize = 15;
+/// What the kernel keeps beside a frame in a place of a packet socket's ring: its header, an address, alignment.
+const PACKET_PLACE_OVERHEAD_BYTES: u32 = 80;
+/// What of it the driver subtracts before it compares a place with an mbuf.
+const PACKET_HEADER_BYTES: u32 = 32;
+/// The unit in which the kernel allocates such a ring.
+const PAGE_BYTES: u32 = 4096;
+/// The driver's own limit on `rsize`.
+const RING_LOG2_MAX: u8 = 14;
+/// The longest device name, less its closing NUL.
+const DEVICE_BYTES_MAX: usize = dpdk_sys::DSYS_ETH_NAME_MAX_LEN as usize - 1;
+
+impl Memif {
+    /// A server with jumbo buffers and 1024 descriptors a ring.
+    pub fn server(socket: impl Into<PathBuf>) -> Self {
+        Memif {
+            role: MemifRole::Server,
+            socket: socket.into(),
+            id: 0,
+            buffer_bytes: 10_240,
+            ring_log2: 10,
+            mac: None,
+        }
+    }
+
+    /// The client of [`Memif::server`].
+    pub fn client(socket: impl Into<PathBuf>) -> Self {
+        Memif { role: MemifRole::Client, ..Memif::server(socket) }
+    }
+
+    /// Removes a socket that a dead server left behind, which would stop the next one from starting. Answers whether
+    /// there was one. A socket that somebody listens on stays.
+    ///
+    /// # Errors
+    /// When a stale socket cannot be removed.
+    pub fn clear_stale_socket(socket: &Path) -> io::Result<bool> {
+        match UnixStream::connect(socket) {
+            // A listener, even one of another socket type, gives a different error.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(socket).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+impl Vdev {
+    /// `net_memif<index>`.
+    ///
+    /// # Errors
+    /// [`DpdkError::Setting`] for a socket path or a size that the driver would refuse.
+    pub fn memif(index: u16, memif: &Memif) -> Result<Self, DpdkError> {
+        let socket = memif.socket.to_str().unwrap_or_default();
+        let allowed = "a path of 1 to 107 bytes of UTF-8 without a comma";
+        let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&socket.len()) && is_one_argument(socket);
+        require(fits, "memif.socket", memif.socket.display(), allowed)?;
+        let ring = (1..=RING_LOG2_MAX).contains(&memif.ring_log2);
+        require(ring, "memif.ring_log2", memif.ring_log2, "1 to 14")?;
+        require(memif.buffer_bytes >= 128, "memif.buffer_bytes", memif.buffer_bytes, "at least 128")?;
+        let role = match memif.role {
+            MemifRole::Server => "server",
+            MemifRole::Client => "client",
+        };
+        let (id, bytes, log2) = (memif.id, memif.buffer_bytes, memif.ring_log2);
+        let mac = memif.mac.map(|mac| format!(",mac={mac}")).unwrap_or_default();
+        let socket = format!("socket={socket},socket-abstract=no");
+        let arguments = format!("role={role},id={id},{socket},bsize={bytes},rsize={log2}{mac}");
+        let buffers = Buffers { frame_bytes_max: bytes.into(), ..Buffers::UNKNOWN };
+        Ok(Vdev { buffers, ..Self::named("net_memif", index, arguments) })
+    }
+
+    /// `net_ring<index>`: what is sent comes back.
+    pub fn ring(index: u16) -> Self {
+        Self::named("net_ring", index, String::new())
+    }
+
+    /// `net_null<index>`: swallows what is sent, and delivers empty frames as fast as it is asked.
+    pub fn null(index: u16) -> Self {
+        Self::named("net_null", index, String::new())
+    }
+
+    /// `net_tap<index>`: an interface appears in the kernel, and Linux is the peer. Its kernel end has the device's own
+    /// address, so a stack behind it takes a different one.
+    ///
+    /// # Errors
+    /// [`DpdkError::Setting`] for a name that the kernel would refuse.
+    pub fn tap(index: u16, interface: &str) -> Result<Self, DpdkError> {
+        interface_name("tap.interface", interface)?;
+        Ok(Self::named("net_tap", index, format!("iface={interface}")))
+    }
+
+    /// `net_af_packet<index>`: a raw socket on an existing interface, with rings whose places hold packets of that
+    /// MTU. The interface's own MTU stays as it is.
+    ///
+    /// # Errors
+    /// [`DpdkError::Setting`] for a name that the kernel would refuse.
+    pub fn af_packet(index: u16, interface: &str, mtu_bytes: u16) -> Result<Self, DpdkError> {
+        interface_name("af_packet.interface", interface)?;
+        let needed = u32::from(mtu_bytes) + super::device::LINK_BYTES + PACKET_PLACE_OVERHEAD_BYTES;
+        // Blocks are whole pages of whole places.
+        let place_bytes =
+            if needed <= PAGE_BYTES / 2 { PAGE_BYTES / 2 } else { needed.next_multiple_of(PAGE_BYTES) };
+        let block_bytes = place_bytes.max(PAGE_BYTES);
+        let rings = format!("framesz={place_bytes},blocksz={block_bytes},framecnt=512,qpairs=1");
+        let buffers = Buffers {
+            frame_bytes_max: place_bytes - PACKET_PLACE_OVERHEAD_BYTES,
+            room_bytes_min: place_bytes - PACKET_HEADER_BYTES,
+        };
+        Ok(Vdev { buffers, ..Self::named("net_af_packet", index, format!("iface={interface},{rings}")) })
+    }
+
+    /// `net_af_xdp<index>`: an XDP socket on an existing interface. Frames of at most a page, so no jumbo frames.
+    ///
+    /// # Errors
+    /// [`DpdkError::Setting`] for a name that the kernel would refuse.
+    pub fn af_xdp(index: u16, interface: &str) -> Result<Self, DpdkError> {
+        interface_name("af_xdp.interface", interface)?;
+        Ok(Self::named("net_af_xdp", index, format!("iface={interface}")))
+    }
+
+    /// Any other device, as it stands on a DPDK command line: `net_vhost0,iface=/run/vhost.sock`.
+    ///
+    /// # Errors
+    /// [`DpdkError::Setting`] when it does not begin with a name of letters, digits and underscores.
+    pub fn parse(text: &str) -> Result<Self, DpdkError> {
+        let (name, arguments) = text.split_once(',').unwrap_or((text, ""));
+        let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let ok = plain && (1..=DEVICE_BYTES_MAX).contains(&name.len()) && !text.contains('\0');
+        require(
+            ok,
+            "vdev",
+            text,
+            "a device name of letters, digits and underscores, then `,key=value` pairs",
+        )?;
+        Ok(Vdev { name: name.into(), arguments: arguments.into(), buffers: Buffers::UNKNOWN })
+    }
+
+    /// The name under which the device is looked up.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What follows the name and its comma.
+    pub fn arguments(&self) -> &str {
+        &self.arguments
+    }
+
+    fn named(kind: &str, index: u16, arguments: String) -> Self {
+        Vdev { name: format!("{kind}{index}"), arguments, buffers: Buffers::UNKNOWN }
+    }
+}
+
+impl fmt::Display for Vdev {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if self.arguments.is_empty() { Ok(()) } else { write!(f, ",{}", self.arguments) }
+    }
+}
+
+/// Whether DPDK's `key=value,key=value` parser takes the text as one value.
+fn is_one_argument(text: &str) -> bool {
+    !text.contains([',', '\0', '[', ']'])
+}
+
+fn interface_name(key: &'static str, name: &str) -> Result<(), DpdkError> {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let fits = (1..=INTERFACE_BYTES_MAX).contains(&name.len());
+    require(plain && fits, key, name, "an interface name of 1 to 15 letters, digits, '-', '_' or '.'")
+}
+
+pub(super) fn require(
+    ok: bool,
+    key: &'static str,
+    value: impl fmt::Display,
+    allowed: &'static str,
+) -> Result<(), DpdkError> {
+    if ok { Ok(()) } else { Err(DpdkError::Setting { key, value: value.to_string(), allowed }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_spelled_as_its_driver_reads_it() {
+        let memif = Memif { id: 7, mac: Some(MacAddr([2, 0, 0, 0, 0, 9])), ..Memif::client("/run/x.sock") };
+        assert_eq!(
+            Vdev::memif(3, &memif).unwrap().to_string(),
+            "net_memif3,role=client,id=7,socket=/run/x.sock,socket-abstract=no,bsize=10240,rsize=10,\
+             mac=02:00:00:00:00:09"
+        );
+        assert_eq!(
+            Vdev::af_packet(0, "veth1", 9000).unwrap().to_string(),
+            "net_af_packet0,iface=veth1,framesz=12288,blocksz=12288,framecnt=512,qpairs=1"
+        );
+        assert_eq!(Vdev::ring(0).to_string(), "net_ring0");
+        assert_eq!(Vdev::tap(1, "dtap1").unwrap().to_string(), "net_tap1,iface=dtap1");
+        assert_eq!(
+            Vdev::af_packet(0, "veth1", 1500).unwrap().to_string(),
+            "net_af_packet0,iface=veth1,framesz=2048,blocksz=4096,framecnt=512,qpairs=1"
+        );
+        let vhost = Vdev::parse("net_vhost0,iface=/run/v.sock").unwrap();
+        assert_eq!((vhost.name(), vhost.arguments()), ("net_vhost0", "iface=/run/v.sock"));
+    }
+
+    #[test]
+    fn a_value_that_would_change_the_meaning_of_the_line_is_refused_by_name() {
+        let refused = |made: Result<Vdev, DpdkError>| match made {
+            Err(DpdkError::Setting { key, .. }) => key,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(Vdev::memif(0, &Memif::server("/run/a,role=client"))), "memif.socket");
+        assert_eq!(refused(Vdev::memif(0, &Memif::server("/".repeat(108)))), "memif.socket");
+        assert_eq!(
+            refused(Vdev::memif(0, &Memif { ring_log2: 15, ..Memif::server("/s") })),
+            "memif.ring_log2"
+        );
+        assert_eq!(
+            refused(Vdev::memif(0, &Memif { buffer_bytes: 64, ..Memif::server("/s") })),
+            "memif.buffer_bytes"
+        );
+        assert_eq!(refused(Vdev::tap(0, "a,remote=eth0")), "tap.interface");
+        assert_eq!(refused(Vdev::tap(0, "")), "tap.interface");
+        assert_eq!(refused(Vdev::af_packet(0, "sixteen-byte-nam", 1500)), "af_packet.interface");
+        assert_eq!(refused(Vdev::af_xdp(0, "veth 0")), "af_xdp.interface");
+        assert_eq!(refused(Vdev::parse("net null0")), "vdev");
+    }
+
+    #[test]
+    fn only_a_socket_that_nobody_listens_on_is_cleared() {
+        let folder = std::env::temp_dir().join(format!("ironwarp-vdev-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("memif.sock");
+        assert!(!Memif::clear_stale_socket(&path).unwrap(), "there was none");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(!Memif::clear_stale_socket(&path).unwrap() && path.exists(), "somebody listens");
+        drop(listener);
+        assert!(Memif::clear_stale_socket(&path).unwrap() && !path.exists(), "its server is gone");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,209 @@
+//! One direction's way through the injector: dice, and places for frames that are held.
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::SeededEntropy;
+
+use super::faults::FaultRates;
+use super::side::Side;
+use crate::{Burst, Frame, Port};
+
+/// One direction.
+pub(super) struct Lane<P: Port, S: Side<P>> {
+    rates: FaultRates,
+    dice: SeededEntropy,
+    /// Past the injector.
+    ready: VecDeque<S::Item>,
+    /// Held back for a time, the earliest to go first.
+    delayed: VecDeque<Delayed<S::Item>>,
+    /// Held back until others have passed.
+    overtaken: ArrayVec<Overtaken<S::Item>, OVERTAKEN_FRAMES_MAX>,
+}
+
+struct Delayed<T> {
+    frame: T,
+    until_poll: u64,
+}
+
+struct Overtaken<T> {
+    frame: T,
+    passes_left: u64,
+    until_poll: u64,
+}
+
+/// What a frame meets on its way.
+pub(super) struct Surroundings<'a, P: Port> {
+    pub(super) port: &'a mut P,
+    pub(super) stats: &'a CoreStats,
+    pub(super) poll: u64,
+}
+
+impl<P: Port, S: Side<P>> Lane<P, S> {
+    pub(super) fn new() -> Self {
+        Lane {
+            rates: FaultRates::default(),
+            dice: SeededEntropy::new(0),
+            ready: VecDeque::with_capacity(READY_FRAMES_MAX),
+            delayed: VecDeque::with_capacity(DELAYED_FRAMES_MAX),
+            overtaken: ArrayVec::new(),
+        }
+    }
+
+    pub(super) fn set_rates(&mut self, rates: FaultRates, seed: u64) {
+        self.rates = rates;
+        self.dice = SeededEntropy::new(seed);
+    }
+
+    /// Whether frames may go past: nothing goes wrong and nothing is held.
+    pub(super) fn is_transparent(&self) -> bool {
+        self.rates.is_none() && self.ready.is_empty() && self.delayed.is_empty() && self.overtaken.is_empty()
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Appends frames that are past the injector to `into`, up to its room.
+    pub(super) fn drain_into(&mut self, into: &mut Burst<S::Item>) {
+        let count = self.ready.len().min(into.remaining_capacity());
+        into.extend(self.ready.drain(..count));
+    }
+
+    /// Lets one frame in.
+    pub(super) fn admit(&mut self, around: &mut Surroundings<'_, P>, frame: S::Item) {
+        if self.dice.chance(self.rates.drop_ppm) {
+            around.stats.count(Counter::PortFaultDrops);
+            return;
+        }
+        let frame = self.corrupt(around, frame);
+        let frame = self.truncate(around, frame);
+        let twin = self.duplicate(around, &frame);
+        self.place(around, frame);
+        if let Some(twin) = twin {
+            self.place(around, twin);
+        }
+    }
+
+    /// Lets go what has been held long enough; everything, once nothing goes wrong any more.
+    pub(super) fn release(&mut self, poll: u64) {
+        let all = self.rates.is_none();
+        while self.delayed.front().is_some_and(|held| all || held.until_poll <= poll) {
+            self.ready.extend(self.delayed.pop_front().map(|held| held.frame));
+        }
+        self.release_overtaken(|held| all || held.until_poll <= poll);
+    }
+
+    fn corrupt(&mut self, around: &mut Surroundings<'_, P>, frame: S::Item) -> S::Item {
+        let bytes = S::frame_bytes(&frame);
+        if bytes == 0 || !self.dice.chance(self.rates.corrupt_ppm) {
+            return frame;
+        }
+        let at = self.dice.below(bytes as u64) as usize;
+        // Never zero. A difference confined to one byte changes a ones' complement sum (RFC 1071), so no checksum
+        // over the byte misses it.
+        let difference = 1 + self.dice.below(255) as u8;
+        let changed = S::change(around.port, frame, |frame| {
+            if let Some(byte) = frame.bytes_mut().get_mut(at) {
+                *byte ^= difference;
+            }
+        });
+        counted(around.stats, Counter::PortFaultCorruptions, changed)
+    }
+
+    fn truncate(&mut self, around: &mut Surroundings<'_, P>, frame: S::Item) -> S::Item {
+        let bytes = S::frame_bytes(&frame);
+        if bytes <= LINK_HEADER_BYTES || !self.dice.chance(self.rates.truncate_ppm) {
+            return frame;
+        }
+        let kept = LINK_HEADER_BYTES + self.dice.below((bytes - LINK_HEADER_BYTES) as u64) as usize;
+        let changed = S::change(around.port, frame, |frame| frame.resize(kept));
+        counted(around.stats, Counter::PortFaultTruncations, changed)
+    }
+
+    fn duplicate(&mut self, around: &mut Surroundings<'_, P>, frame: &S::Item) -> Option<S::Item> {
+        if !self.dice.chance(self.rates.duplicate_ppm) {
+            return None;
+        }
+        let twin = S::copy(around.port, frame);
+        let counter = if twin.is_some() { Counter::PortFaultDuplicates } else { Counter::PortFaultsSkipped };
+        around.stats.count(counter);
+        twin
+    }
+
+    /// Holds the frame back or lets it pass.
+    fn place(&mut self, around: &mut Surroundings<'_, P>, frame: S::Item) {
+        let delay = self.dice.chance(self.rates.delay_ppm);
+        let reorder = !delay && self.dice.chance(self.rates.reorder_ppm);
+        let has_place =
+            if delay { self.delayed.len() < DELAYED_FRAMES_MAX } else { !self.overtaken.is_full() };
+        match (delay, reorder, has_place) {
+            (true, _, true) => {
+                around.stats.count(Counter::PortFaultDelays);
+                let until_poll = around.poll + u64::from(self.rates.delay_polls);
+                self.delayed.push_back(Delayed { frame, until_poll });
+            }
+            (_, true, true) => {
+                around.stats.count(Counter::PortFaultReorders);
+                let passes_left = 1 + self.dice.below(PASSES_MAX);
+                let until_poll = around.poll + OVERTAKEN_POLLS_MAX;
+                self.overtaken.push(Overtaken { frame, passes_left, until_poll });
+            }
+            (false, false, _) => self.pass(frame),
+            _ => {
+                around.stats.count(Counter::PortFaultsSkipped);
+                self.pass(frame);
+            }
+        }
+    }
+
+    /// Lets the frame pass, and those held back that have now been overtaken often enough.
+    fn pass(&mut self, frame: S::Item) {
+        self.ready.push_back(frame);
+        for held in &mut self.overtaken {
+            held.passes_left = held.passes_left.saturating_sub(1);
+        }
+        self.release_overtaken(|held| held.passes_left == 0);
+    }
+
+    fn release_overtaken(&mut self, goes: impl Fn(&Overtaken<S::Item>) -> bool) {
+        while let Some(at) = self.overtaken.iter().position(&goes) {
+            self.ready.push_back(self.overtaken.remove(at).frame);
+        }
+        debug_assert!(self.ready.len() <= READY_FRAMES_MAX);
+    }
+}
+
+/// Counts a change, or that it could not be made.
+fn counted<T>(stats: &CoreStats, counter: Counter, outcome: Result<T, T>) -> T {
+    match outcome {
+        Ok(changed) => {
+            stats.count(counter);
+            changed
+        }
+        Err(unchanged) => {
+            stats.count(Counter::PortFaultsSkipped);
+            unchanged
+        }
+    }
+}
+
+/// What truncation leaves: drivers refuse less than an Ethernet header.
+const LINK_HEADER_BYTES: usize = 14;
+
+/// Frames held for a time: at most this many of the pools' buffers are kept from the stack.
+const DELAYED_FRAMES_MAX: usize = 512;
+
+/// Frames held until others pass: a few are enough to disturb any order.
+const OVERTAKEN_FRAMES_MAX: usize = 16;
+
+/// Later frames that may overtake one: beyond three, TCP takes it for lost (RFC 5681 s3.2), which dropping does too.
+const PASSES_MAX: u64 = 3;
+
+/// A frame that nothing follows is let go after this many polls, a fraction of a millisecond on a busy core.
+const OVERTAKEN_POLLS_MAX: u64 = 1024;
+
+/// A burst of which each frame is doubled, and everything held, let go at once.
+const READY_FRAMES_MAX: usize =
+    3 * ironwarp_types::limits::BURST_FRAMES + DELAYED_FRAMES_MAX + OVERTAKEN_FRAMES_MAX;

@@ -1,0 +1,224 @@
+//! A wrapper around any port that loses, damages and records frames on demand.
+//!
+//! [`Instrumented`] is itself a [`Port`] with the same frames. Its [`PortControl`] switches two instruments at run
+//! time, from any thread: a seeded fault injector with rates for each direction, and a tap that writes pcapng. The
+//! tap stands between the stack and the faults: it sees what the stack sent and what the stack received, as a capture
+//! on a real host in front of a bad network does.
+//!
+//! Cost: with everything off, one relaxed load of one word a burst. With an instrument on, speed is not the point:
+//! every frame is looked at, and a tap writes to its file from the polling thread. Nothing is allocated after
+//! construction.
+//!
+//! Errors: a fault that needs a buffer or a place where none is free is left out and counted; a capture that cannot
+//! be written, or that reaches its size limit, switches itself off and is counted. Neither disturbs the traffic.
+#![forbid(unsafe_code)]
+
+mod capture;
+mod control;
+mod faults;
+mod lane;
+mod pcapng;
+mod side;
+#[cfg(test)]
+mod tests;
+
+pub use capture::{Capture, CaptureInterface, CaptureLimits, Direction};
+pub use control::PortControl;
+pub use faults::{FaultRates, Faults};
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::{Clock, Nanos};
+
+use crate::{Burst, Frame, Port, PortCaps, Sealed};
+use control::Shared;
+use lane::{Lane, Surroundings};
+use side::{Inbound, Outbound};
+
+/// A port with a fault injector and a tap. The clock stamps captured frames, in nanoseconds since 1970.
+pub struct Instrumented<P: Port, C> {
+    port: P,
+    clock: C,
+    stats: CoreStats,
+    shared: Arc<Shared>,
+    /// Receive bursts since the start: the injector's measure of time.
+    polls: u64,
+    rx: Lane<P, Inbound>,
+    tx: Lane<P, Outbound>,
+    /// Frames past the injector that the device has not taken yet.
+    leaving: Burst<<P::Frame as Frame>::Sealed>,
+    tap: Option<CaptureInterface>,
+}
+
+impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
+    /// Wraps `port`, with everything off.
+    pub fn new(port: P, clock: C, stats: CoreStats) -> Self {
+        Instrumented {
+            port,
+            clock,
+            stats,
+            shared: Arc::new(Shared::default()),
+            polls: 0,
+            rx: Lane::new(),
+            tx: Lane::new(),
+            leaving: Burst::new(),
+            tap: None,
+        }
+    }
+
+    /// The switches.
+    pub fn control(&self) -> PortControl {
+        PortControl::new(self.shared.clone())
+    }
+
+    /// The port inside.
+    pub fn port_mut(&mut self) -> &mut P {
+        &mut self.port
+    }
+}
+
+impl<P: Port, C: Clock + 'static> Port for Instrumented<P, C> {
+    type Frame = P::Frame;
+
+    fn caps(&self) -> &PortCaps {
+        self.port.caps()
+    }
+
+    #[inline]
+    fn rx_burst(&mut self, into: &mut Burst<P::Frame>) {
+        if self.shared.all_off() {
+            self.port.rx_burst(into);
+        } else {
+            self.rx_watched(into);
+        }
+    }
+
+    #[inline]
+    fn tx_burst(&mut self, from: &mut Burst<<P::Frame as Frame>::Sealed>) {
+        if self.shared.all_off() {
+            self.port.tx_burst(from);
+        } else {
+            self.tx_watched(from);
+        }
+    }
+
+    #[inline]
+    fn alloc(&mut self) -> Option<P::Frame> {
+        self.port.alloc()
+    }
+}
+
+impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
+    #[cold]
+    fn rx_watched(&mut self, into: &mut Burst<P::Frame>) {
+        self.take_changes();
+        self.polls += 1;
+        // Transmission may pause while frames are held back, so they are let go from here.
+        self.tx.release(self.polls);
+        self.push_out();
+        let first = into.len();
+        self.receive(into);
+        self.record(Direction::Inbound, into.get(first..).unwrap_or_default().iter().map(Frame::bytes));
+        self.rest_when_idle();
+    }
+
+    #[cold]
+    fn tx_watched(&mut self, from: &mut Burst<<P::Frame as Frame>::Sealed>) {
+        self.take_changes();
+        if self.tx.is_transparent() && self.leaving.is_empty() {
+            return self.send_recorded(from);
+        }
+        self.push_out();
+        // As long as the device is full, frames stay with the caller, as without the injector.
+        if self.tx.has_ready() || !self.leaving.is_empty() {
+            return;
+        }
+        self.record(Direction::Outbound, from.iter().map(Sealed::bytes));
+        let mut around = Surroundings { port: &mut self.port, stats: &self.stats, poll: self.polls };
+        for frame in from.drain(..) {
+            self.tx.admit(&mut around, frame);
+        }
+        self.push_out();
+    }
+
+    /// Receives through the injector.
+    fn receive(&mut self, into: &mut Burst<P::Frame>) {
+        if self.rx.is_transparent() {
+            return self.port.rx_burst(into);
+        }
+        if !self.rx.has_ready() {
+            let mut fresh = Burst::new();
+            self.port.rx_burst(&mut fresh);
+            let mut around = Surroundings { port: &mut self.port, stats: &self.stats, poll: self.polls };
+            for frame in fresh {
+                self.rx.admit(&mut around, frame);
+            }
+        }
+        self.rx.release(self.polls);
+        self.rx.drain_into(into);
+    }
+
+    /// Sends past the injector, and records the frames that the device took.
+    fn send_recorded(&mut self, from: &mut Burst<<P::Frame as Frame>::Sealed>) {
+        if self.tap.is_none() {
+            return self.port.tx_burst(from);
+        }
+        let offered = from.clone();
+        self.port.tx_burst(from);
+        let taken = offered.len().saturating_sub(from.len());
+        self.record(Direction::Outbound, offered.iter().take(taken).map(Sealed::bytes));
+    }
+
+    /// Hands the device what the injector has let go.
+    fn push_out(&mut self) {
+        loop {
+            self.tx.drain_into(&mut self.leaving);
+            if self.leaving.is_empty() {
+                return;
+            }
+            self.port.tx_burst(&mut self.leaving);
+            if !self.leaving.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn record<'a>(&mut self, direction: Direction, frames: impl Iterator<Item = &'a [u8]>) {
+        let Some(tap) = &self.tap else { return };
+        let (written, outcome) = tap.record_all(self.clock.now(), direction, frames);
+        self.stats.add(Counter::PortPcapFrames, written);
+        if outcome.is_err() {
+            self.stats.count(Counter::PortPcapStops);
+            self.shared.capture_stopped(tap);
+            self.tap = None;
+        }
+    }
+
+    fn take_changes(&mut self) {
+        let Some(settings) = self.shared.take_changes() else { return };
+        let [rx_seed, tx_seed] = settings.faults.seeds();
+        self.rx.set_rates(settings.faults.rx, rx_seed);
+        self.tx.set_rates(settings.faults.tx, tx_seed);
+        self.tap = settings.capture;
+    }
+
+    /// Goes back to the short way once nothing is on and nothing is held.
+    fn rest_when_idle(&mut self) {
+        let idle = self.tap.is_none() && self.leaving.is_empty();
+        if idle && self.rx.is_transparent() && self.tx.is_transparent() {
+            self.shared.rest();
+        }
+    }
+}
+
+/// The system's clock, for the stamps of a capture of real traffic. Unlike other clocks, it may be set back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Nanos {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(Nanos::ZERO, Nanos::from)
+    }
+}

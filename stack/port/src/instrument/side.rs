@@ -1,0 +1,89 @@
+//! The two directions, which differ in how a frame is changed and copied.
+
+use crate::{Checksum, Frame, Port, RxMeta, Sealed, TxMeta};
+
+/// One direction of a port's frames.
+pub(super) trait Side<P: Port> {
+    /// A frame going this way.
+    type Item;
+
+    /// Its length in bytes.
+    fn frame_bytes(item: &Self::Item) -> usize;
+
+    /// Changes the frame; gives it back as it was when that needs a buffer and none is free.
+    fn change(
+        port: &mut P,
+        item: Self::Item,
+        change: impl FnOnce(&mut P::Frame),
+    ) -> Result<Self::Item, Self::Item>;
+
+    /// A second one like it.
+    fn copy(port: &mut P, item: &Self::Item) -> Option<Self::Item>;
+}
+
+/// Received frames: they have one owner, so they are changed in place, and copied into a fresh buffer.
+pub(super) struct Inbound;
+
+impl<P: Port> Side<P> for Inbound {
+    type Item = P::Frame;
+
+    fn frame_bytes(frame: &P::Frame) -> usize {
+        frame.bytes().len()
+    }
+
+    fn change(
+        _port: &mut P,
+        mut frame: P::Frame,
+        change: impl FnOnce(&mut P::Frame),
+    ) -> Result<P::Frame, P::Frame> {
+        change(&mut frame);
+        // The device judged other bytes.
+        let rss_hash = frame.rx().rss_hash;
+        frame.set_rx(RxMeta { rss_hash, ip_checksum: Checksum::Unknown, l4_checksum: Checksum::Unknown });
+        Ok(frame)
+    }
+
+    fn copy(port: &mut P, frame: &P::Frame) -> Option<P::Frame> {
+        let mut copy = copy_of(port, frame.bytes())?;
+        copy.set_rx(frame.rx());
+        Some(copy)
+    }
+}
+
+/// Sealed frames: their bytes are fixed, so a changed one is a copy; a second one shares the buffer.
+pub(super) struct Outbound;
+
+impl<P: Port> Side<P> for Outbound {
+    type Item = <P::Frame as Frame>::Sealed;
+
+    fn frame_bytes(sealed: &Self::Item) -> usize {
+        sealed.bytes().len()
+    }
+
+    fn change(
+        port: &mut P,
+        sealed: Self::Item,
+        change: impl FnOnce(&mut P::Frame),
+    ) -> Result<Self::Item, Self::Item> {
+        let Some(mut copy) = copy_of(port, sealed.bytes()) else { return Err(sealed) };
+        change(&mut copy);
+        // The device fills in nothing: a checksum over the damaged bytes would make them right. Where it was to be
+        // asked, the frame leaves with an unfinished checksum, which is wrong, as it should be.
+        Ok(copy.seal(TxMeta::default()))
+    }
+
+    fn copy(_port: &mut P, sealed: &Self::Item) -> Option<Self::Item> {
+        Some(sealed.clone())
+    }
+}
+
+/// The bytes in a fresh buffer, if one is free and large enough.
+fn copy_of<P: Port>(port: &mut P, bytes: &[u8]) -> Option<P::Frame> {
+    let mut copy = port.alloc()?;
+    copy.resize(bytes.len());
+    if copy.bytes().len() != bytes.len() {
+        return None;
+    }
+    copy.bytes_mut().copy_from_slice(bytes);
+    Some(copy)
+}

@@ -1,0 +1,81 @@
+//! Frames of the in-memory backend.
+
+use super::pool::Handle;
+use crate::{Frame, RxMeta, Sealed, TxMeta};
+
+/// A frame with one owner.
+pub struct MemoryFrame {
+    handle: Handle,
+    rx: RxMeta,
+}
+
+impl MemoryFrame {
+    /// An empty frame in a buffer that nobody else holds.
+    pub(super) fn new(handle: Handle) -> Self {
+        MemoryFrame { handle, rx: RxMeta::default() }
+    }
+}
+
+impl Frame for MemoryFrame {
+    type Sealed = MemorySealed;
+
+    fn bytes(&self) -> &[u8] {
+        self.handle.bytes()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.handle.bytes_mut()
+    }
+
+    fn capacity(&self) -> usize {
+        self.handle.capacity()
+    }
+
+    fn resize(&mut self, len: usize) {
+        self.handle.resize(len);
+    }
+
+    fn rx(&self) -> RxMeta {
+        self.rx
+    }
+
+    fn set_rx(&mut self, rx: RxMeta) {
+        self.rx = rx;
+    }
+
+    fn seal(self, tx: TxMeta) -> MemorySealed {
+        MemorySealed { handle: self.handle, tx }
+    }
+}
+
+/// A frame whose bytes are fixed; clones share them.
+#[derive(Clone)]
+pub struct MemorySealed {
+    handle: Handle,
+    tx: TxMeta,
+}
+
+impl MemorySealed {
+    /// What the device was asked to fill in.
+    pub fn tx(&self) -> TxMeta {
+        self.tx
+    }
+
+    /// The same frame with other wishes.
+    pub(super) fn with_tx(self, tx: TxMeta) -> Self {
+        MemorySealed { tx, ..self }
+    }
+}
+
+impl Sealed for MemorySealed {
+    fn bytes(&self) -> &[u8] {
+        self.handle.bytes()
+    }
+}
+
+// A port, with every frame it holds, moves to the thread that polls it.
+const _: fn() = || {
+    fn sendable<T: Send>() {}
+    sendable::<MemoryFrame>();
+    sendable::<MemorySealed>();
+};

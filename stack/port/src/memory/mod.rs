@@ -1,0 +1,134 @@
+//! The in-memory backend: ports for tests, for the simulator and for linking two stacks inside one process.
+//!
+//! [`pair`] links two ports back to back; [`detached`] gives one port and its [`FarEnd`], where a harness puts frames
+//! in and takes frames out by hand. What makes a device a device is modelled: separate receive and transmit pools, a
+//! transmit ring that keeps hold of frames until they have left, a receive ring of fixed depth, checksum verdicts,
+//! checksums filled in on the way out, a receive-side-scaling hash. A [`MemoryControl`] fails allocations, narrows
+//! bursts and counts what became of each frame.
+//!
+//! A frame that crosses is copied from the sender's buffer to one of the receiver's pool, as a device would do, so
+//! the two ends share no bytes and may run on two threads.
+//!
+//! Errors: what does not fit is dropped and counted, never an error of the caller's. All memory is allocated by
+//! [`pair`] and [`detached`]; traffic allocates nothing. A frame costs a copy and about four uncontended locks.
+#![forbid(unsafe_code)]
+
+mod control;
+mod device;
+mod frame;
+mod lane;
+mod packet;
+mod pool;
+mod port;
+#[cfg(test)]
+mod tests;
+
+pub use control::{MemoryControl, MemoryCounts, PoolLevels};
+pub use frame::{MemoryFrame, MemorySealed};
+pub use packet::Ipv4Tcp;
+pub use port::{FarEnd, MemoryPort};
+
+use std::sync::Arc;
+
+use ironwarp_types::MacAddr;
+
+use crate::TxOffloads;
+use control::Knobs;
+use lane::Lane;
+use pool::Pool;
+
+/// What an in-memory port is like.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryConfig {
+    /// The port's own address.
+    pub mac: MacAddr,
+    /// The largest network-layer packet it sends, in bytes.
+    pub mtu_bytes: u16,
+    /// Buffers for received frames. Each frame in the receive ring or held by the stack takes one.
+    pub rx_frames: usize,
+    /// Buffers for frames to send.
+    pub tx_frames: usize,
+    /// Frames that may wait to be received.
+    pub rx_ring_frames: usize,
+    /// Frames that may wait to leave because the far receive ring is full.
+    pub tx_ring_frames: usize,
+    /// Whether received frames carry a verdict on their checksums.
+    pub rx_checksum: bool,
+    /// Checksums that the port claims to fill in.
+    pub tx_offloads: TxOffloads,
+    /// Whether received TCP segments carry a receive-side-scaling hash.
+    pub rss_hash: bool,
+}
+
+impl Default for MemoryConfig {
+    /// A plain device without offloads, MTU 1500, rings of 256 frames.
+    fn default() -> Self {
+        MemoryConfig {
+            mac: MacAddr([0x02, 0, 0, 0, 0, 1]),
+            mtu_bytes: 1500,
+            rx_frames: 1024,
+            tx_frames: 1024,
+            rx_ring_frames: 256,
+            tx_ring_frames: 256,
+            rx_checksum: false,
+            tx_offloads: TxOffloads::empty(),
+            rss_hash: false,
+        }
+    }
+}
+
+impl MemoryConfig {
+    /// The same port with every offload that this backend knows.
+    #[must_use]
+    pub fn offloading(self) -> Self {
+        MemoryConfig { rx_checksum: true, tx_offloads: TxOffloads::all(), rss_hash: true, ..self }
+    }
+
+    /// Bytes of one buffer: the largest packet behind an Ethernet header with a VLAN tag, in whole cache lines.
+    fn frame_bytes(&self) -> usize {
+        (usize::from(self.mtu_bytes) + LINK_BYTES_MAX).next_multiple_of(64)
+    }
+}
+
+/// An Ethernet header with one VLAN tag.
+const LINK_BYTES_MAX: usize = 18;
+
+/// Links two ports back to back: what one sends, the other receives.
+///
+/// ```
+/// use ironwarp_port::memory::{self, MemoryConfig};
+/// use ironwarp_port::{Burst, Frame, Port, TxMeta};
+///
+/// let (mut left, mut right) = memory::pair(&MemoryConfig::default(), &MemoryConfig::default());
+/// let mut frame = left.alloc().expect("a fresh pool has frames");
+/// frame.resize(60);
+/// frame.bytes_mut().fill(7);
+///
+/// let mut out = Burst::new();
+/// out.push(frame.seal(TxMeta::default()));
+/// left.tx_burst(&mut out);
+///
+/// let mut got = Burst::new();
+/// right.rx_burst(&mut got);
+/// assert_eq!(got[0].bytes(), [7; 60]);
+/// ```
+pub fn pair(left: &MemoryConfig, right: &MemoryConfig) -> (MemoryPort, MemoryPort) {
+    let (to_left, to_right) = (lane_to(left), lane_to(right));
+    let left = MemoryPort::new(left, to_left.clone(), to_right.clone());
+    (left, MemoryPort::new(right, to_right, to_left))
+}
+
+/// A port whose other end is in the caller's hands.
+pub fn detached(config: &MemoryConfig) -> (MemoryPort, FarEnd) {
+    // The far end is no device: it takes frames of any size the port can send, as they are.
+    let far = MemoryConfig { rx_checksum: false, rss_hash: false, ..config.clone() };
+    let (to_port, to_far) = (lane_to(config), lane_to(&far));
+    (MemoryPort::new(config, to_port.clone(), to_far.clone()), FarEnd::new(to_port, to_far))
+}
+
+/// The way towards the receiver that `config` describes.
+fn lane_to(config: &MemoryConfig) -> Arc<Lane> {
+    let pool = Pool::new(config.rx_frames, config.frame_bytes());
+    let verdicts = device::Verdicts { checksum: config.rx_checksum, rss_hash: config.rss_hash };
+    Arc::new(Lane::new(config.rx_ring_frames, pool, verdicts, Knobs::new()))
+}

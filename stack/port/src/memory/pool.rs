@@ -1,0 +1,145 @@
+//! Buffers of one size, allocated at start and lent out from a free list.
+//!
+//! A buffer is reached through handles. Whoever drops the last handle of a buffer puts it back; dropping happens
+//! under the free list's lock, so that of two threads that let go at once exactly one finds itself the last.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The free buffers of one pool.
+pub(super) struct Pool {
+    free: Mutex<Vec<Arc<Buffer>>>,
+}
+
+struct Buffer {
+    bytes: Box<[u8]>,
+    home: Weak<Pool>,
+}
+
+impl Pool {
+    /// `frames` buffers of `frame_bytes` each.
+    pub(super) fn new(frames: usize, frame_bytes: usize) -> Arc<Pool> {
+        Arc::new_cyclic(|home| {
+            let buffer = || Arc::new(Buffer { bytes: vec![0; frame_bytes].into(), home: home.clone() });
+            Pool { free: Mutex::new((0..frames).map(|_| buffer()).collect()) }
+        })
+    }
+
+    /// A buffer with no other handle, showing none of its bytes.
+    pub(super) fn take(&self) -> Option<Handle> {
+        let buffer = self.lock().pop()?;
+        Some(Handle { buffer: Some(buffer), len: 0 })
+    }
+
+    /// Buffers that nobody holds.
+    pub(super) fn free_frames(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn let_go(&self, buffer: Arc<Buffer>) {
+        let mut free = self.lock();
+        // Clones come only from a live handle, so a count of one cannot grow while the lock is held.
+        if Arc::strong_count(&buffer) == 1 {
+            free.push(buffer);
+        } else {
+            // Before the lock is released, so that the next thread to let go sees the lower count.
+            drop(buffer);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Buffer>>> {
+        // Nothing that runs under the lock leaves the list half changed.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A share of one buffer, showing its first `len` bytes.
+#[derive(Clone)]
+pub(super) struct Handle {
+    /// Present until the handle is dropped.
+    buffer: Option<Arc<Buffer>>,
+    len: usize,
+}
+
+impl Handle {
+    pub(super) fn bytes(&self) -> &[u8] {
+        let bytes = self.buffer.as_ref().map_or(&[][..], |buffer| &buffer.bytes);
+        bytes.get(..self.len).unwrap_or(bytes)
+    }
+
+    /// The bytes, writable: of a buffer that is shared, none.
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        let buffer = self.buffer.as_mut().and_then(Arc::get_mut);
+        buffer.and_then(|buffer| buffer.bytes.get_mut(..self.len)).unwrap_or_default()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.bytes.len())
+    }
+
+    pub(super) fn resize(&mut self, len: usize) {
+        self.len = len.min(self.capacity());
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let Some(buffer) = self.buffer.take() else { return };
+        // Without a home left, the buffer is simply freed.
+        if let Some(home) = buffer.home.upgrade() {
+            home.let_go(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_returns_when_its_last_handle_goes() {
+        let pool = Pool::new(1, 64);
+        let first = pool.take().unwrap();
+        let second = first.clone();
+        assert!(pool.take().is_none());
+        drop(first);
+        assert_eq!(pool.free_frames(), 0);
+        drop(second);
+        assert_eq!(pool.free_frames(), 1);
+    }
+
+    #[test]
+    fn a_shared_buffer_cannot_be_written() {
+        let pool = Pool::new(1, 64);
+        let mut first = pool.take().unwrap();
+        first.resize(10);
+        assert_eq!(first.bytes_mut().len(), 10);
+        let second = first.clone();
+        assert!(first.bytes_mut().is_empty());
+        drop(second);
+        assert_eq!(first.bytes_mut().len(), 10);
+    }
+
+    #[test]
+    fn a_buffer_may_outlive_its_pool() {
+        let pool = Pool::new(2, 64);
+        let mut kept = pool.take().unwrap();
+        kept.resize(64);
+        drop(pool);
+        kept.bytes_mut().fill(9);
+        assert_eq!(kept.bytes(), [9; 64]);
+    }
+
+    #[test]
+    fn two_threads_that_let_go_at_once_lose_no_buffer() {
+        let pool = Pool::new(1, 64);
+        for _ in 0..2_000 {
+            let first = pool.take().expect("the one buffer came back");
+            let second = first.clone();
+            std::thread::scope(|scope| {
+                scope.spawn(move || drop(first));
+                drop(second);
+            });
+        }
+        assert_eq!(pool.free_frames(), 1);
+    }
+}

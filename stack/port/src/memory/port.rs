@@ -1,0 +1,143 @@
+//! The port itself, and the far end of a detached one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::control::{MemoryControl, count};
+use super::frame::{MemoryFrame, MemorySealed};
+use super::lane::Lane;
+use super::pool::Pool;
+use super::{LINK_BYTES_MAX, MemoryConfig};
+use crate::{Burst, Frame, Port, PortCaps, RxMeta, Sealed, TxMeta};
+
+/// A port whose wire is memory.
+pub struct MemoryPort {
+    caps: PortCaps,
+    tx_pool: Arc<Pool>,
+    tx_ring: VecDeque<MemorySealed>,
+    tx_ring_frames: usize,
+    to_port: Arc<Lane>,
+    from_port: Arc<Lane>,
+    control: MemoryControl,
+}
+
+impl MemoryPort {
+    pub(super) fn new(config: &MemoryConfig, to_port: Arc<Lane>, from_port: Arc<Lane>) -> Self {
+        let tx_pool = Pool::new(config.tx_frames, config.frame_bytes());
+        let control = MemoryControl::new(tx_pool.clone(), to_port.clone(), from_port.clone());
+        MemoryPort {
+            caps: caps_of(config),
+            tx_pool,
+            tx_ring: VecDeque::with_capacity(config.tx_ring_frames),
+            tx_ring_frames: config.tx_ring_frames,
+            to_port,
+            from_port,
+            control,
+        }
+    }
+
+    /// Knobs and counts, for whoever watches from outside.
+    pub fn control(&self) -> MemoryControl {
+        self.control.clone()
+    }
+
+    /// Frames that the device still holds because the far ring is full.
+    pub fn tx_held_frames(&self) -> usize {
+        self.tx_ring.len()
+    }
+
+    /// Takes one frame over, as the driver does.
+    fn take(&mut self, sealed: MemorySealed) {
+        let knobs = self.control.knobs();
+        count(&knobs.taken);
+        if sealed.bytes().len() > usize::from(self.caps.mtu_bytes) + LINK_BYTES_MAX {
+            count(&knobs.too_long);
+            return;
+        }
+        let asked = sealed.tx();
+        let claimed = self.caps.tx_offloads & asked.offloads;
+        if claimed == asked.offloads {
+            self.tx_ring.push_back(sealed);
+        } else {
+            count(&knobs.offloads_refused);
+            self.tx_ring.push_back(sealed.with_tx(TxMeta { offloads: claimed, ..asked }));
+        }
+    }
+
+    /// Lets frames leave that found the far ring full.
+    fn drain(&mut self) {
+        if !self.tx_ring.is_empty() {
+            self.from_port.deliver(&mut self.tx_ring);
+        }
+    }
+}
+
+impl Port for MemoryPort {
+    type Frame = MemoryFrame;
+
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx_burst(&mut self, into: &mut Burst<MemoryFrame>) {
+        self.drain();
+        self.to_port.receive(into);
+    }
+
+    fn tx_burst(&mut self, from: &mut Burst<<MemoryFrame as Frame>::Sealed>) {
+        self.drain();
+        let room = self.tx_ring_frames.saturating_sub(self.tx_ring.len());
+        let count = from.len().min(room).min(self.control.knobs().tx_burst_frames());
+        for sealed in from.drain(..count) {
+            self.take(sealed);
+        }
+        self.drain();
+    }
+
+    fn alloc(&mut self) -> Option<MemoryFrame> {
+        if !self.control.knobs().may_allocate() {
+            return None;
+        }
+        self.tx_pool.take().map(MemoryFrame::new)
+    }
+}
+
+/// Where a harness puts frames in and takes frames out.
+pub struct FarEnd {
+    to_port: Arc<Lane>,
+    from_port: Arc<Lane>,
+}
+
+impl FarEnd {
+    pub(super) fn new(to_port: Arc<Lane>, from_port: Arc<Lane>) -> Self {
+        FarEnd { to_port, from_port }
+    }
+
+    /// Lets the port receive a frame; the port's device looks at its checksums. Answers `false`, and drops the
+    /// frame, when the receive ring is full, the receive pool empty or the frame longer than a buffer.
+    pub fn inject(&mut self, frame: &[u8]) -> bool {
+        self.to_port.inject(frame, None)
+    }
+
+    /// The same, with the device saying `rx`, right or wrong.
+    pub fn inject_with(&mut self, frame: &[u8], rx: RxMeta) -> bool {
+        self.to_port.inject(frame, Some(rx))
+    }
+
+    /// Appends frames that the port has sent, with their checksums filled in, to `into`, up to its room. Frames that
+    /// the caller keeps take buffers from the far end's pool, which has as many as the port's receive pool.
+    pub fn collect(&mut self, into: &mut Burst<MemoryFrame>) {
+        self.from_port.receive(into);
+    }
+}
+
+fn caps_of(config: &MemoryConfig) -> PortCaps {
+    PortCaps {
+        mac: config.mac,
+        mtu_bytes: config.mtu_bytes,
+        rx_checksum: config.rx_checksum,
+        tx_offloads: config.tx_offloads,
+        rss_hash: config.rss_hash,
+        numa_node: None,
+    }
+}

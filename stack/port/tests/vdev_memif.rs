@@ -1,0 +1,100 @@
+//! memif between two processes: frames of every length cross, and one that fits no single buffer is counted away.
+#![cfg(feature = "dpdk")]
+
+mod vdev_lab;
+
+use ironwarp_port::dpdk::{DpdkPort, Eal, Memif, PoolLevels, PortSettings, Vdev};
+use ironwarp_port::{Burst, Frame, Port, TxMeta};
+use ironwarp_stats::{CoreStats, Counter};
+use vdev_lab::{Lab, Needs, alone, frame, pattern, receive, send};
+
+/// Frames this long say goodbye; no other test frame has this length.
+const BYE_BYTES: usize = 61;
+
+fn open(lab: &Lab, memif: &Memif, mtu_bytes: u16, stats: CoreStats) -> (Eal, DpdkPort) {
+    let eal = lab.eal(&lab.config().vdev(Vdev::memif(0, memif).unwrap()));
+    let settings = PortSettings { mtu_bytes, ..PortSettings::default() };
+    let port = DpdkPort::open(&eal, "net_memif0", &settings, stats);
+    (eal, port.unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn is_full(levels: PoolLevels) -> bool {
+    levels.rx_available == levels.rx_frames && levels.tx_available == levels.tx_frames
+}
+
+/// Sends every frame back until one says goodbye, answers that too, and lets go of the driver before the peer leaves.
+fn echo_until_goodbye(port: &mut DpdkPort) {
+    loop {
+        let frames = receive(port);
+        let bye = frames.iter().any(|frame| frame.bytes().len() == BYE_BYTES);
+        let mut back: Burst<_> = frames.into_iter().map(|frame| frame.seal(TxMeta::default())).collect();
+        while !back.is_empty() {
+            port.tx_burst(&mut back);
+            std::thread::yield_now();
+        }
+        if bye {
+            return port.quiesce();
+        }
+    }
+}
+
+#[test]
+fn frames_of_every_length_cross_between_two_processes_and_back() {
+    alone("frames_of_every_length_cross_between_two_processes_and_back", Needs::Nothing, |lab| {
+        let socket = lab.path("memif.sock");
+        if lab.role() == "first" {
+            let (_eal, mut port) = open(lab, &Memif::server(&socket), 9000, CoreStats::detached());
+            assert!(!port.link_up(), "nobody is there yet");
+            port.rx_burst(&mut Burst::new());
+            let peer = lab.peer("client");
+            echo_until_goodbye(&mut port);
+            let output = peer.wait_with_output().expect("the client's end");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(is_full(port.pool_levels()), "{:?}", port.pool_levels());
+        } else {
+            let (_eal, mut port) = open(lab, &Memif::client(&socket), 9000, CoreStats::detached());
+            for len in [60, 64, 1024, 1514, 2048, 4096, 9014].into_iter().chain(100..1100) {
+                let bytes = pattern(len, len);
+                send(&mut port, &bytes);
+                assert_eq!(receive(&mut port)[0].bytes(), bytes, "{len} bytes");
+            }
+            send(&mut port, &[0; BYE_BYTES]);
+            assert_eq!(receive(&mut port)[0].bytes().len(), BYE_BYTES);
+            port.quiesce();
+            assert!(is_full(port.pool_levels()), "{:?}", port.pool_levels());
+        }
+    });
+}
+
+#[test]
+fn a_frame_that_fits_no_single_buffer_is_dropped_and_counted_and_the_next_arrives() {
+    let test = "a_frame_that_fits_no_single_buffer_is_dropped_and_counted_and_the_next_arrives";
+    alone(test, Needs::Nothing, |lab| {
+        let socket = lab.path("memif.sock");
+        if lab.role() == "first" {
+            // An ordinary port, whose peer believes in jumbo frames.
+            let stats = CoreStats::detached();
+            let (_eal, mut port) = open(lab, &Memif::server(&socket), 1500, stats.clone());
+            let peer = lab.peer("client");
+            echo_until_goodbye(&mut port);
+            let output = peer.wait_with_output().expect("the client's end");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(stats.read(Counter::PortRxTooLong), 5);
+            assert!(is_full(port.pool_levels()), "{:?}", port.pool_levels());
+        } else {
+            let (_eal, mut port) = open(lab, &Memif::client(&socket), 9000, CoreStats::detached());
+            for number in 0..5 {
+                let frames = [9014, 200].map(|len| frame(&mut port, &pattern(number, len)));
+                let mut burst = Burst::from_iter(frames);
+                while !burst.is_empty() {
+                    port.tx_burst(&mut burst);
+                    std::thread::yield_now();
+                }
+                assert_eq!(receive(&mut port)[0].bytes(), pattern(number, 200));
+            }
+            send(&mut port, &[0; BYE_BYTES]);
+            assert_eq!(receive(&mut port)[0].bytes().len(), BYE_BYTES);
+            port.quiesce();
+        }
+    });
+}

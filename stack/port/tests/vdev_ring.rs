@@ -1,0 +1,219 @@
+//! Two ring ports of one process: frames cross whole, none is lost track of, none is edited while its sender keeps it.
+#![cfg(feature = "dpdk")]
+
+mod vdev_lab;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ironwarp_port::dpdk::{DpdkPort, Eal, PoolLevels, PortSettings, Vdev, ring_pair};
+use ironwarp_port::{Burst, Checksum, Frame, Port, RxMeta, Sealed, TxMeta};
+use ironwarp_stats::{CoreStats, Counter};
+use vdev_lab::{Lab, Needs, alone, frame, pattern, receive, send};
+
+/// Small pools and rings, so that tests reach their ends.
+fn small() -> PortSettings {
+    PortSettings {
+        rx_ring_frames: 128,
+        tx_ring_frames: 128,
+        rx_frames: 512,
+        tx_frames: 512,
+        ..PortSettings::default()
+    }
+}
+
+fn pair(lab: &Lab) -> (Eal, [DpdkPort; 2]) {
+    let eal = lab.eal(&lab.config());
+    let ports = ring_pair(&eal, &small(), [CoreStats::detached(), CoreStats::detached()]);
+    (eal, ports.unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn is_full(levels: PoolLevels) -> bool {
+    levels.rx_available == levels.rx_frames && levels.tx_available == levels.tx_frames
+}
+
+#[test]
+fn frames_are_echoed_between_two_threads_byte_for_byte_and_all_come_home() {
+    alone("frames_are_echoed_between_two_threads_byte_for_byte_and_all_come_home", Needs::Nothing, |lab| {
+        let (_eal, [mut near, mut far]) = pair(lab);
+        let done = &AtomicBool::new(false);
+        let far = std::thread::scope(|scope| {
+            let echo = scope.spawn(move || {
+                while !done.load(Ordering::Acquire) {
+                    let mut frames = Burst::new();
+                    far.rx_burst(&mut frames);
+                    let mut back: Burst<_> =
+                        frames.drain(..).map(|frame| frame.seal(TxMeta::default())).collect();
+                    while !back.is_empty() {
+                        far.tx_burst(&mut back);
+                    }
+                    std::thread::yield_now();
+                }
+                far
+            });
+            for number in 0..2000 {
+                let bytes = pattern(number, 60 + number % 1455);
+                send(&mut near, &bytes);
+                let echoed = receive(&mut near);
+                assert_eq!(echoed.len(), 1, "frame {number}");
+                assert_eq!(echoed[0].bytes(), bytes, "frame {number}");
+            }
+            done.store(true, Ordering::Release);
+            echo.join().expect("the echoing thread")
+        });
+        assert!(is_full(near.pool_levels()) && is_full(far.pool_levels()), "{:?}", near.pool_levels());
+        assert_eq!(near.device_counts().rx_frames, 2000);
+        assert_eq!(far.device_counts().tx_frames, 2000);
+    });
+}
+
+#[test]
+fn what_a_sender_keeps_the_receiver_cannot_edit() {
+    alone("what_a_sender_keeps_the_receiver_cannot_edit", Needs::Nothing, |lab| {
+        let eal = lab.eal(&lab.config());
+        let stats = CoreStats::detached();
+        let ports = ring_pair(&eal, &small(), [CoreStats::detached(), stats.clone()]);
+        let [mut near, mut far] = ports.unwrap_or_else(|error| panic!("{error}"));
+        let sent = frame(&mut near, &pattern(1, 700));
+        let kept = sent.clone();
+        near.tx_burst(&mut Burst::from_iter([sent]));
+        let mut arrived = receive(&mut far);
+        assert_eq!(arrived[0].bytes(), pattern(1, 700));
+        arrived[0].bytes_mut().fill(0);
+        assert_eq!(kept.bytes(), pattern(1, 700), "the retained frame");
+        assert_eq!(stats.read(Counter::PortRxCopied), 1);
+        drop((kept, arrived));
+        assert!(is_full(near.pool_levels()) && is_full(far.pool_levels()));
+    });
+}
+
+#[test]
+fn a_frame_sent_twice_arrives_twice() {
+    alone("a_frame_sent_twice_arrives_twice", Needs::Nothing, |lab| {
+        let (_eal, [mut near, mut far]) = pair(lab);
+        let once = frame(&mut near, &pattern(2, 300));
+        let mut burst = Burst::from_iter([once.clone(), once]);
+        near.tx_burst(&mut burst);
+        assert!(burst.is_empty());
+        let arrived = receive(&mut far);
+        assert_eq!(arrived.len(), 2);
+        assert!(arrived.iter().all(|frame| frame.bytes() == pattern(2, 300)));
+        assert_ne!(arrived[0].bytes().as_ptr(), arrived[1].bytes().as_ptr(), "each has bytes of its own");
+        drop(arrived);
+        assert!(is_full(near.pool_levels()) && is_full(far.pool_levels()));
+    });
+}
+
+#[test]
+fn what_a_full_ring_does_not_take_stays_in_the_burst_in_order() {
+    alone("what_a_full_ring_does_not_take_stays_in_the_burst_in_order", Needs::Nothing, |lab| {
+        let (_eal, [mut near, mut far]) = pair(lab);
+        let mut next = 0;
+        let mut burst = Burst::new();
+        while burst.is_empty() {
+            while !burst.is_full() {
+                let sealed = frame(&mut near, &pattern(next, 64));
+                burst.push(sealed);
+                next += 1;
+            }
+            near.tx_burst(&mut burst);
+        }
+        let taken = next - burst.len();
+        assert!(taken >= 128, "the ring took {taken} frames");
+        for (number, frame) in (taken..).zip(&burst) {
+            assert_eq!(frame.bytes(), pattern(number, 64));
+        }
+        for number in 0..next {
+            let mut one = Burst::new();
+            // A full burst leaves no room, so frames are taken one at a time.
+            let mut rest = Burst::from_iter((0..31).map(|_| far.alloc().expect("a frame")));
+            far.rx_burst(&mut rest);
+            one.extend(rest.drain(31..));
+            assert_eq!(one[0].bytes(), pattern(number, 64), "frame {number}");
+            near.tx_burst(&mut burst);
+        }
+        assert!(is_full(near.pool_levels()) && is_full(far.pool_levels()));
+    });
+}
+
+#[test]
+fn an_empty_pool_answers_none_until_a_frame_comes_back() {
+    alone("an_empty_pool_answers_none_until_a_frame_comes_back", Needs::Nothing, |lab| {
+        let (_eal, [mut near, _far]) = pair(lab);
+        let mut held: Vec<_> = std::iter::from_fn(|| near.alloc()).collect();
+        assert_eq!(held.len(), 512, "every frame of the pool, the last ones singly");
+        assert!(near.alloc().is_none());
+        held.pop();
+        assert!(near.alloc().is_some());
+        drop(held);
+        assert!(is_full(near.pool_levels()));
+    });
+}
+
+#[test]
+fn a_quiesced_port_moves_nothing_until_it_is_resumed() {
+    alone("a_quiesced_port_moves_nothing_until_it_is_resumed", Needs::Nothing, |lab| {
+        let (_eal, [mut near, mut far]) = pair(lab);
+        send(&mut near, &pattern(1, 64));
+        far.quiesce();
+        near.quiesce();
+        let mut burst = Burst::from_iter([frame(&mut near, &pattern(2, 64))]);
+        near.tx_burst(&mut burst);
+        let mut arrived = Burst::new();
+        far.rx_burst(&mut arrived);
+        assert_eq!((burst.len(), arrived.len()), (1, 0));
+        near.resume();
+        far.resume();
+        near.tx_burst(&mut burst);
+        far.rx_burst(&mut arrived);
+        assert_eq!((burst.len(), arrived.len()), (0, 2));
+    });
+}
+
+#[test]
+fn a_frame_outlives_its_port_and_its_eal() {
+    alone("a_frame_outlives_its_port_and_its_eal", Needs::Nothing, |lab| {
+        let (eal, [mut near, mut far]) = pair(lab);
+        send(&mut near, &pattern(3, 1500));
+        let mut arrived = receive(&mut far);
+        // One more stays on the way, in no port at all.
+        send(&mut near, &pattern(4, 1500));
+        drop((near, far, eal));
+        arrived[0].bytes_mut()[0] ^= 0xff;
+        assert_eq!(arrived[0].bytes()[1..], pattern(3, 1500)[1..]);
+        drop(arrived);
+    });
+}
+
+#[test]
+fn a_frame_holds_what_is_written_and_no_more_than_its_room() {
+    alone("a_frame_holds_what_is_written_and_no_more_than_its_room", Needs::Nothing, |lab| {
+        let (_eal, [mut near, _far]) = pair(lab);
+        let mut frame = near.alloc().expect("a frame");
+        assert_eq!((frame.bytes().len(), frame.capacity()), (0, 2048));
+        frame.resize(usize::MAX);
+        assert_eq!(frame.bytes_mut().len(), 2048);
+        frame.resize(3);
+        frame.bytes_mut().copy_from_slice(b"abc");
+        let rx = RxMeta { rss_hash: Some(7), ip_checksum: Checksum::Good, l4_checksum: Checksum::Bad };
+        frame.set_rx(rx);
+        assert_eq!(frame.rx(), rx);
+        frame.set_rx(RxMeta::default());
+        assert_eq!((frame.rx(), frame.bytes()), (RxMeta::default(), &b"abc"[..]));
+        assert_eq!(frame.seal(TxMeta::default()).bytes(), b"abc");
+        let fresh: Vec<_> = std::iter::from_fn(|| near.alloc()).collect();
+        assert!(fresh.iter().all(|frame| frame.bytes().is_empty() && frame.rx() == RxMeta::default()));
+    });
+}
+
+#[test]
+fn a_ring_device_loops_to_itself() {
+    alone("a_ring_device_loops_to_itself", Needs::Nothing, |lab| {
+        let eal = lab.eal(&lab.config().vdev(Vdev::ring(0)));
+        let port = DpdkPort::open(&eal, "net_ring0", &small(), CoreStats::detached());
+        let mut port = port.unwrap_or_else(|error| panic!("{error}"));
+        assert!(port.link_up());
+        send(&mut port, &pattern(9, 64));
+        assert_eq!(receive(&mut port)[0].bytes(), pattern(9, 64));
+        assert!(is_full(port.pool_levels()));
+    });
+}

@@ -1,0 +1,375 @@
+//! A work queue whose requests are written and read in place.
+//!
+//! ```text
+//!        head              tail           staged
+//!         v                 v               v
+//! ...free | consumer's .... | staged ...... | free...      0 <= staged - head <= depth
+//! ```
+//! The producer writes requests into free slots and publishes them together. The consumer reads every published slot
+//! in place, as often as it likes and in any order, until it releases it: a request stays readable until its work is
+//! acknowledged, and nothing is ever copied. A slot changes hands by a release store of the index that its owner
+//! advances and an acquire load of it on the other side. Requests are named by sequence numbers of 32 bits, which
+//! wrap. Beside `head` lies a counter that the consumer publishes: requests that ended without telling anybody.
+//! Slots begin on cache lines, so a request that fits one costs one line.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use crossbeam_utils::CachePadded;
+
+use crate::end::{End, OneThread};
+use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell};
+
+/// The most slots a queue may have.
+const DEPTH_MAX: usize = 1 << 20;
+
+/// A queue of at least `depth` requests, rounded up to a power of two of at most 2^20.
+///
+/// ```
+/// let (mut producer, mut consumer) = ironwarp_rings::slots::ring::<[u64; 8]>(4);
+/// let seq = producer.post(|request| request[0] = 7).unwrap();
+/// assert_eq!(consumer.refresh(), seq + 1);
+/// assert_eq!(consumer.at(seq).unwrap()[0], 7);
+/// consumer.release_to(seq + 1);
+/// ```
+pub fn ring<T: Default>(depth: usize) -> (SlotProducer<T>, SlotConsumer<T>) {
+    let depth = depth.clamp(1, DEPTH_MAX).next_power_of_two();
+    let ring = Arc::new(Ring {
+        producer: CachePadded::new(End::new()),
+        consumer: CachePadded::new(Released { end: End::new(), silent: AtomicU32::new(0) }),
+        slots: (0..depth).map(|_| Slot(UnsafeCell::new(T::default()))).collect(),
+    });
+    let producer =
+        SlotProducer { ring: ring.clone(), tail: 0, staged: 0, head_seen: 0, one_thread: PhantomData };
+    (producer, SlotConsumer { ring, head: 0, tail_seen: 0, silent: 0, one_thread: PhantomData })
+}
+
+/// Every slot holds a request that has not been released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the queue is full")
+    }
+}
+
+impl core::error::Error for Full {}
+
+/// The end that posts. It moves between threads, and one uses it at a time.
+pub struct SlotProducer<T> {
+    ring: Arc<Ring<T>>,
+    /// The sequence number that the consumer knows.
+    tail: u32,
+    /// The sequence number of the next request.
+    staged: u32,
+    /// The consumer's index when it was last looked at.
+    head_seen: u32,
+    one_thread: OneThread,
+}
+
+/// The end that works. It moves between threads, and one uses it at a time.
+///
+/// ```compile_fail
+/// fn shared_between_threads<T: Sync>(_: T) {}
+/// shared_between_threads(ironwarp_rings::slots::ring::<u8>(1).1);
+/// ```
+pub struct SlotConsumer<T> {
+    ring: Arc<Ring<T>>,
+    head: u32,
+    /// The producer's index when it was last looked at.
+    tail_seen: u32,
+    silent: u32,
+    one_thread: OneThread,
+}
+
+impl<T> SlotProducer<T> {
+    /// Writes the next request in place and hands it over, with any that are staged. Answers its sequence number.
+    #[inline]
+    pub fn post(&mut self, write: impl FnOnce(&mut T)) -> Result<u32, Full> {
+        let seq = self.stage(write)?;
+        self.publish();
+        Ok(seq)
+    }
+
+    /// Writes the next request in place; the consumer sees it once it is published. Answers its sequence number.
+    ///
+    /// The slot holds whatever was written there a round ago: `write` sets every field that the consumer will read.
+    #[inline]
+    pub fn stage(&mut self, write: impl FnOnce(&mut T)) -> Result<u32, Full> {
+        if self.free() == 0 {
+            return Err(Full);
+        }
+        let seq = self.staged;
+        // SAFETY: the slot lies in front of `head`, so it is the producer's until it is published: the consumer has
+        // let go of every reference to it, and one thread at a time uses the one producer.
+        self.ring.slot(seq).with_mut(|slot| write(unsafe { &mut *slot }));
+        self.staged = seq.wrapping_add(1);
+        Ok(seq)
+    }
+
+    /// Hands over everything staged. One store, however many there are.
+    #[inline]
+    pub fn publish(&mut self) {
+        if self.tail != self.staged {
+            self.tail = self.staged;
+            self.ring.producer.publish(self.tail);
+        }
+    }
+
+    /// Requests that can be staged now, at least: the consumer's index is looked at only when the queue seems full.
+    #[inline]
+    pub fn free(&mut self) -> u32 {
+        let depth = self.depth();
+        let taken = self.staged.wrapping_sub(self.head_seen);
+        if taken < depth {
+            return depth - taken;
+        }
+        self.head_seen = self.ring.consumer.end.published();
+        depth - self.staged.wrapping_sub(self.head_seen)
+    }
+
+    /// Requests that the queue holds at most.
+    #[inline]
+    pub fn depth(&self) -> u32 {
+        self.ring.slots.len() as u32
+    }
+
+    /// Requests that ended without telling anybody, so far, modulo 2^32.
+    #[inline]
+    pub fn silent(&self) -> u32 {
+        self.ring.consumer.silent.load(Ordering::Relaxed)
+    }
+
+    /// Whether the consumer is gone: nobody will work on anything any more.
+    #[inline]
+    pub fn is_abandoned(&self) -> bool {
+        self.ring.consumer.end.has_left()
+    }
+}
+
+impl<T> Drop for SlotProducer<T> {
+    fn drop(&mut self) {
+        self.publish();
+        self.ring.producer.leave();
+    }
+}
+
+impl<T> SlotConsumer<T> {
+    /// Looks for newly published requests. Answers the sequence number behind the last.
+    #[inline]
+    pub fn refresh(&mut self) -> u32 {
+        self.tail_seen = self.ring.producer.published();
+        self.tail_seen
+    }
+
+    /// The oldest request that has not been released.
+    #[inline]
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// The sequence number behind the last request that [`Self::refresh`] saw.
+    #[inline]
+    pub fn tail(&self) -> u32 {
+        self.tail_seen
+    }
+
+    /// The request numbered `seq`, if it lies from head to before tail.
+    #[inline]
+    pub fn at(&self, seq: u32) -> Option<&T> {
+        if seq.wrapping_sub(self.head) >= self.tail_seen.wrapping_sub(self.head) {
+            return None;
+        }
+        // SAFETY: the slot was published and is not released while the answer is borrowed from `self`: releasing
+        // takes `&mut self`. Until then the producer does not touch it.
+        Some(self.ring.slot(seq).with(|slot| unsafe { &*slot }))
+    }
+
+    /// Gives the slots before `seq` back to the producer. A number that does not lie from head to tail is a mistake
+    /// of the caller and releases nothing.
+    #[inline]
+    pub fn release_to(&mut self, seq: u32) {
+        if seq.wrapping_sub(self.head) <= self.tail_seen.wrapping_sub(self.head) {
+            self.head = seq;
+            self.ring.consumer.end.publish(seq);
+        }
+    }
+
+    /// Counts requests that ended without telling anybody. Done before they are released, it is seen by whoever sees
+    /// their slots free.
+    #[inline]
+    pub fn add_silent(&mut self, n: u32) {
+        self.silent = self.silent.wrapping_add(n);
+        self.ring.consumer.silent.store(self.silent, Ordering::Relaxed);
+    }
+
+    /// Requests that the queue holds at most.
+    #[inline]
+    pub fn depth(&self) -> u32 {
+        self.ring.slots.len() as u32
+    }
+
+    /// Whether the producer is gone. What it posted is still there, and nothing comes after that.
+    #[inline]
+    pub fn is_abandoned(&self) -> bool {
+        self.ring.producer.has_left()
+    }
+}
+
+impl<T> Drop for SlotConsumer<T> {
+    fn drop(&mut self) {
+        self.ring.consumer.end.leave();
+    }
+}
+
+struct Ring<T> {
+    /// Publishes `tail`.
+    producer: CachePadded<End>,
+    /// Publishes `head`.
+    consumer: CachePadded<Released>,
+    slots: Box<[Slot<T>]>,
+}
+
+/// What the consumer publishes, in one line.
+struct Released {
+    end: End,
+    silent: AtomicU32,
+}
+
+#[repr(align(64))]
+struct Slot<T>(UnsafeCell<T>);
+
+// SAFETY: the protocol above gives each slot one owner at a time, and requests only move with their ring.
+unsafe impl<T: Send> Send for Ring<T> {}
+// SAFETY: as above; a shared `Ring` is reachable only through one producer and one consumer, neither of which is
+// `Sync`, so no two threads ever hold references to one slot.
+unsafe impl<T: Send> Sync for Ring<T> {}
+
+impl<T> Ring<T> {
+    #[inline(always)]
+    fn slot(&self, seq: u32) -> &UnsafeCell<T> {
+        let place = seq as usize & (self.slots.len() - 1);
+        debug_assert!(place < self.slots.len());
+        // SAFETY: `ring` makes at least one slot and a power of two of them, so the mask stays inside.
+        &unsafe { self.slots.get_unchecked(place) }.0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_stay_readable_in_any_order_until_they_are_released() {
+        let (mut producer, mut consumer) = ring::<u64>(4);
+        for value in [10, 11, 12] {
+            producer.post(|slot| *slot = value).unwrap();
+        }
+        assert_eq!(consumer.refresh(), 3);
+        assert_eq!([2, 0, 1, 3].map(|seq| consumer.at(seq).copied()), [Some(12), Some(10), Some(11), None]);
+        consumer.release_to(2);
+        assert_eq!([0, 1, 2].map(|seq| consumer.at(seq).copied()), [None, None, Some(12)]);
+        assert_eq!((consumer.head(), consumer.tail()), (2, 3));
+    }
+
+    #[test]
+    fn staged_requests_are_handed_over_together() {
+        let (mut producer, mut consumer) = ring::<u64>(4);
+        assert_eq!(producer.stage(|slot| *slot = 1), Ok(0));
+        assert_eq!(producer.stage(|slot| *slot = 2), Ok(1));
+        assert_eq!((consumer.refresh(), consumer.at(0)), (0, None));
+        producer.publish();
+        assert_eq!(consumer.at(0), None, "seen only after a refresh");
+        assert_eq!(consumer.refresh(), 2);
+        assert_eq!((consumer.at(0), consumer.at(1)), (Some(&1), Some(&2)));
+    }
+
+    #[test]
+    fn a_full_queue_refuses_until_something_is_released() {
+        let (mut producer, mut consumer) = ring::<u64>(3);
+        assert_eq!((producer.depth(), consumer.depth(), producer.free()), (4, 4, 4));
+        for value in 0..4 {
+            producer.post(|slot| *slot = value).unwrap();
+        }
+        assert_eq!(
+            (producer.post(|_| unreachable!("the closure is not called")), producer.free()),
+            (Err(Full), 0)
+        );
+        consumer.refresh();
+        assert_eq!(producer.free(), 0, "reading releases nothing");
+        consumer.release_to(3);
+        assert_eq!((producer.free(), producer.post(|slot| *slot += 100)), (3, Ok(4)));
+        consumer.refresh();
+        assert_eq!(
+            (consumer.at(3), consumer.at(4)),
+            (Some(&3), Some(&100)),
+            "the slot kept its old contents"
+        );
+    }
+
+    #[test]
+    fn a_release_outside_head_to_tail_changes_nothing() {
+        let (mut producer, mut consumer) = ring::<u64>(4);
+        producer.post(|slot| *slot = 5).unwrap();
+        consumer.refresh();
+        for seq in [2, 3, 5, u32::MAX, 1 << 31] {
+            consumer.release_to(seq);
+            assert_eq!((consumer.head(), consumer.at(0), producer.free()), (0, Some(&5), 3), "{seq}");
+        }
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let (mut producer, mut consumer) = ring::<u64>(2);
+        let near_the_end = u32::MAX - 2;
+        (producer.tail, producer.staged, producer.head_seen) = (near_the_end, near_the_end, near_the_end);
+        (consumer.head, consumer.tail_seen) = (near_the_end, near_the_end);
+        producer.ring.producer.publish(near_the_end);
+        producer.ring.consumer.end.publish(near_the_end);
+        for value in 0..20 {
+            let seq = producer.post(|slot| *slot = value).unwrap();
+            producer.post(|slot| *slot = value + 100).unwrap();
+            assert_eq!(producer.post(|_| ()), Err(Full));
+            assert_eq!(consumer.refresh(), seq.wrapping_add(2));
+            assert_eq!(
+                (consumer.at(seq), consumer.at(seq.wrapping_add(1))),
+                (Some(&value), Some(&(value + 100)))
+            );
+            consumer.release_to(seq.wrapping_add(2));
+        }
+    }
+
+    #[test]
+    fn the_silent_counter_wraps_and_is_the_producers_to_read() {
+        let (producer, mut consumer) = ring::<u64>(1);
+        consumer.add_silent(u32::MAX);
+        assert_eq!(producer.silent(), u32::MAX);
+        consumer.add_silent(3);
+        assert_eq!(producer.silent(), 2);
+    }
+
+    #[test]
+    fn each_end_can_tell_that_the_other_is_gone() {
+        let (mut producer, mut consumer) = ring::<u64>(2);
+        assert!(!producer.is_abandoned() && !consumer.is_abandoned());
+        producer.stage(|slot| *slot = 1).unwrap();
+        drop(producer);
+        assert!(consumer.is_abandoned());
+        consumer.refresh();
+        assert_eq!(consumer.at(0), Some(&1));
+
+        let (producer, consumer) = ring::<u64>(2);
+        drop(consumer);
+        assert!(producer.is_abandoned());
+    }
+
+    #[test]
+    fn slots_begin_on_cache_lines() {
+        let (mut producer, _consumer) = ring::<[u64; 9]>(4);
+        for _ in 0..4 {
+            producer.post(|slot| assert_eq!(slot.as_ptr() as usize % 64, 0)).unwrap();
+        }
+        assert_eq!((size_of::<Slot<[u64; 8]>>(), size_of::<Slot<[u64; 9]>>()), (64, 128));
+    }
+}

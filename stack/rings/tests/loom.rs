@@ -1,0 +1,290 @@
+//! Every interleaving of two or three threads over each ring and signal, as loom's memory model allows them.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p ironwarp-rings --release --test loom`
+//!
+//! A model does each operation a bounded number of times and ends; loom runs it once for each interleaving and each
+//! value that a load may see, and checks the slots' accesses for races besides what the model asserts.
+#![cfg(loom)]
+
+use ironwarp_rings::doorbell::{self, Bell};
+use ironwarp_rings::notify::Armed;
+use ironwarp_rings::slots::{self, SlotConsumer};
+use ironwarp_rings::spsc;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+#[test]
+fn values_arrive_once_and_in_order_through_a_ring_that_wraps() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = spsc::channel(2);
+        let sender = thread::spawn(move || {
+            let mut value = 0;
+            producer.stage(Box::new(value)).unwrap();
+            value += 1;
+            producer.push(Box::new(value)).unwrap();
+            value += 1;
+            if producer.push(Box::new(value)).is_ok() {
+                value += 1;
+            }
+            value
+        });
+        let mut taken = 0;
+        for _ in 0..2 {
+            if let Some(value) = consumer.pop() {
+                assert_eq!(*value, taken);
+                taken += 1;
+            }
+        }
+        let sent = sender.join().unwrap();
+        while let Some(value) = consumer.pop() {
+            assert_eq!(*value, taken);
+            taken += 1;
+        }
+        assert_eq!(taken, sent);
+    });
+}
+
+#[test]
+fn values_that_nobody_takes_are_dropped_by_whichever_end_goes_last() {
+    loom::model(|| {
+        let live = Arc::new(AtomicUsize::new(2));
+        let (mut producer, mut consumer) = spsc::channel(2);
+        let counted = [Counted(live.clone()), Counted(live.clone())];
+        let sender = thread::spawn(move || counted.into_iter().for_each(|value| drop(producer.push(value))));
+        drop(consumer.pop());
+        drop(consumer);
+        sender.join().unwrap();
+        assert_eq!(live.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn whoever_sees_the_producer_gone_sees_its_last_value() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = spsc::channel(2);
+        let sender = thread::spawn(move || producer.stage(7).unwrap());
+        // An earlier look must not hide what came after it.
+        let early = consumer.pop();
+        if consumer.is_abandoned() {
+            assert_eq!(early.or_else(|| consumer.pop()), Some(7));
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn whoever_sees_the_other_end_of_a_queue_gone_sees_its_last_word() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = slots::ring::<usize>(1);
+        producer.post(|slot| *slot = 1).unwrap();
+        let worker = thread::spawn(move || {
+            consumer.refresh();
+            consumer.release_to(1);
+        });
+        if producer.is_abandoned() {
+            assert_eq!(producer.post(|slot| *slot = 2), Ok(1));
+        }
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn a_slot_is_never_written_while_it_is_read() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = slots::ring::<usize>(2);
+        let poster = thread::spawn(move || {
+            producer.stage(|slot| *slot = 100).unwrap();
+            producer.post(|slot| *slot = 101).unwrap();
+            u32::from(producer.post(|slot| *slot = 102).is_ok()) + 2
+        });
+        for _ in 0..2 {
+            let tail = consumer.refresh();
+            check_all(&consumer);
+            // All but the newest request are released: their slots may be written from here on.
+            if tail != consumer.head() {
+                consumer.release_to(tail.wrapping_sub(1));
+            }
+            check_all(&consumer);
+        }
+        let posted = poster.join().unwrap();
+        assert_eq!(consumer.refresh(), posted);
+        check_all(&consumer);
+    });
+}
+
+#[test]
+fn whoever_sees_a_slot_free_sees_it_counted_as_silent() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = slots::ring::<usize>(1);
+        producer.post(|_| ()).unwrap();
+        let worker = thread::spawn(move || {
+            consumer.refresh();
+            consumer.add_silent(1);
+            consumer.release_to(1);
+        });
+        if producer.free() == 1 {
+            assert_eq!(producer.silent(), 1);
+        }
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn work_that_was_rung_for_is_seen_after_the_last_bell() {
+    loom::model(|| {
+        let (mut ringer, mut listener) = doorbell::channel(1);
+        let (mut producer, mut consumer) = slots::ring::<usize>(2);
+        let bell = Arc::new(Bell::default());
+        let poster = thread::spawn({
+            let bell = bell.clone();
+            move || {
+                (0..2).for_each(|_| {
+                    producer.post(|_| ()).unwrap();
+                    ringer.ring(0, &bell);
+                })
+            }
+        });
+        let mut seen = 0;
+        let mut answer = |listener: &mut doorbell::Listener| {
+            if let Some(0) = listener.next() {
+                bell.silence();
+                seen = consumer.refresh();
+            }
+        };
+        (0..2).for_each(|_| answer(&mut listener));
+        poster.join().unwrap();
+        // Both sides rest now: what was not seen must still be in the doorbell ring.
+        answer(&mut listener);
+        assert_eq!(seen, 2, "a wake-up was lost");
+    });
+}
+
+#[test]
+fn a_queue_is_named_once_a_silence_and_its_place_is_always_free() {
+    loom::model(|| {
+        let (mut ringer, mut listener) = doorbell::channel(1);
+        let bell = Arc::new(Bell::default());
+        let poster = thread::spawn({
+            let bell = bell.clone();
+            move || (0..3).map(|_| usize::from(ringer.ring(0, &bell))).sum::<usize>()
+        });
+        let mut heard = 0;
+        let mut hear = |listener: &mut doorbell::Listener| {
+            while listener.next().is_some() {
+                heard += 1;
+                bell.silence();
+            }
+        };
+        hear(&mut listener);
+        let named = poster.join().unwrap();
+        hear(&mut listener);
+        // Had the ring been short of a place, the sweep would have named the queue once more.
+        assert_eq!(heard, named);
+    });
+}
+
+#[test]
+fn a_bell_that_found_no_place_is_heard_all_the_same() {
+    loom::model(|| {
+        let (mut ringer, mut listener) = doorbell::channel(1);
+        let (mut producer, mut consumer) = slots::ring::<usize>(1);
+        let (old, new) = (Bell::default(), Arc::new(Bell::default()));
+        // The number's former queue has left its name in the only place.
+        ringer.ring(0, &old);
+        let poster = thread::spawn({
+            let new = new.clone();
+            move || {
+                producer.post(|_| ()).unwrap();
+                ringer.ring(0, &new);
+            }
+        });
+        let mut seen = 0;
+        let mut answer = |listener: &mut doorbell::Listener| {
+            while listener.next().is_some() {
+                new.silence();
+                seen = consumer.refresh();
+            }
+        };
+        answer(&mut listener);
+        poster.join().unwrap();
+        answer(&mut listener);
+        assert_eq!(seen, 1, "a wake-up was lost");
+    });
+}
+
+#[test]
+fn whoever_arms_and_finds_nothing_is_woken() {
+    loom::model(|| {
+        let (mut core, mut application) = spsc::channel(1);
+        let armed = Arc::new(Armed::default());
+        let firing = thread::spawn({
+            let armed = armed.clone();
+            move || {
+                core.push(()).unwrap();
+                armed.fire(false)
+            }
+        });
+        armed.arm(false);
+        let sleeps = application.pop().is_none();
+        let woken = firing.join().unwrap();
+        assert!(woken || !sleeps, "a wake-up was lost");
+    });
+}
+
+#[test]
+fn asking_for_more_while_a_core_fires_loses_nothing() {
+    loom::model(|| {
+        let (mut core, mut application) = spsc::channel(1);
+        let armed = Arc::new(Armed::default());
+        armed.arm(true);
+        let firing = thread::spawn({
+            let armed = armed.clone();
+            move || {
+                core.push(()).unwrap();
+                armed.fire(true)
+            }
+        });
+        armed.arm(false);
+        let sleeps = application.pop().is_none();
+        let woken = firing.join().unwrap();
+        assert!(woken || !sleeps, "a wake-up was lost");
+    });
+}
+
+#[test]
+fn two_cores_wake_once_and_lose_nothing() {
+    loom::model(|| {
+        let armed = Arc::new(Armed::default());
+        let cores = [0, 1].map(|_| {
+            let (mut core, application) = spsc::channel(1);
+            let armed = armed.clone();
+            let firing = thread::spawn(move || {
+                core.push(()).unwrap();
+                usize::from(armed.fire(false))
+            });
+            (firing, application)
+        });
+        armed.arm(false);
+        let (firing, mut rings): (Vec<_>, Vec<_>) = cores.into_iter().unzip();
+        let missing = rings.iter_mut().filter_map(|ring| ring.pop().is_none().then_some(())).count();
+        let woken: usize = firing.into_iter().map(|core| core.join().unwrap()).sum();
+        assert!(woken <= 1, "one arming, one wake-up");
+        assert!(woken == 1 || missing == 0, "a wake-up was lost");
+    });
+}
+
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Reads every request from head to tail, which loom checks for races, and compares it with its number.
+fn check_all(consumer: &SlotConsumer<usize>) {
+    for seq in consumer.head()..consumer.tail() {
+        assert_eq!(consumer.at(seq).copied(), Some(100 + seq as usize));
+    }
+}

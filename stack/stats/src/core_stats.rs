@@ -1,0 +1,92 @@
+//! One core's counters.
+
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+
+use ironwarp_arch::shared::SharedWords;
+
+use crate::Counter;
+use crate::layout;
+
+/// One core's counters. A clone counts into the same words; one thread counts at a time, or counts are lost.
+#[derive(Clone)]
+pub struct CoreStats {
+    words: SharedWords,
+}
+
+impl CoreStats {
+    pub(crate) fn new(words: SharedWords) -> Self {
+        CoreStats { words }
+    }
+
+    /// Counters of their own, all zero, that nobody outside the process reads.
+    pub fn detached() -> Self {
+        CoreStats { words: SharedWords::on_heap(layout::CORE_WORDS) }
+    }
+
+    /// Adds one.
+    #[inline(always)]
+    pub fn count(&self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    /// Adds `n`. Wraps at 2^64.
+    #[inline(always)]
+    pub fn add(&self, counter: Counter, n: u64) {
+        // Whoever reads takes each word as it is: no other memory hangs on its value, so nothing is ordered.
+        if let Some(word) = self.words.get(counter as usize) {
+            word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
+        }
+    }
+
+    /// What the counter says now.
+    #[inline]
+    pub fn read(&self, counter: Counter) -> u64 {
+        self.words.get(counter as usize).map_or(0, |word| word.load(Relaxed))
+    }
+}
+
+/// Shows the counters that are not zero.
+impl fmt::Debug for CoreStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = Counter::ALL.iter().map(|counter| (counter.name(), self.read(*counter)));
+        f.debug_map().entries(values.filter(|(_, value)| *value > 0)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_count_together_and_each_counter_for_itself() {
+        let stats = CoreStats::detached();
+        let clone = stats.clone();
+        stats.count(Counter::PortRxFrames);
+        clone.add(Counter::PortRxFrames, 41);
+        for counter in Counter::ALL {
+            let expected = if *counter == Counter::PortRxFrames { 42 } else { 0 };
+            assert_eq!(stats.read(*counter), expected, "{}", counter.name());
+        }
+        assert_eq!(format!("{stats:?}"), r#"{"port_rx_frames": 42}"#);
+    }
+
+    #[test]
+    fn every_counter_has_its_word() {
+        let stats = CoreStats::detached();
+        for (value, counter) in (1..).zip(Counter::ALL) {
+            stats.add(*counter, value);
+        }
+        for (value, counter) in (1..).zip(Counter::ALL) {
+            assert_eq!(stats.read(*counter), value, "{}", counter.name());
+        }
+    }
+
+    #[test]
+    fn a_counter_wraps() {
+        let stats = CoreStats::detached();
+        stats.add(Counter::PortRxFrames, u64::MAX);
+        stats.add(Counter::PortRxFrames, 3);
+        assert_eq!(stats.read(Counter::PortRxFrames), 2);
+    }
+}

@@ -1,0 +1,146 @@
+//! Every counter of the stack, in one list: name, layer, meaning.
+
+macro_rules! counters {
+    ($($layer:literal { $($name:ident = $text:literal: $help:literal,)* })*) => {
+        /// A counter.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Counter {
+            $($(#[doc = $help] $name,)*)*
+        }
+
+        impl Counter {
+            /// Every counter, in the order of the page.
+            pub const ALL: &'static [Counter] = &[$($(Counter::$name,)*)*];
+
+            /// The name as it is printed.
+            pub fn name(self) -> &'static str {
+                match self { $($(Counter::$name => $text,)*)* }
+            }
+
+            /// The layer that counts.
+            pub fn layer(self) -> &'static str {
+                match self { $($(Counter::$name => $layer,)*)* }
+            }
+
+            /// What is counted, in one line.
+            pub fn help(self) -> &'static str {
+                match self { $($(Counter::$name => $help,)*)* }
+            }
+        }
+    };
+}
+
+counters! {
+    "port" {
+        PortRxFrames = "port_rx_frames": "Frames received.",
+        PortTxFrames = "port_tx_frames": "Frames that the device took.",
+        PortRxCopied = "port_rx_copied": "Frames copied on arrival: they came in several buffers or their sender still held them.",
+        PortRxTooLong = "port_rx_too_long": "Frames in several buffers that were too long for one, dropped.",
+        PortRxNoBuffer = "port_rx_no_buffer": "Frames to be copied on arrival that found no buffer, dropped.",
+        PortFaultDrops = "port_fault_drops": "Frames dropped by the fault injector.",
+        PortFaultDuplicates = "port_fault_duplicates": "Frames doubled by the fault injector.",
+        PortFaultReorders = "port_fault_reorders": "Frames that the fault injector let others overtake.",
+        PortFaultCorruptions = "port_fault_corruptions": "Frames in which the fault injector changed a byte.",
+        PortFaultTruncations = "port_fault_truncations": "Frames cut short by the fault injector.",
+        PortFaultDelays = "port_fault_delays": "Frames held back by the fault injector.",
+        PortFaultsSkipped = "port_faults_skipped": "Faults not injected because no buffer or place was free.",
+        PortPcapFrames = "port_pcap_frames": "Frames written to a capture.",
+        PortPcapStops = "port_pcap_stops": "Captures switched off because writing failed or their size limit was reached.",
+    }
+    "tcp" {
+        TcpRxSegments = "tcp_rx_segments": "Segments received.",
+        TcpRxBytes = "tcp_rx_bytes": "Payload bytes received in order.",
+        TcpTxSegments = "tcp_tx_segments": "Segments sent, those without payload included.",
+        TcpTxBytes = "tcp_tx_bytes": "Payload bytes sent, those sent again included but for recovery's first unit.",
+        TcpTxAcks = "tcp_tx_acks": "Segments sent for their acknowledgement alone.",
+        TcpTxResent = "tcp_tx_resent": "Segments sent again.",
+        TcpTxResets = "tcp_tx_resets": "Resets sent.",
+        TcpRxResets = "tcp_rx_resets": "Resets that ended a connection or an attempt.",
+        TcpActiveOpens = "tcp_active_opens": "Connections that this side began.",
+        TcpPassiveOpens = "tcp_passive_opens": "Connections that a peer began.",
+        TcpEstablished = "tcp_established": "Handshakes completed.",
+        TcpTimeouts = "tcp_timeouts": "Retransmission timers that ran out.",
+        TcpFastRetransmits = "tcp_fast_retransmits": "Recoveries that duplicate acknowledgements began.",
+        TcpRxDuplicateAcks = "tcp_rx_duplicate_acks": "Duplicate acknowledgements received.",
+        TcpWindowProbes = "tcp_window_probes": "Probes sent into closed windows.",
+        TcpChallengeAcks = "tcp_challenge_acks": "Challenge acknowledgements owed to segments that did not fit.",
+        TcpRepliesLimited = "tcp_replies_limited": "Resets and challenge acknowledgements held back by their limit.",
+        TcpGivenUp = "tcp_given_up": "Connections and attempts given up because the peer was silent.",
+        TcpRxOutOfOrder = "tcp_rx_out_of_order": "Segments held because bytes before them were missing.",
+        TcpRxOverlaps = "tcp_rx_overlaps": "Segments that repeated bytes or reached beyond the window, and were trimmed.",
+        TcpRxTimeWait = "tcp_rx_time_wait": "Segments for flows in TIME-WAIT.",
+        TcpTimeWaitEvicted = "tcp_time_wait_evicted": "Flows whose TIME-WAIT ended early because the table was full.",
+        TcpTxNoFrame = "tcp_tx_no_frame": "Segments not sent because there was no transmit buffer.",
+        TcpTxNoRoom = "tcp_tx_no_room": "Segments dropped because the device took no more.",
+        TcpDropHeader = "tcp_drop_header": "Segments whose header does not fit them.",
+        TcpDropNoConnection = "tcp_drop_no_connection": "Segments that belong to no connection, or to none that can use them.",
+        TcpDropOutsideWindow = "tcp_drop_outside_window": "Segments of which no part lay in the window.",
+        TcpDropAckNumber = "tcp_drop_ack_number": "Segments that acknowledged what was never sent or long settled.",
+        TcpDropNoAck = "tcp_drop_no_ack": "Segments without an acknowledgement where one must be.",
+        TcpDropUnexpectedSyn = "tcp_drop_unexpected_syn": "SYNs for connections that exist.",
+        TcpDropHalfOpenFull = "tcp_drop_half_open_full": "SYNs dropped because too many handshakes were open.",
+        TcpDropNoSlot = "tcp_drop_no_slot": "SYNs dropped because there was no room for another connection.",
+        TcpDropOutOfOrderFull = "tcp_drop_out_of_order_full": "Out-of-order segments dropped because too many were held.",
+        TcpDropRxFull = "tcp_drop_rx_full": "In-order segments dropped because no frame may be held any more.",
+    }
+    "iwarp" {
+        IwarpRxFpdus = "iwarp_rx_fpdus": "FPDUs received.",
+        IwarpTxFpdus = "iwarp_tx_fpdus": "FPDUs handed to TCP.",
+        IwarpRxFpdusGathered = "iwarp_rx_fpdus_gathered": "FPDUs that lay in several pieces and were gathered.",
+        IwarpRxCrcErrors = "iwarp_rx_crc_errors": "FPDUs whose CRC was wrong; each ended its stream.",
+        IwarpRxSends = "iwarp_rx_sends": "Sends delivered.",
+        IwarpRxWrites = "iwarp_rx_writes": "RDMA Writes whose last segment was placed.",
+        IwarpRxReadRequests = "iwarp_rx_read_requests": "Read Requests accepted.",
+        IwarpRxTerminates = "iwarp_rx_terminates": "Terminates received.",
+        IwarpTxTerminates = "iwarp_tx_terminates": "Terminates handed to TCP.",
+        IwarpStreamsFailed = "iwarp_streams_failed": "Streams ended by an error found here.",
+        IwarpLocalErrors = "iwarp_local_errors": "Sends that could not be carried out; each ended its stream.",
+        IwarpRequestsFlushed = "iwarp_requests_flushed": "Work requests completed because their stream had ended.",
+        IwarpStartupFaults = "iwarp_startup_faults": "Start-up frames that were not as RFC 5044 wants them.",
+        IwarpMarkersRefused = "iwarp_markers_refused": "Connections refused because the peer requires markers.",
+        IwarpEnhancedRefused = "iwarp_enhanced_refused": "Connections closed because the peer asks for enhanced set-up.",
+    }
+    "net" {
+        NetArpRequestsSent = "net_arp_requests_sent": "ARP requests sent.",
+        NetArpRepliesSent = "net_arp_replies_sent": "ARP requests for our address, answered.",
+        NetArpLearnt = "net_arp_learnt": "ARP frames that confirmed or updated a neighbour and asked for no answer.",
+        NetNeighboursMoved = "net_neighbours_moved": "Neighbours whose link address changed.",
+        NetNeighboursLost = "net_neighbours_lost": "Neighbours that no longer answered.",
+        NetNeighboursFull = "net_neighbours_full": "Neighbours that found no place in the table.",
+        NetNoTxFrame = "net_no_tx_frame": "Requests not sent because the transmit pool was empty or the ring full.",
+        NetEchoAnswered = "net_echo_answered": "ICMP echo requests answered.",
+        NetDropShort = "net_drop_short": "Frames shorter than an Ethernet header or than the header they announce.",
+        NetDropNotOurMac = "net_drop_not_our_mac": "Frames for another station.",
+        NetDropSourceMac = "net_drop_source_mac": "Frames from a group address.",
+        NetDropVlan = "net_drop_vlan": "VLAN-tagged frames.",
+        NetDropEthertype = "net_drop_ethertype": "Frames of a protocol other than ARP and IPv4.",
+        NetDropArpMalformed = "net_drop_arp_malformed": "ARP frames that are not Ethernet and IPv4 or name impossible addresses.",
+        NetDropArpConflict = "net_drop_arp_conflict": "ARP frames in which another station claims our address.",
+        NetDropArpOther = "net_drop_arp_other": "ARP frames that neither concern us nor a known neighbour.",
+        NetDropIpVersion = "net_drop_ip_version": "IPv4 frames whose header has another version.",
+        NetDropIpHeader = "net_drop_ip_header": "IPv4 headers with an impossible header length.",
+        NetDropIpLength = "net_drop_ip_length": "IPv4 packets longer than their frame or shorter than their header.",
+        NetDropIpChecksum = "net_drop_ip_checksum": "IPv4 headers with a wrong checksum.",
+        NetDropIpSource = "net_drop_ip_source": "IPv4 packets from an address that cannot be a source.",
+        NetDropIpNotOurs = "net_drop_ip_not_ours": "IPv4 packets for another address.",
+        NetDropIpBroadcastFrame = "net_drop_ip_broadcast_frame": "IPv4 packets for us in a broadcast frame.",
+        NetDropIpOptions = "net_drop_ip_options": "IPv4 packets with malformed options or a source route.",
+        NetDropIpFragment = "net_drop_ip_fragment": "IPv4 fragments.",
+        NetDropIpProtocol = "net_drop_ip_protocol": "IPv4 packets of a protocol other than TCP and ICMP.",
+        NetDropIcmpShort = "net_drop_icmp_short": "ICMP messages shorter than their header.",
+        NetDropIcmpChecksum = "net_drop_icmp_checksum": "ICMP messages with a wrong checksum.",
+        NetDropIcmpOther = "net_drop_icmp_other": "ICMP messages other than echo requests.",
+        NetDropEchoRate = "net_drop_echo_rate": "ICMP echo requests beyond the rate that is answered.",
+        NetDropReplyRing = "net_drop_reply_ring": "ARP and echo replies that found the transmit ring full.",
+        NetDropTcpHeader = "net_drop_tcp_header": "TCP segments shorter than their header or with an impossible data offset.",
+        NetDropTcpChecksum = "net_drop_tcp_checksum": "TCP segments with a wrong checksum.",
+    }
+    "verbs" {
+        VerbsConnectionsEstablished = "verbs_connections_established": "Connections that reached full operation.",
+        VerbsArrivalsRefused = "verbs_arrivals_refused": "Incoming connections reset because none more could wait.",
+        VerbsStartupTimeouts = "verbs_startup_timeouts": "Incoming connections dropped because start-up took too long.",
+        VerbsCompletionOverruns = "verbs_completion_overruns": "Completions that found no place. Always 0.",
+        VerbsNoticesDelayed = "verbs_notices_delayed": "Notices that found their context's ring full and waited.",
+    }
+}

@@ -1,0 +1,52 @@
+//! What a page looks like, in 64-bit words of the machine's byte order.
+//!
+//! ```text
+//! 0       header: the words below
+//! 16      one block a core, each in lines of its own: one word a counter, in the order of the names
+//! names   the table of names: a line of text a counter, "layer<TAB>name<TAB>meaning<LF>"
+//! ```
+//! A reader goes by the header and the names alone, so it need not come from the same build as the writer.
+
+use ironwarp_arch::shared::LINE_WORDS;
+
+use crate::Counter;
+
+/// The first word of every page, written when the rest is there: "ironwarp" on a little-endian machine.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ironwarp");
+
+/// Changes when a reader of the old layout would misread the new one. New counters do not change it.
+pub(crate) const VERSION: u64 = 1;
+
+/// Words of the header, one line; the blocks begin behind it.
+pub(crate) const HEADER_WORDS: usize = LINE_WORDS;
+
+/// Words of one core's block as this build writes it.
+pub(crate) const CORE_WORDS: usize = Counter::ALL.len().next_multiple_of(LINE_WORDS);
+
+/// What each word of the header says, by place.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+pub(crate) enum Header {
+    /// [`MAGIC`].
+    Magic,
+    /// [`VERSION`].
+    Version,
+    /// Number of cores.
+    Cores,
+    /// Number of counters.
+    Counters,
+    /// Words from one core's block to the next.
+    CoreWords,
+    /// The word at which the names begin.
+    NamesAt,
+    /// Bytes of names.
+    NamesBytes,
+    /// The process that writes.
+    Pid,
+}
+
+/// The table of names of this build.
+pub(crate) fn names() -> String {
+    let line = |counter: &Counter| format!("{}\t{}\t{}\n", counter.layer(), counter.name(), counter.help());
+    Counter::ALL.iter().map(line).collect()
+}

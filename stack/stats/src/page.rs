@@ -1,0 +1,140 @@
+//! The page of all cores' counters, and the file that it may lie in.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use ironwarp_arch::shared::SharedWords;
+
+use crate::layout::{self, CORE_WORDS, HEADER_WORDS, Header};
+use crate::{CoreStats, Counter};
+
+/// The process that counts writes; everybody may read.
+const FILE_MODE: u32 = 0o644;
+
+/// The counters of a stack's cores.
+///
+/// In a file, the page is there from [`StatsPage::create`] until it is dropped; handles that count may outlive it.
+pub struct StatsPage {
+    words: SharedWords,
+    cores: u16,
+    _file: Option<PageFile>,
+}
+
+impl StatsPage {
+    /// A page on the heap, which only this process reads.
+    pub fn private(cores: u16) -> Self {
+        let words = SharedWords::on_heap(HEADER_WORDS + usize::from(cores) * CORE_WORDS);
+        StatsPage { words, cores, _file: None }
+    }
+
+    /// A page in a new file at `path`, which [`StatsReader`](crate::StatsReader) reads; missing folders are made.
+    ///
+    /// A page that a process left behind when it died is replaced. A page in use, and a file that is not a page, is
+    /// an [`ErrorKind::AlreadyExists`]. Choose a path in memory, such as under `/run` or `/dev/shm`.
+    pub fn create(path: impl AsRef<Path>, cores: u16) -> io::Result<Self> {
+        let file = PageFile::claim(path.as_ref())?;
+        let names = layout::names();
+        let names_at = HEADER_WORDS + usize::from(cores) * CORE_WORDS;
+        let words = SharedWords::in_file(&file.file, names_at + names.len().div_ceil(8))?;
+        describe(&words, cores, names_at, &names);
+        Ok(StatsPage { words, cores, _file: Some(file) })
+    }
+
+    /// Number of cores.
+    pub fn cores(&self) -> u16 {
+        self.cores
+    }
+
+    /// The counters of one core. A core that the page was not made for counts where nobody sees it.
+    pub fn core(&self, core: u16) -> CoreStats {
+        let from = HEADER_WORDS + usize::from(core) * CORE_WORDS;
+        let block = (core < self.cores).then(|| self.words.slice(from..from + CORE_WORDS)).flatten();
+        block.map_or_else(CoreStats::detached, CoreStats::new)
+    }
+
+    /// What a counter says now, all cores together.
+    pub fn total(&self, counter: Counter) -> u64 {
+        (0..self.cores).map(|core| self.core(core).read(counter)).fold(0, u64::wrapping_add)
+    }
+}
+
+/// Writes names and header, the magic word last: who sees it sees the rest.
+fn describe(words: &[core::sync::atomic::AtomicU64], cores: u16, names_at: usize, names: &str) {
+    for (word, text) in words.iter().skip(names_at).zip(names.as_bytes().chunks(8)) {
+        let mut bytes = [0; 8];
+        bytes.iter_mut().zip(text).for_each(|(byte, text)| *byte = *text);
+        word.store(u64::from_ne_bytes(bytes), Relaxed);
+    }
+    let set = |field: Header, value: u64| {
+        words.iter().skip(field as usize).take(1).for_each(|w| w.store(value, Release))
+    };
+    set(Header::Version, layout::VERSION);
+    set(Header::Cores, cores.into());
+    set(Header::Counters, Counter::ALL.len() as u64);
+    set(Header::CoreWords, CORE_WORDS as u64);
+    set(Header::NamesAt, names_at as u64);
+    set(Header::NamesBytes, names.len() as u64);
+    set(Header::Pid, std::process::id().into());
+    set(Header::Magic, layout::MAGIC);
+}
+
+/// A file of ours, locked as long as it is in use and removed afterwards.
+struct PageFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl PageFile {
+    fn claim(path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder)?;
+        }
+        let file = match new_file(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                remove_left_behind(path)?;
+                new_file(path)?
+            }
+            opened => opened?,
+        };
+        let claimed = PageFile { file, path: path.to_path_buf() };
+        claimed.file.try_lock()?;
+        Ok(claimed)
+    }
+}
+
+impl Drop for PageFile {
+    fn drop(&mut self) {
+        // Somebody may have put another file at the path: only our own is removed. There is nobody to tell an error.
+        let ours = |there: fs::Metadata| self.file.metadata().is_ok_and(|ours| same_file(&ours, &there));
+        if fs::symlink_metadata(&self.path).is_ok_and(ours) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)
+}
+
+/// Removes a page whose process is gone: the lock on it went with the process.
+#[cold]
+fn remove_left_behind(path: &Path) -> io::Result<()> {
+    let in_the_way = || io::Error::new(ErrorKind::AlreadyExists, format!("{} exists", path.display()));
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Err(in_the_way());
+    }
+    let file = File::open(path)?;
+    let mut magic = [0; 8];
+    file.read_exact_at(&mut magic, 0).map_err(|_| in_the_way())?;
+    if u64::from_ne_bytes(magic) != layout::MAGIC || file.try_lock().is_err() {
+        return Err(in_the_way());
+    }
+    fs::remove_file(path)
+}
+
+fn same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}

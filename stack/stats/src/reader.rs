@@ -1,0 +1,202 @@
+//! Reading another process's page.
+//!
+//! Takes a path, gives names once and values as often as asked. The page is read as a file and never mapped, and
+//! nothing in it is believed before it is checked, so a file that was damaged, cut short or made up to harm gives an
+//! error or odd numbers, never more. Goes by the page's own description: the writer may be of another build.
+
+use core::ops::Range;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use crate::layout::{self, HEADER_WORDS, Header};
+
+/// The most cores a page may claim: far beyond any machine, near enough to bound what is read.
+const CORES_MAX: usize = 1024;
+
+/// The most counters a page may claim.
+const COUNTERS_MAX: usize = 4096;
+
+/// The longest table of names: 256 bytes a counter.
+const NAMES_BYTES_MAX: usize = COUNTERS_MAX * 256;
+
+/// Why a page cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file cannot be opened or read, or became shorter.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is not a page of counters, or not one yet.
+    #[error("not a page of counters")]
+    NotAPage,
+    /// It has a layout that this build does not know.
+    #[error("a page of layout {0}, which this build cannot read")]
+    Version(u64),
+    /// It contradicts itself.
+    #[error("a page that contradicts itself")]
+    Damaged,
+}
+
+/// What a page says about one of its counters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CounterInfo {
+    /// The layer that counts.
+    pub layer: String,
+    /// The name, in snake case.
+    pub name: String,
+    /// What is counted, in one line.
+    pub help: String,
+}
+
+/// The values of a page at one time, in the order of [`StatsReader::counters`].
+///
+/// Each value is as it was at some moment during the read; two values need not belong to the same moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sample {
+    cores: Box<[Box<[u64]>]>,
+}
+
+/// An open page.
+#[derive(Debug)]
+pub struct StatsReader {
+    file: File,
+    shape: Shape,
+    counters: Box<[CounterInfo]>,
+}
+
+/// The header, checked: everything it names lies inside a file of bounded size.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    cores: usize,
+    counters: usize,
+    core_words: usize,
+    names_at: usize,
+    names_bytes: usize,
+    pid: u32,
+}
+
+impl StatsReader {
+    /// Opens the page at `path` and reads its names.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
+        let path = path.as_ref();
+        // Opening a pipe would wait for its other end.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(ReadError::NotAPage);
+        }
+        let file = File::open(path)?;
+        let shape = Shape::read(&file)?;
+        let counters = names(&file, &shape)?;
+        Ok(StatsReader { file, shape, counters })
+    }
+
+    /// What is counted, in the order of a sample's values.
+    pub fn counters(&self) -> &[CounterInfo] {
+        &self.counters
+    }
+
+    /// Number of cores.
+    pub fn cores(&self) -> usize {
+        self.shape.cores
+    }
+
+    /// The process that counts.
+    pub fn pid(&self) -> u32 {
+        self.shape.pid
+    }
+
+    /// Reads every value.
+    pub fn sample(&self) -> Result<Sample, ReadError> {
+        let cores = (0..self.shape.cores).map(|core| {
+            let words = read_words(&self.file, self.shape.block(core))?;
+            Ok(words.into_boxed_slice())
+        });
+        Ok(Sample { cores: cores.collect::<Result<_, ReadError>>()? })
+    }
+
+    /// Whether the page's file is gone: its process has ended, or no longer counts there.
+    pub fn is_removed(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+    }
+}
+
+impl Sample {
+    /// The values of one core.
+    pub fn core(&self, core: usize) -> Option<&[u64]> {
+        self.cores.get(core).map(AsRef::as_ref)
+    }
+
+    /// The values of all cores together.
+    pub fn totals(&self) -> Vec<u64> {
+        let mut totals = vec![0u64; self.cores.first().map_or(0, |core| core.len())];
+        for core in &self.cores {
+            totals.iter_mut().zip(core).for_each(|(total, value)| *total = total.wrapping_add(*value));
+        }
+        totals
+    }
+}
+
+impl Shape {
+    fn read(file: &File) -> Result<Self, ReadError> {
+        let words = read_words(file, 0..HEADER_WORDS).map_err(|error| match error {
+            ReadError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => error.into(),
+            _ => ReadError::NotAPage,
+        })?;
+        let word = |field: Header| words.get(field as usize).copied().unwrap_or(0);
+        match (word(Header::Magic), word(Header::Version)) {
+            (layout::MAGIC, layout::VERSION) => {}
+            (layout::MAGIC, version) => return Err(ReadError::Version(version)),
+            _ => return Err(ReadError::NotAPage),
+        }
+        let shape = Shape {
+            cores: at_most(word(Header::Cores), CORES_MAX)?,
+            counters: at_most(word(Header::Counters), COUNTERS_MAX)?,
+            core_words: at_most(word(Header::CoreWords), 2 * COUNTERS_MAX)?,
+            names_at: at_most(word(Header::NamesAt), HEADER_WORDS + 2 * COUNTERS_MAX * CORES_MAX)?,
+            names_bytes: at_most(word(Header::NamesBytes), NAMES_BYTES_MAX)?,
+            pid: word(Header::Pid).try_into().map_err(|_| ReadError::Damaged)?,
+        };
+        shape.fits(file.metadata()?.len()).then_some(shape).ok_or(ReadError::Damaged)
+    }
+
+    /// Whether blocks and names lie behind the header, apart from each other, inside a file of so many bytes. None
+    /// of these sums can overflow: each term is bounded.
+    fn fits(&self, file_bytes: u64) -> bool {
+        let blocks_end = HEADER_WORDS + self.cores * self.core_words;
+        let end_bytes = self.names_at * 8 + self.names_bytes;
+        self.counters <= self.core_words && blocks_end <= self.names_at && end_bytes as u64 <= file_bytes
+    }
+
+    /// The words of a core's values.
+    fn block(&self, core: usize) -> Range<usize> {
+        let from = HEADER_WORDS + core * self.core_words;
+        from..from + self.counters
+    }
+}
+
+fn at_most(value: u64, limit: usize) -> Result<usize, ReadError> {
+    usize::try_from(value).ok().filter(|value| *value <= limit).ok_or(ReadError::Damaged)
+}
+
+fn names(file: &File, shape: &Shape) -> Result<Box<[CounterInfo]>, ReadError> {
+    let mut text = vec![0; shape.names_bytes];
+    file.read_exact_at(&mut text, shape.names_at as u64 * 8)?;
+    let text = String::from_utf8(text).map_err(|_| ReadError::Damaged)?;
+    let counters: Option<Box<[_]>> = text.lines().map(parse_name).collect();
+    counters.filter(|counters| counters.len() == shape.counters).ok_or(ReadError::Damaged)
+}
+
+fn parse_name(line: &str) -> Option<CounterInfo> {
+    // A name is printed on terminals: what would steer one is no name.
+    let mut fields =
+        line.split('\t').map(|field| Some(field.to_owned()).filter(|f| !f.contains(char::is_control)));
+    let (layer, name, help) = (fields.next()??, fields.next()??, fields.next()??);
+    fields.next().is_none().then_some(CounterInfo { layer, name, help })
+}
+
+fn read_words(file: &File, words: Range<usize>) -> Result<Vec<u64>, ReadError> {
+    let mut bytes = vec![0; words.len() * 8];
+    file.read_exact_at(&mut bytes, words.start as u64 * 8)?;
+    let (words, _) = bytes.as_chunks::<8>();
+    Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+}

@@ -1,0 +1,134 @@
+//! A segment arrives: RFC 9293 s3.10.7, one function a step.
+//!
+//! ```text
+//!   predicted?  --yes-->  acknowledge, window, text                       (established, in order, nothing unusual)
+//!       | no
+//!   SYN-SENT    -------->  handshake.rs                                    (s3.10.7.3)
+//!       | no
+//!   1 sequence  -> 2 reset -> 4 SYN -> 5 ACK -> 7 text -> 8 FIN           (s3.10.7.4)
+//! ```
+//!
+//! The third step (security compartments) and the sixth (urgent data, which RFC 9293 s3.8.5 discourages and iWARP never
+//! uses) do nothing here. Each step answers whether the next one is reached. What happens to the connection is written
+//! into its state; what the layer above must know is collected as events.
+//!
+//! Cost: a predicted segment takes one comparison of flags, two of numbers, a list push, and for an ACK that advances
+//! the release of what it covers.
+
+mod ack;
+mod handshake;
+mod sequence;
+mod text;
+
+pub(crate) use text::check_received;
+
+use core::ops::ControlFlow;
+
+use ironwarp_net::TcpSegment;
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+use ironwarp_types::Nanos;
+
+use crate::conn::{Conn, State};
+use crate::events::TcpEvents;
+use crate::header::{Flags, Segment};
+use crate::output::Io;
+use crate::queue::Piece;
+
+/// Whether the next step is reached.
+type Step = ControlFlow<()>;
+
+const NEXT: Step = ControlFlow::Continue(());
+const DONE: Step = ControlFlow::Break(());
+
+/// Bits that make no difference to how a segment is processed.
+const ORDINARY: Flags = Flags::PSH.union(Flags::ECE).union(Flags::CWR);
+
+impl Conn {
+    /// Takes a segment of this connection.
+    #[inline]
+    pub(crate) fn on_segment<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        segment: Segment,
+        arrived: TcpSegment<P::Frame>,
+    ) -> TcpEvents {
+        let mut events = TcpEvents::empty();
+        if self.predicts(&segment) {
+            self.on_predicted(io, &segment, arrived.frame, &mut events);
+        } else {
+            self.on_other(io, segment, arrived, &mut events);
+        }
+        events
+    }
+
+    /// Header prediction: the next bytes in order, or an ACK that advances, and nothing else to think about.
+    #[inline]
+    fn predicts(&self, segment: &Segment) -> bool {
+        let (una, max) = (self.snd.snd_una, self.snd.snd_max);
+        self.state == State::Established
+            && segment.flags.difference(ORDINARY) == Flags::ACK
+            && segment.seq == self.rcv.rcv_nxt
+            && una.leq(segment.ack)
+            && segment.ack.leq(max)
+            && (segment.len() > 0 || segment.ack != una)
+            && segment.len() <= self.rcv.rcv_adv.since(self.rcv.rcv_nxt)
+            && self.rcv.queues.early.is_empty()
+            && self.rcv.fin.is_none()
+    }
+
+    #[inline]
+    fn on_predicted<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment, frame: P::Frame, events: &mut TcpEvents) {
+        if segment.ack != self.snd.snd_una {
+            self.on_ack_advance(io, segment.ack, events);
+        }
+        if self.snd.update_window(segment.seq, segment.ack, segment.window) {
+            self.on_window_grown(io, events);
+        }
+        if segment.len() > 0 {
+            self.on_next_text(io, Piece::new(frame, segment), events);
+        }
+    }
+
+    #[cold]
+    fn on_other<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        segment: Segment,
+        arrived: TcpSegment<P::Frame>,
+        events: &mut TcpEvents,
+    ) {
+        if self.state == State::SynSent {
+            self.on_segment_in_syn_sent(io, segment, arrived, events);
+        } else if self.state.is_live() {
+            let _ = self.on_segment_in_order_of_steps(io, segment, arrived, events);
+        } else {
+            io.count(Counter::TcpDropNoConnection);
+        }
+    }
+
+    /// RFC 9293 s3.10.7.4: the states beyond SYN-SENT.
+    fn on_segment_in_order_of_steps<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        mut segment: Segment,
+        arrived: TcpSegment<P::Frame>,
+        events: &mut TcpEvents,
+    ) -> Step {
+        self.complete_simultaneous_open(&mut segment);
+        self.check_sequence(io, &mut segment)?;
+        self.check_reset(io, &segment, events)?;
+        self.check_syn(io, &segment)?;
+        self.check_ack(io, &segment, events)?;
+        self.process_text_and_fin(io, segment, arrived.frame, events)
+    }
+
+    /// The connection is over, for a reason that the layer above hears as `event`.
+    #[cold]
+    pub(crate) fn end(&mut self, event: TcpEvents, events: &mut TcpEvents) {
+        self.state = State::Closed;
+        self.snd.timer_at = Nanos::MAX;
+        self.cold.linger_at = Nanos::MAX;
+        *events |= event;
+    }
+}

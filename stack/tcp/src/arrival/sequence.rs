@@ -1,0 +1,101 @@
+//! The first, second and fourth step of RFC 9293 s3.10.7.4: sequence number, reset, SYN.
+
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+
+use super::{DONE, NEXT, Step};
+use crate::conn::{Conn, State};
+use crate::events::TcpEvents;
+use crate::header::{Flags, Segment};
+use crate::output::Io;
+
+impl Conn {
+    /// RFC 9293 figure 7: after a simultaneous open each side's SYN-ACK repeats its SYN. The SYN is old; what the segment
+    /// acknowledges is not, so it is taken without its SYN.
+    pub(super) fn complete_simultaneous_open(&self, segment: &mut Segment) {
+        let repeats = segment.flags.contains(Flags::SYN | Flags::ACK) && segment.seq.plus(1) == self.rcv.rcv_nxt;
+        if repeats && self.state == State::SynReceived && self.cold.listener.is_none() {
+            segment.flags.remove(Flags::SYN);
+            segment.seq = self.rcv.rcv_nxt;
+        }
+    }
+
+    /// First step: at least a part of the segment must lie in the window.
+    pub(super) fn check_sequence<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &mut Segment) -> Step {
+        if self.rcv.acceptable(segment) {
+            return NEXT;
+        }
+        if self.is_allowed_into_closed_window(segment) {
+            self.owe_ack_now(io);
+            segment.end = segment.start;
+            segment.flags.remove(Flags::FIN);
+            return NEXT;
+        }
+        self.on_unacceptable(io, segment);
+        DONE
+    }
+
+    /// "If the RCV.WND is zero, no segments will be acceptable, but special allowance should be made to accept valid
+    /// ACKs": the payload stays out.
+    fn is_allowed_into_closed_window(&self, segment: &Segment) -> bool {
+        self.rcv.rcv_adv == self.rcv.rcv_nxt && segment.seq == self.rcv.rcv_nxt && !segment.has(Flags::SYN | Flags::RST)
+    }
+
+    #[cold]
+    fn on_unacceptable<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) {
+        io.count(Counter::TcpDropOutsideWindow);
+        if segment.has(Flags::RST) {
+            return;
+        }
+        let repeats_syn = segment.has(Flags::SYN) && segment.seq.plus(1) == self.rcv.rcv_nxt;
+        if self.state == State::SynReceived && repeats_syn {
+            // The peer has not seen our SYN-ACK; an ACK alone would not help it.
+            self.resend_syn(io);
+        } else if segment.len() > 0 || segment.has(Flags::FIN) {
+            // Payload or a FIN that we have: the peer waits for this ACK.
+            self.owe_ack_now(io);
+        } else {
+            // Two ends that disagree could answer each other for ever.
+            self.challenge(io);
+        }
+    }
+
+    /// Second step, with the checks of RFC 5961 s3: only a reset that names the next byte exactly is believed; one that
+    /// lies elsewhere in the window draws a challenge.
+    pub(super) fn check_reset<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment, events: &mut TcpEvents) -> Step {
+        if !segment.has(Flags::RST) {
+            return NEXT;
+        }
+        if segment.seq != self.rcv.rcv_nxt {
+            self.challenge(io);
+            return DONE;
+        }
+        io.count(Counter::TcpRxResets);
+        let passive = self.cold.listener.is_some();
+        match self.state {
+            State::SynReceived if passive => self.state = State::Listen,
+            State::SynReceived => self.end(TcpEvents::REFUSED, events),
+            // Nothing of ours or the peer's is left undone but the goodbye.
+            State::Closing | State::LastAck if self.snd.snd_una.geq(self.snd.snd_end) => {
+                self.end(TcpEvents::CLOSED, events);
+            }
+            _ => self.end(TcpEvents::RESET, events),
+        }
+        DONE
+    }
+
+    /// Fourth step: a SYN in a synchronised state draws a challenge ACK (RFC 5961 s4); in a half-open connection it says
+    /// that the peer began anew.
+    pub(super) fn check_syn<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) -> Step {
+        if !segment.has(Flags::SYN) {
+            return NEXT;
+        }
+        io.count(Counter::TcpDropUnexpectedSyn);
+        if self.state == State::SynReceived && self.cold.listener.is_some() {
+            self.state = State::Listen;
+        } else {
+            self.challenge(io);
+        }
+        DONE
+    }
+}

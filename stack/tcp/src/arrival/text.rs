@@ -1,0 +1,153 @@
+//! The seventh and eighth step of RFC 9293 s3.10.7.4: payload and FIN.
+
+use ironwarp_port::{Frame, Port};
+use ironwarp_stats::Counter;
+use ironwarp_types::Seq;
+
+use super::{DONE, NEXT, Step};
+use crate::conn::{Conn, State};
+use crate::events::TcpEvents;
+use crate::header::{Flags, Segment};
+use crate::output::Io;
+use crate::queue::Piece;
+
+impl Conn {
+    /// Takes the payload that lies in the window, then the FIN once all before it is there.
+    pub(super) fn process_text_and_fin<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        segment: Segment,
+        frame: P::Frame,
+        events: &mut TcpEvents,
+    ) -> Step {
+        if !self.state.may_receive() {
+            // The peer has said that nothing follows its FIN: this is a repetition, or not its own.
+            return if segment.len() > 0 || segment.has(Flags::FIN) { self.acknowledge_again(io) } else { DONE };
+        }
+        self.learn_fin(&segment);
+        if segment.len() > 0 {
+            self.process_text(io, &segment, Piece::new(frame, &segment), events);
+        }
+        self.process_fin(io, events)
+    }
+
+    #[cold]
+    fn acknowledge_again<P: Port>(&mut self, io: &mut Io<'_, P>) -> Step {
+        self.owe_ack_now(io);
+        DONE
+    }
+
+    /// A FIN has its place behind the payload it came with; it may come too early, like any byte.
+    fn learn_fin(&mut self, segment: &Segment) {
+        let fin = segment.seq.plus(segment.len());
+        let within = self.rcv.rcv_nxt.leq(fin) && fin.lt(self.rcv.rcv_adv);
+        if segment.has(Flags::FIN) && within && self.rcv.fin.is_none() {
+            self.rcv.fin = Some(fin);
+        }
+    }
+
+    /// Seventh step: the segment is trimmed to the window, then taken or held.
+    fn process_text<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        segment: &Segment,
+        mut piece: Piece<P::Frame>,
+        events: &mut TcpEvents,
+    ) {
+        piece.trim_front(self.rcv.rcv_nxt);
+        piece.trim_back(self.rcv.fin.unwrap_or(self.rcv.rcv_adv).min(self.rcv.rcv_adv));
+        if segment.seq != piece.seq || piece.len() == 0 {
+            // RFC 5681 s4.2: the peer sent again what we have, so it misses an ACK.
+            io.count(Counter::TcpRxOverlaps);
+            self.owe_ack_now(io);
+        }
+        if piece.len() == 0 {
+            return;
+        }
+        if piece.seq == self.rcv.rcv_nxt {
+            self.on_next_text(io, piece, events);
+        } else {
+            self.on_early_text(io, piece);
+        }
+    }
+
+    /// Bytes that come next.
+    #[inline]
+    pub(super) fn on_next_text<P: Port>(&mut self, io: &mut Io<'_, P>, piece: Piece<P::Frame>, events: &mut TcpEvents) {
+        let seq_end = piece.seq_end();
+        if self.rcv.queues.push_ready(&mut io.shared.rx, piece).is_err() {
+            self.on_refused(io);
+            return;
+        }
+        self.advance_rcv_nxt(io, seq_end);
+        *events |= TcpEvents::READABLE;
+        if !self.rcv.queues.early.is_empty() {
+            self.close_gap(io);
+        }
+        self.owe_ack(io);
+    }
+
+    #[inline]
+    fn advance_rcv_nxt<P: Port>(&mut self, io: &mut Io<'_, P>, to: Seq) {
+        let bytes = to.since(self.rcv.rcv_nxt);
+        self.rcv.unread += bytes;
+        self.rcv.rcv_nxt = to;
+        io.shared.stats.add(Counter::TcpRxBytes, u64::from(bytes));
+    }
+
+    /// RFC 5681 s4.2: a segment that fills a gap, whole or in part, is acknowledged at once.
+    #[cold]
+    fn close_gap<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        let to = self.rcv.queues.close_gap(&mut io.shared.rx, self.rcv.rcv_nxt);
+        self.advance_rcv_nxt(io, to);
+        self.owe_ack_now(io);
+    }
+
+    /// Bytes beyond a gap are held (SHLD-31), and every such segment is answered with a duplicate ACK.
+    #[cold]
+    fn on_early_text<P: Port>(&mut self, io: &mut Io<'_, P>, piece: Piece<P::Frame>) {
+        let frames_max = io.shared.config.ooo_frames_max;
+        let held = self.rcv.queues.push_early(&mut io.shared.rx, piece, frames_max);
+        io.count(if held.is_ok() { Counter::TcpRxOutOfOrder } else { Counter::TcpDropOutOfOrderFull });
+        self.owe_duplicate_ack(io);
+    }
+
+    #[cold]
+    fn on_refused<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        io.count(Counter::TcpDropRxFull);
+        self.owe_duplicate_ack(io);
+    }
+
+    /// Eighth step.
+    fn process_fin<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) -> Step {
+        if self.rcv.fin != Some(self.rcv.rcv_nxt) {
+            return NEXT;
+        }
+        self.rcv.rcv_nxt = self.rcv.rcv_nxt.plus(1);
+        *events |= TcpEvents::PEER_CLOSED;
+        self.owe_ack_now(io);
+        match self.state {
+            State::Established => self.state = State::CloseWait,
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => {
+                self.send_ack(io);
+                self.enter_time_wait(events);
+            }
+            _ => {}
+        }
+        DONE
+    }
+
+    /// Both directions are closed and old segments may follow. The engine moves the flow to its TIME-WAIT table.
+    pub(super) fn enter_time_wait(&mut self, events: &mut TcpEvents) {
+        self.end(TcpEvents::CLOSED, events);
+        self.state = State::TimeWait;
+    }
+}
+
+/// What the check of a whole connection says about its receive queues.
+pub(crate) fn check_received<F: Frame>(conn: &Conn, rx: &crate::queue::Arena<Piece<F>>) -> Result<(), String> {
+    let fin_taken = conn.rcv.fin.is_some_and(|fin| fin.plus(1) == conn.rcv.rcv_nxt);
+    let text_end = conn.rcv.rcv_nxt.minus(u32::from(fin_taken));
+    conn.rcv.queues.check(rx, text_end, conn.rcv.unread)
+}

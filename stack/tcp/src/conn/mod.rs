@@ -1,0 +1,241 @@
+//! One connection: its state, its two sides, and what it owes.
+//!
+//! The fields are laid out by heat: what every segment touches comes first, what only set-up and end touch comes last.
+//! What a connection does lives beside this module: `arrival` for segments, `output` for everything sent.
+
+mod congestion;
+mod receive;
+mod rtt;
+mod send;
+
+use ironwarp_net::Path;
+use ironwarp_types::{Flow, Nanos, Seq};
+
+use crate::TcpConfig;
+use crate::engine::ListenerId;
+use crate::header::SynOptions;
+
+pub(crate) use congestion::{NewReno, Phase};
+pub(crate) use receive::ReceiveSide;
+pub(crate) use send::SendSide;
+
+/// IPv4 and TCP headers without options.
+const HEADERS_BYTES: u16 = 40;
+
+/// The segment size of a peer that announces none (RFC 9293 s3.7.1).
+const MSS_DEFAULT: u16 = 536;
+
+/// The smallest segment size believed. MULPDU is EMSS less 6, less up to 3 for padding and 4 for a marker (RFC 5044
+/// s4.5), and must not fall below 128. A peer that announces less means us to send headers without payload; every host
+/// takes datagrams of 576 octets (RFC 791 s3.1), so 144 always arrives.
+const MSS_MIN: u16 = 144;
+
+/// The states of RFC 9293 s3.3.2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// No connection, or not any more.
+    Closed,
+    /// Waiting for a SYN. A connection is never seen in it: a half-open one that fails goes back and is forgotten.
+    Listen,
+    /// Our SYN is on its way.
+    SynSent,
+    /// Both SYNs are on their way.
+    SynReceived,
+    /// Open both ways.
+    Established,
+    /// We closed; our FIN is not acknowledged.
+    FinWait1,
+    /// We closed and the peer knows; its FIN is awaited.
+    FinWait2,
+    /// The peer closed; we have not.
+    CloseWait,
+    /// Both closed at once; our FIN is not acknowledged.
+    Closing,
+    /// The peer closed, then we did; our FIN is not acknowledged.
+    LastAck,
+    /// Both closed; old segments may still arrive.
+    TimeWait,
+}
+
+impl State {
+    /// Whether payload may be pulled from the layer above.
+    #[inline]
+    pub(crate) fn may_pull(self) -> bool {
+        matches!(self, State::Established | State::CloseWait)
+    }
+
+    /// Whether payload that was pulled, or a FIN, may still be sent.
+    #[inline]
+    pub(crate) fn may_send(self) -> bool {
+        self.may_pull() || matches!(self, State::FinWait1 | State::Closing | State::LastAck)
+    }
+
+    /// Whether payload of the peer is taken.
+    #[inline]
+    pub(crate) fn may_receive(self) -> bool {
+        matches!(self, State::Established | State::FinWait1 | State::FinWait2)
+    }
+
+    /// Whether segments still concern the connection.
+    #[inline]
+    pub(crate) fn is_live(self) -> bool {
+        !matches!(self, State::Closed | State::Listen | State::TimeWait)
+    }
+
+    /// Whether both initial sequence numbers are acknowledged.
+    #[inline]
+    pub(crate) fn is_synchronised(self) -> bool {
+        self.is_live() && !matches!(self, State::SynSent | State::SynReceived)
+    }
+}
+
+/// Acknowledgements owed to the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct AckDebt {
+    /// One is owed; a data segment can carry it.
+    pub(crate) owed: bool,
+    /// So many must leave in this iteration, each as a segment of its own: the peer counts them.
+    pub(crate) now: u8,
+}
+
+/// A connection.
+#[repr(C, align(64))]
+pub(crate) struct Conn {
+    pub(crate) rcv: ReceiveSide,
+    pub(crate) state: State,
+    pub(crate) ack: AckDebt,
+    /// Its place in the slab, which is also its timer.
+    pub(crate) slot: u32,
+    pub(crate) snd: SendSide,
+    pub(crate) path: Path,
+    pub(crate) flow: Flow,
+    pub(crate) cold: Cold,
+}
+
+/// What only set-up, end and timers touch.
+pub(crate) struct Cold {
+    /// The flow's hash, under which the flow table finds the connection.
+    pub(crate) hash: u32,
+    pub(crate) iss: Seq,
+    /// Where the connection came from, when the peer opened it.
+    pub(crate) listener: Option<ListenerId>,
+    /// When the wait for the peer's FIN ends.
+    pub(crate) linger_at: Nanos,
+    pub(crate) syn_retries: u8,
+    /// Whether the peer's SYN offered to scale windows, or ours does.
+    pub(crate) scaled: bool,
+    /// Whether the flow table knows the connection.
+    pub(crate) linked: bool,
+}
+
+// An idle connection, its timer and its share of the tables stay below 1 KiB; design.md allows 2.
+const _: () = assert!(size_of::<Conn>() <= 640);
+
+/// What a new connection is made from.
+pub(crate) struct Opening {
+    pub(crate) slot: u32,
+    pub(crate) flow: Flow,
+    pub(crate) hash: u32,
+    pub(crate) path: Path,
+    pub(crate) iss: Seq,
+    pub(crate) now: Nanos,
+}
+
+impl Conn {
+    /// A connection that we open. Its SYN is about to be sent.
+    pub(crate) fn active(config: &TcpConfig, opening: Opening) -> Self {
+        let emss = emss(None, opening.path.mtu_bytes());
+        Conn {
+            rcv: ReceiveSide::new(config),
+            state: State::SynSent,
+            ack: AckDebt::default(),
+            slot: opening.slot,
+            snd: SendSide::new(config, opening.iss, emss, opening.now),
+            path: opening.path,
+            flow: opening.flow,
+            cold: Cold {
+                hash: opening.hash,
+                iss: opening.iss,
+                listener: None,
+                linger_at: Nanos::MAX,
+                syn_retries: 0,
+                scaled: true,
+                linked: false,
+            },
+        }
+    }
+
+    /// A connection that the peer's SYN, numbered `irs`, opens. Its SYN-ACK is about to be sent.
+    pub(crate) fn passive(config: &TcpConfig, opening: Opening, listener: ListenerId, irs: Seq, options: SynOptions) -> Self {
+        let mut conn = Conn::active(config, opening);
+        conn.cold.listener = Some(listener);
+        conn.state = State::SynReceived;
+        conn.on_peer_syn(irs, options);
+        conn
+    }
+
+    /// Takes what the peer's SYN says: its first number, its segment size, its scale.
+    pub(crate) fn on_peer_syn(&mut self, irs: Seq, options: SynOptions) {
+        self.cold.scaled = options.window_scale.is_some();
+        self.rcv.on_syn(irs, self.cold.scaled);
+        self.snd.wscale = options.window_scale.unwrap_or(0);
+        self.snd.emss = emss(options.mss, self.path.mtu_bytes());
+    }
+
+    /// The segment size that our SYN announces: what one frame of this path holds.
+    pub(crate) fn mss_announced(&self) -> u16 {
+        self.path.mtu_bytes().saturating_sub(HEADERS_BYTES)
+    }
+
+    /// Opens the congestion window when the handshake is done.
+    pub(crate) fn open_window(&mut self, config: &TcpConfig) {
+        // RFC 5681 s3.1: a lost SYN or SYN-ACK leaves one segment.
+        let segments = if self.cold.syn_retries == 0 { u32::from(config.initial_window_segments) } else { 1 };
+        let emss = u32::from(self.snd.emss);
+        self.snd.cc = NewReno::new(emss, emss * segments, self.cold.iss);
+    }
+
+    /// When the connection's timer must fire.
+    #[inline]
+    pub(crate) fn deadline(&self, user_timeout: Nanos) -> Nanos {
+        let timer = match self.snd.timer_at {
+            Nanos::MAX => Nanos::MAX,
+            at => at.min(self.snd.progress_at + user_timeout),
+        };
+        timer.min(self.cold.linger_at)
+    }
+
+    /// The invariants of the numbers alone.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.rcv.rcv_adv.lt(self.rcv.rcv_nxt) && self.state.is_synchronised() && self.rcv.fin.is_none() {
+            return Err(format!("rcv_nxt {:?} lies beyond rcv_adv {:?}", self.rcv.rcv_nxt, self.rcv.rcv_adv));
+        }
+        if self.state.is_live() { self.snd.check(self.state.is_synchronised()) } else { Ok(()) }
+    }
+}
+
+/// The largest payload of a segment: what the peer takes and the path holds.
+fn emss(peer_mss: Option<u16>, mtu_bytes: u16) -> u16 {
+    let path = mtu_bytes.saturating_sub(HEADERS_BYTES);
+    peer_mss.unwrap_or(MSS_DEFAULT).min(path).max(MSS_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 9293 s3.7.1 (MUST-15): 536 when the peer announces nothing.
+    #[test]
+    fn the_segment_size_is_the_smaller_of_peer_and_path() {
+        assert_eq!(emss(Some(1_460), 9_000), 1_460);
+        assert_eq!(emss(Some(8_960), 1_500), 1_460);
+        assert_eq!(emss(None, 1_500), 536);
+    }
+
+    /// RFC 5044 s4.5: EMSS - (6 + 4 * ceil(EMSS / 512) + EMSS mod 4) must not fall below 128.
+    #[test]
+    fn a_tiny_segment_size_still_leaves_a_mulpdu_of_128() {
+        let emss = emss(Some(1), 1_500);
+        assert!(emss - (6 + 4 * emss.div_ceil(512) + emss % 4) >= 128);
+    }
+}

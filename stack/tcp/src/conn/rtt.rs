@@ -1,0 +1,165 @@
+//! Round-trip time and retransmission timeout.
+//!
+//! Source: RFC 6298. One segment is timed at a time, and none that was sent twice (Karn's rule, s3). The timeout backs
+//! off by doubling and stays backed off until a new measurement (s5.5, s5.7). All in nanoseconds, with shifts: SRTT moves
+//! by an eighth, RTTVAR by a quarter.
+
+use ironwarp_types::{Nanos, Seq};
+
+use crate::TcpConfig;
+
+/// Clock granularity G of RFC 6298 s2: one tick of the wheel.
+const GRANULARITY: Nanos = Nanos(1 << 14);
+
+/// Doublings after which the timeout has reached any maximum.
+const BACKOFF_MAX: u8 = 40;
+
+/// The measured round trip of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rtt {
+    srtt: Nanos,
+    rttvar: Nanos,
+    rto: Nanos,
+    rto_max: Nanos,
+    /// When the timed segment left; meaningful while `timed`.
+    timed_at: Nanos,
+    /// Its end.
+    timed_seq: Seq,
+    timed: bool,
+    measured: bool,
+    backoff: u8,
+}
+
+impl Rtt {
+    pub(crate) fn new(config: &TcpConfig) -> Self {
+        Rtt {
+            srtt: Nanos::ZERO,
+            rttvar: Nanos::ZERO,
+            rto: config.rto_initial,
+            rto_max: config.rto_max,
+            timed_at: Nanos::ZERO,
+            timed_seq: Seq(0),
+            timed: false,
+            measured: false,
+            backoff: 0,
+        }
+    }
+
+    /// The timeout as it stands, backed off.
+    #[inline]
+    pub(crate) fn rto(&self) -> Nanos {
+        if self.backoff == 0 {
+            return self.rto;
+        }
+        self.rto.times(1u64.checked_shl(u32::from(self.backoff)).unwrap_or(u64::MAX)).min(self.rto_max)
+    }
+
+    /// A segment that ends at `seq_end` leaves for the first time.
+    #[inline]
+    pub(crate) fn on_sent(&mut self, now: Nanos, seq_end: Seq) {
+        if !self.timed {
+            (self.timed, self.timed_at, self.timed_seq) = (true, now, seq_end);
+        }
+    }
+
+    /// Something was sent again: whatever comes back now is ambiguous.
+    pub(crate) fn on_resent(&mut self) {
+        self.timed = false;
+    }
+
+    /// RFC 6298 s5.5: the timer ran out.
+    pub(crate) fn on_timeout(&mut self) {
+        self.timed = false;
+        self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
+    }
+
+    /// The peer answered a probe: it lives, and the next probe need not wait longer.
+    pub(crate) fn reset_backoff(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// Everything before `ack` is acknowledged.
+    #[inline]
+    pub(crate) fn on_ack(&mut self, now: Nanos, ack: Seq, rto_min: Nanos) {
+        if self.timed && self.timed_seq.leq(ack) {
+            self.timed = false;
+            self.sample(now.since(self.timed_at), rto_min);
+        }
+    }
+
+    /// RFC 6298 s2.2 and s2.3.
+    fn sample(&mut self, rtt: Nanos, rto_min: Nanos) {
+        if self.measured {
+            let error = Nanos(self.srtt.0.abs_diff(rtt.0));
+            self.rttvar = Nanos(self.rttvar.0 - (self.rttvar.0 >> 2) + (error.0 >> 2));
+            self.srtt = Nanos(self.srtt.0 - (self.srtt.0 >> 3) + (rtt.0 >> 3));
+        } else {
+            (self.srtt, self.rttvar, self.measured) = (rtt, Nanos(rtt.0 >> 1), true);
+        }
+        let rto = self.srtt + GRANULARITY.max(self.rttvar.times(4));
+        self.rto = rto.max(rto_min).min(self.rto_max);
+        self.backoff = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> TcpConfig {
+        TcpConfig { rto_min: Nanos::from_micros(100), rto_max: Nanos::from_secs(60), ..TcpConfig::default() }
+    }
+
+    fn measured(samples_us: &[u64]) -> Rtt {
+        let config = config();
+        let mut rtt = Rtt::new(&config);
+        for &us in samples_us {
+            rtt.on_sent(Nanos::ZERO, Seq(1));
+            rtt.on_ack(Nanos::from_micros(us), Seq(1), config.rto_min);
+        }
+        rtt
+    }
+
+    /// RFC 6298 s2.2: SRTT is the first sample, RTTVAR half of it.
+    #[test]
+    fn the_first_sample_gives_three_times_itself() {
+        assert_eq!(measured(&[1_000]).rto(), Nanos::from_micros(3_000));
+    }
+
+    /// RFC 6298 s2.3.
+    #[test]
+    fn later_samples_move_the_estimate_by_an_eighth_and_a_quarter() {
+        // srtt = 1000 + 800/8 = 1100; rttvar = 500 - 125 + 800/4 = 575.
+        assert_eq!(measured(&[1_000, 1_800]).rto(), Nanos::from_micros(1_100 + 4 * 575));
+    }
+
+    #[test]
+    fn a_steady_path_comes_down_to_the_minimum() {
+        assert_eq!(measured(&[10; 100]).rto(), Nanos::from_micros(100));
+    }
+
+    /// RFC 6298 s5.5 and s2.5.
+    #[test]
+    fn every_timeout_doubles_up_to_the_maximum() {
+        let mut rtt = measured(&[1_000]);
+        rtt.on_timeout();
+        assert_eq!(rtt.rto(), Nanos::from_micros(6_000));
+        for _ in 0..200 {
+            rtt.on_timeout();
+        }
+        assert_eq!(rtt.rto(), Nanos::from_secs(60));
+    }
+
+    /// RFC 6298 s3, Karn's rule; the timeout stays backed off until an unambiguous sample.
+    #[test]
+    fn a_segment_sent_again_gives_no_sample() {
+        let mut rtt = measured(&[1_000]);
+        rtt.on_sent(Nanos::ZERO, Seq(9));
+        rtt.on_timeout();
+        rtt.on_ack(Nanos::from_secs(9), Seq(9), Nanos(1));
+        assert_eq!(rtt.rto(), Nanos::from_micros(6_000));
+        rtt.on_sent(Nanos::ZERO, Seq(10));
+        rtt.on_ack(Nanos::from_micros(1_000), Seq(10), Nanos(1));
+        assert!(rtt.rto() < Nanos::from_micros(3_000));
+    }
+}

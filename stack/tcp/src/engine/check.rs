@@ -1,0 +1,65 @@
+//! The engine's invariants, for the simulator to call after every step.
+
+use ironwarp_port::Port;
+
+use super::Tcp;
+use crate::arrival::check_received;
+use crate::conn::{Conn, State};
+
+impl<P: Port> Tcp<P> {
+    /// Whether everything that must always hold does: numbers in order, queues contiguous and apart, units covering what
+    /// is outstanding, timers armed, tables in agreement, no frame held by nobody.
+    pub fn check(&self) -> Result<(), String> {
+        let mut linked = 0;
+        let (mut received, mut retained, mut half_open) = (0, 0, 0);
+        for conn in self.slots.iter().filter_map(|slot| slot.conn.as_ref()) {
+            self.check_conn(conn).map_err(|fault| format!("{:?} in {:?}: {fault}", conn.flow, conn.state))?;
+            linked += usize::from(conn.cold.linked);
+            received += usize::from(conn.rcv.queues.ready.len()) + usize::from(conn.rcv.queues.early.len());
+            retained += usize::from(conn.snd.retained.len());
+            half_open += u32::from(conn.state == State::SynReceived && conn.cold.listener.is_some());
+        }
+        equal("flows in the table", self.flows.len(), linked + self.time_wait.len() as usize)?;
+        equal("received frames held", self.shared.rx.in_use(), received)?;
+        equal("units retained", self.shared.tx.in_use(), retained)?;
+        equal("half-open connections", self.half_open as usize, half_open as usize)?;
+        let taken = self.slots.iter().filter(|slot| slot.conn.is_some()).count();
+        equal("free places", self.free.len(), self.slots.len() - taken)
+    }
+
+    fn check_conn(&self, conn: &Conn) -> Result<(), String> {
+        conn.check()?;
+        check_received(conn, &self.shared.rx)?;
+        self.check_retained(conn)?;
+        let deadline = conn.deadline(self.shared.config.user_timeout);
+        if conn.state.is_live() && self.shared.wheel.deadline(conn.slot) > deadline {
+            return Err(format!("the wheel fires at {:?}, later than {deadline:?}", self.shared.wheel.deadline(conn.slot)));
+        }
+        Ok(())
+    }
+
+    /// Units are contiguous from the one that holds SND.UNA to snd_end.
+    fn check_retained(&self, conn: &Conn) -> Result<(), String> {
+        let mut at = None;
+        let mut bytes = 0;
+        for unit in self.shared.tx.iter(&conn.snd.retained) {
+            let follows = at.map_or_else(|| unit.holds(conn.snd.snd_una), |at| unit.seq == at);
+            if !follows || unit.len == 0 {
+                return Err(format!("unit {:?}+{} does not follow {at:?}", unit.seq, unit.len));
+            }
+            at = Some(unit.seq_end());
+            bytes += u32::from(unit.len);
+        }
+        if at.is_some_and(|at| at != conn.snd.snd_end) {
+            return Err(format!("units end at {at:?}, not at {:?}", conn.snd.snd_end));
+        }
+        if conn.state.is_synchronised() && at.is_none() && conn.snd.snd_una.lt(conn.snd.snd_end) {
+            return Err("unacknowledged payload is not retained".into());
+        }
+        equal("retained bytes", conn.snd.retained_bytes as usize, bytes as usize)
+    }
+}
+
+fn equal(what: &str, counted: usize, expected: usize) -> Result<(), String> {
+    if counted == expected { Ok(()) } else { Err(format!("{what}: {counted}, expected {expected}")) }
+}

@@ -1,0 +1,99 @@
+//! Initial sequence numbers and ephemeral ports that a stranger cannot guess.
+//!
+//! Source: RFC 6528 s3 (ISN = M + F(flow, secret), M a clock of 4 microseconds) and RFC 6056 s3.3.3 (a keyed offset a
+//! destination, and a counter). F is SipHash-1-3.
+
+use core::hash::Hasher;
+use core::net::{IpAddr, SocketAddr};
+
+use ironwarp_types::{Flow, Nanos, Seq};
+use siphasher::sip::SipHasher13;
+
+/// The first ephemeral port. The range is half of all ports; services listen below it.
+const EPHEMERAL_FIRST: u16 = 32_768;
+
+/// Ephemeral ports.
+pub(super) const EPHEMERAL_PORTS: u16 = 32_768;
+
+/// The source of numbers.
+pub(super) struct Numbers {
+    secret: [u64; 2],
+    next_port: u16,
+}
+
+impl Numbers {
+    pub(super) fn new(secret: [u64; 2]) -> Self {
+        Numbers { secret, next_port: 0 }
+    }
+
+    /// The first number of a connection opened now.
+    pub(super) fn iss(&self, now: Nanos, flow: &Flow) -> Seq {
+        let mut hasher = self.hasher(1);
+        write_address(&mut hasher, flow.local);
+        write_address(&mut hasher, flow.remote);
+        // 2^12 ns is near enough to 4 microseconds and needs no division.
+        let clock = (now.0 >> 12) as u32;
+        Seq(clock.wrapping_add(hasher.finish() as u32))
+    }
+
+    /// The `attempt`th port to try for a connection to `remote`.
+    pub(super) fn port(&mut self, local: IpAddr, remote: SocketAddr) -> u16 {
+        let mut hasher = self.hasher(2);
+        write_address(&mut hasher, SocketAddr::new(local, 0));
+        write_address(&mut hasher, remote);
+        let offset = hasher.finish() as u16;
+        self.next_port = self.next_port.wrapping_add(1);
+        EPHEMERAL_FIRST + (offset.wrapping_add(self.next_port) % EPHEMERAL_PORTS)
+    }
+
+    /// A hasher for one purpose.
+    fn hasher(&self, purpose: u64) -> SipHasher13 {
+        let [a, b] = self.secret;
+        SipHasher13::new_with_keys(a ^ purpose, b)
+    }
+}
+
+fn write_address(hasher: &mut SipHasher13, address: SocketAddr) {
+    match address.ip() {
+        IpAddr::V4(v4) => hasher.write_u32(v4.to_bits()),
+        IpAddr::V6(v6) => hasher.write_u128(v6.to_bits()),
+    }
+    hasher.write_u16(address.port());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn flow(port: u16) -> Flow {
+        Flow { local: SocketAddr::from(([10, 0, 0, 1], 80)), remote: SocketAddr::from(([10, 0, 0, 2], port)) }
+    }
+
+    /// RFC 6528 s3: the numbers of one flow follow the clock.
+    #[test]
+    fn a_flow_opened_again_begins_beyond_its_last_numbers() {
+        let numbers = Numbers::new([1, 2]);
+        let (first, later) = (numbers.iss(Nanos::ZERO, &flow(1)), numbers.iss(Nanos::from_secs(60), &flow(1)));
+        assert_eq!(later.since(first), (60_000_000_000u64 >> 12) as u32);
+    }
+
+    #[test]
+    fn flows_and_secrets_have_numbers_of_their_own() {
+        let seen: HashSet<Seq> = (0..100)
+            .flat_map(|port| [[1, 2], [1, 3]].map(|secret| Numbers::new(secret).iss(Nanos::ZERO, &flow(port))))
+            .collect();
+        assert_eq!(seen.len(), 200);
+    }
+
+    /// RFC 6056 s3.3.3.
+    #[test]
+    fn ports_to_one_destination_do_not_repeat_before_all_were_tried() {
+        let mut numbers = Numbers::new([3, 4]);
+        let local = IpAddr::from([10, 0, 0, 1]);
+        let seen: HashSet<u16> = (0..EPHEMERAL_PORTS).map(|_| numbers.port(local, flow(9).remote)).collect();
+        assert_eq!(seen.len(), usize::from(EPHEMERAL_PORTS));
+        assert!(seen.iter().all(|&port| port >= EPHEMERAL_FIRST));
+    }
+}

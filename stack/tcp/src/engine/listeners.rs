@@ -1,0 +1,89 @@
+//! Who listens where. Looked at for SYNs of unknown flows alone, so a short scan serves.
+
+use core::net::SocketAddr;
+
+use super::{ListenError, ListenerId};
+
+struct Place {
+    generation: u32,
+    local: Option<SocketAddr>,
+}
+
+/// The listeners of one core.
+pub(super) struct Listeners {
+    places: Box<[Place]>,
+}
+
+impl Listeners {
+    pub(super) fn new(listeners_max: u32) -> Self {
+        Listeners { places: (0..listeners_max).map(|_| Place { generation: 0, local: None }).collect() }
+    }
+
+    pub(super) fn insert(&mut self, local: SocketAddr) -> Result<ListenerId, ListenError> {
+        if local.port() == 0 {
+            return Err(ListenError::Unusable);
+        }
+        if self.places.iter().any(|place| place.local == Some(local)) {
+            return Err(ListenError::InUse);
+        }
+        let free = self.places.iter_mut().enumerate().find(|(_, place)| place.local.is_none());
+        let (slot, place) = free.ok_or(ListenError::Full)?;
+        place.local = Some(local);
+        Ok(ListenerId { slot: slot as u32, generation: place.generation })
+    }
+
+    pub(super) fn remove(&mut self, id: ListenerId) {
+        if let Some(place) = self.places.get_mut(id.slot as usize).filter(|place| place.generation == id.generation) {
+            place.local = None;
+            place.generation = place.generation.wrapping_add(1);
+        }
+    }
+
+    /// Who listens on `local`: a listener for just this address before one for all addresses of its family.
+    pub(super) fn find(&self, local: SocketAddr) -> Option<ListenerId> {
+        self.find_exact(|at| at == local).or_else(|| {
+            self.find_exact(|at| {
+                at.ip().is_unspecified() && at.port() == local.port() && at.is_ipv4() == local.is_ipv4()
+            })
+        })
+    }
+
+    fn find_exact(&self, matches: impl Fn(SocketAddr) -> bool) -> Option<ListenerId> {
+        let at = self.places.iter().position(|place| place.local.is_some_and(&matches))?;
+        let generation = self.places.get(at)?.generation;
+        Some(ListenerId { slot: at as u32, generation })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn an_exact_listener_goes_before_one_for_all_addresses() {
+        let mut listeners = Listeners::new(4);
+        let any = listeners.insert(at("0.0.0.0:80")).expect("room");
+        let exact = listeners.insert(at("10.0.0.1:80")).expect("room");
+        assert_eq!(listeners.find(at("10.0.0.1:80")), Some(exact));
+        assert_eq!(listeners.find(at("10.0.0.2:80")), Some(any));
+        assert_eq!(listeners.find(at("10.0.0.1:81")), None);
+        assert_eq!(listeners.find(at("[fd00::1]:80")), None);
+    }
+
+    #[test]
+    fn a_place_can_be_taken_once_and_again_after_it_is_left() {
+        let mut listeners = Listeners::new(1);
+        let first = listeners.insert(at("0.0.0.0:80")).expect("room");
+        assert_eq!(listeners.insert(at("0.0.0.0:80")), Err(ListenError::InUse));
+        assert_eq!(listeners.insert(at("0.0.0.0:81")), Err(ListenError::Full));
+        assert_eq!(listeners.insert(at("0.0.0.0:0")), Err(ListenError::Unusable));
+        listeners.remove(first);
+        let second = listeners.insert(at("0.0.0.0:81")).expect("room");
+        listeners.remove(first);
+        assert_eq!(listeners.find(at("1.2.3.4:81")), Some(second));
+    }
+}

@@ -1,0 +1,158 @@
+//! The engine of one core: which connection a segment belongs to, and what to do when there is none.
+//!
+//! Connections lie in a slab; the flow table leads from a segment's hash to a place in it, or to an entry of the
+//! TIME-WAIT table, whose values follow those of the slab. An id is a place and a generation, so that an id outlives its
+//! connection without harm: every call with a stale one does nothing.
+
+mod api;
+mod arrive;
+mod check;
+mod ids;
+mod isn;
+mod listeners;
+mod open;
+mod rx_stream;
+mod time_wait;
+
+use ironwarp_net::{FlowHasher, FlowTable};
+use ironwarp_port::{Port, Wire};
+use ironwarp_stats::CoreStats;
+use ironwarp_types::Nanos;
+
+pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
+pub use rx_stream::RxStream;
+
+use crate::TcpConfig;
+use crate::conn::{Conn, State};
+use crate::output::{Io, Shared};
+use isn::Numbers;
+use listeners::Listeners;
+use time_wait::TimeWait;
+
+/// A place in the slab.
+struct Slot {
+    /// Counts the connections that were here, so that old ids are told from new ones.
+    generation: u32,
+    conn: Option<Conn>,
+}
+
+/// TCP for one core: connections, listeners, timers and TIME-WAIT. See the crate's documentation.
+pub struct Tcp<P: Port> {
+    slots: Box<[Slot]>,
+    /// Places without a connection; the last is used next.
+    free: Vec<u32>,
+    shared: Shared<P>,
+    flows: FlowTable,
+    hasher: FlowHasher,
+    listeners: Listeners,
+    time_wait: TimeWait,
+    numbers: Numbers,
+    /// Connections in SYN-RECEIVED that a peer opened.
+    half_open: u32,
+}
+
+/// Connections whatever the configuration says: a place must fit the flow table together with TIME-WAIT.
+const CONNECTIONS_MAX: u32 = 1 << 28;
+
+impl<P: Port> Tcp<P> {
+    /// An engine with room for everything its configuration names; nothing is allocated afterwards.
+    ///
+    /// `hasher` is the one that `net` puts into [`TcpSegment::hash`](ironwarp_net::TcpSegment::hash). `secret` keys
+    /// initial sequence numbers and ephemeral ports; it is chosen anew by every process.
+    pub fn new(mut config: TcpConfig, hasher: FlowHasher, secret: [u64; 2], stats: CoreStats) -> Self {
+        config.connections_max = config.connections_max.clamp(1, CONNECTIONS_MAX);
+        config.time_wait_max = config.time_wait_max.min(CONNECTIONS_MAX);
+        let connections = config.connections_max;
+        let flows = connections as usize + config.time_wait_max as usize;
+        Tcp {
+            slots: (0..connections).map(|_| Slot { generation: 0, conn: None }).collect(),
+            free: (0..connections).rev().collect(),
+            flows: FlowTable::new(flows),
+            hasher,
+            listeners: Listeners::new(config.listeners_max),
+            time_wait: TimeWait::new(config.time_wait_max, config.time_wait),
+            numbers: Numbers::new(secret),
+            half_open: 0,
+            shared: Shared::new(config, stats),
+        }
+    }
+
+    fn conn(&self, id: ConnId) -> Option<&Conn> {
+        let slot = self.slots.get(id.slot as usize)?;
+        if slot.generation == id.generation { slot.conn.as_ref() } else { None }
+    }
+
+    /// The connection of an id, and what it works with.
+    #[inline]
+    fn conn_and_io<'a>(
+        &'a mut self,
+        id: ConnId,
+        now: Nanos,
+        wire: &'a mut Wire<P>,
+    ) -> Option<(&'a mut Conn, Io<'a, P>)> {
+        let slot = self.slots.get_mut(id.slot as usize)?;
+        let conn = if slot.generation == id.generation { slot.conn.as_mut()? } else { return None };
+        Some((conn, Io { now, wire, shared: &mut self.shared }))
+    }
+
+    fn id_of(&self, slot: u32) -> Option<ConnId> {
+        let generation = self.slots.get(slot as usize)?.generation;
+        Some(ConnId { slot, generation })
+    }
+
+    /// Draws the consequences of a state that a connection has reached: a flow that is over leaves the flow table, and
+    /// TIME-WAIT goes on without the connection. `before` is the state it came from.
+    #[inline]
+    fn settle(&mut self, slot: u32, before: State, now: Nanos) {
+        let Some(conn) = self.slots.get(slot as usize).and_then(|slot| slot.conn.as_ref()) else { return };
+        let after = conn.state;
+        if before == after {
+            return;
+        }
+        if before == State::SynReceived && conn.cold.listener.is_some() {
+            self.half_open = self.half_open.saturating_sub(1);
+        }
+        if !after.is_live() {
+            self.settle_end(slot, after, now);
+        }
+    }
+
+    #[cold]
+    fn settle_end(&mut self, slot: u32, after: State, now: Nanos) {
+        self.unlink(slot);
+        match after {
+            State::TimeWait => self.enter_time_wait(slot, now),
+            State::Listen => self.free_slot(slot),
+            _ => {}
+        }
+    }
+
+    /// Takes a connection out of the flow table and gives back all it held but what can still be read.
+    fn unlink(&mut self, slot: u32) {
+        let Some(conn) = self.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut()) else { return };
+        if core::mem::take(&mut conn.cold.linked) {
+            self.flows.remove(conn.cold.hash, slot);
+        }
+        self.shared.wheel.disarm(slot);
+        self.shared.tx.clear(&mut conn.snd.retained);
+        self.shared.rx.clear(&mut conn.rcv.queues.early);
+        conn.snd.retained_bytes = 0;
+        conn.snd.cursor = crate::queue::NIL;
+    }
+
+    fn enter_time_wait(&mut self, slot: u32, now: Nanos) {
+        let Some(conn) = self.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut()) else { return };
+        conn.state = State::Closed;
+        let base = self.shared.config.connections_max;
+        self.time_wait.insert(conn, now, &mut self.flows, base, &self.shared.stats);
+    }
+
+    /// Gives a place back. The id that led to it is stale from now on.
+    fn free_slot(&mut self, at: u32) {
+        let Some(slot) = self.slots.get_mut(at as usize) else { return };
+        let Some(mut conn) = slot.conn.take() else { return };
+        conn.rcv.queues.clear(&mut self.shared.rx);
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(at);
+    }
+}

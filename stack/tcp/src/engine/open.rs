@@ -1,0 +1,96 @@
+//! Opening connections, from this side and from the other.
+
+use core::net::{IpAddr, SocketAddr};
+
+use ironwarp_net::{Path, TcpSegment};
+use ironwarp_port::{Port, Wire};
+use ironwarp_stats::Counter;
+use ironwarp_types::{Flow, Nanos};
+
+use super::isn::EPHEMERAL_PORTS;
+use super::{ConnId, ConnectError, ListenError, ListenerId, Tcp};
+use crate::conn::{Conn, Opening};
+use crate::header::{Segment, SynOptions};
+use crate::output::Io;
+
+impl<P: Port> Tcp<P> {
+    /// Listens on an address, or on all of a family when it is unspecified.
+    pub fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, ListenError> {
+        self.listeners.insert(local)
+    }
+
+    /// Ends a listener. Connections that came from it go on.
+    pub fn unlisten(&mut self, id: ListenerId) {
+        self.listeners.remove(id);
+    }
+
+    /// A local port under which `remote` can be connected to from `local`, or `None` when all are taken.
+    pub fn ephemeral_port(&mut self, local: IpAddr, remote: SocketAddr) -> Option<u16> {
+        for _ in 0..EPHEMERAL_PORTS {
+            let port = self.numbers.port(local, remote);
+            let flow = Flow { local: SocketAddr::new(local, port), remote };
+            if self.find(self.hasher.hash(&flow), &flow).is_none() {
+                return Some(port);
+            }
+        }
+        None
+    }
+
+    /// RFC 9293 s3.10.1, active: sends a SYN. ESTABLISHED, REFUSED or TIMED_OUT follows.
+    pub fn connect(&mut self, now: Nanos, flow: Flow, path: Path, wire: &mut Wire<P>) -> Result<ConnId, ConnectError> {
+        let unusable = |end: SocketAddr| end.port() == 0 || end.ip().is_unspecified() || end.ip().is_multicast();
+        if unusable(flow.local) || unusable(flow.remote) {
+            return Err(ConnectError::Unusable);
+        }
+        let hash = self.hasher.hash(&flow);
+        if self.find(hash, &flow).is_some() {
+            return Err(ConnectError::InUse);
+        }
+        let opening = self.opening(now, flow, hash, path).ok_or(ConnectError::Full)?;
+        self.shared.stats.count(Counter::TcpActiveOpens);
+        let conn = Conn::active(&self.shared.config, opening);
+        self.begin(now, conn, wire).ok_or(ConnectError::Full)
+    }
+
+    /// RFC 9293 s3.10.7.2, third step: a SYN for a listener.
+    pub(super) fn open_passively(
+        &mut self,
+        now: Nanos,
+        listener: ListenerId,
+        segment: &Segment,
+        arrived: &TcpSegment<P::Frame>,
+        path: Path,
+        wire: &mut Wire<P>,
+    ) {
+        if self.half_open >= self.shared.config.half_open_max {
+            self.shared.stats.count(Counter::TcpDropHalfOpenFull);
+            return;
+        }
+        let Some(opening) = self.opening(now, arrived.flow, arrived.hash, path) else {
+            self.shared.stats.count(Counter::TcpDropNoSlot);
+            return;
+        };
+        self.shared.stats.count(Counter::TcpPassiveOpens);
+        let options = SynOptions::parse(segment.options(arrived));
+        let conn = Conn::passive(&self.shared.config, opening, listener, segment.seq, options);
+        self.half_open += 1;
+        self.begin(now, conn, wire);
+    }
+
+    /// Reserves a place and a number for a new connection.
+    fn opening(&mut self, now: Nanos, flow: Flow, hash: u32, path: Path) -> Option<Opening> {
+        let slot = *self.free.last()?;
+        self.flows.insert(hash, slot).ok()?;
+        self.free.pop();
+        Some(Opening { slot, flow, hash, path, iss: self.numbers.iss(now, &flow), now })
+    }
+
+    fn begin(&mut self, now: Nanos, mut conn: Conn, wire: &mut Wire<P>) -> Option<ConnId> {
+        conn.cold.linked = true;
+        let at = conn.slot;
+        let slot = self.slots.get_mut(at as usize)?;
+        let conn = slot.conn.insert(conn);
+        conn.send_syn(&mut Io { now, wire, shared: &mut self.shared });
+        Some(ConnId { slot: at, generation: slot.generation })
+    }
+}

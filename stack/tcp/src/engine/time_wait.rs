@@ -1,0 +1,157 @@
+//! TIME-WAIT: flows that are closed both ways while old segments may still be on their way.
+//!
+//! An entry takes about 100 bytes instead of a connection. All wait equally long, so the order of arrival is the order
+//! of expiry and one list serves; an entry that begins its wait anew moves to the end. When the table is full the oldest
+//! gives way.
+//!
+//! Source: RFC 9293 s3.6.1 and s3.10.7.4, RFC 1337 (a reset does not end the wait), RFC 5961 (a SYN draws an ACK).
+
+use ironwarp_net::FlowTable;
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::{Flow, Nanos, Seq};
+
+use crate::conn::Conn;
+use crate::header::{Control, Flags, Segment};
+
+const NIL: u32 = u32::MAX;
+
+struct Entry {
+    flow: Option<Flow>,
+    hash: u32,
+    snd_nxt: Seq,
+    rcv_nxt: Seq,
+    until: Nanos,
+    older: u32,
+    newer: u32,
+}
+
+/// The flows in TIME-WAIT.
+pub(super) struct TimeWait {
+    entries: Box<[Entry]>,
+    duration: Nanos,
+    oldest: u32,
+    newest: u32,
+    /// The head of the free entries, linked by `newer`.
+    free: u32,
+    len: u32,
+}
+
+impl TimeWait {
+    pub(super) fn new(entries_max: u32, duration: Nanos) -> Self {
+        let chained = |at: u32| Entry {
+            flow: None,
+            hash: 0,
+            snd_nxt: Seq(0),
+            rcv_nxt: Seq(0),
+            until: Nanos::MAX,
+            older: NIL,
+            newer: if at + 1 < entries_max { at + 1 } else { NIL },
+        };
+        TimeWait {
+            entries: (0..entries_max).map(chained).collect(),
+            duration,
+            oldest: NIL,
+            newest: NIL,
+            free: if entries_max == 0 { NIL } else { 0 },
+            len: 0,
+        }
+    }
+
+    /// The flow of an entry.
+    pub(super) fn flow(&self, at: u32) -> Option<&Flow> {
+        self.entries.get(at as usize)?.flow.as_ref()
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Takes over the flow of a connection. Entries are known to `flows` as `base` plus their place.
+    pub(super) fn insert(&mut self, conn: &Conn, now: Nanos, flows: &mut FlowTable, base: u32, stats: &CoreStats) {
+        if self.free == NIL {
+            self.remove_oldest(flows, base);
+            stats.count(Counter::TcpTimeWaitEvicted);
+        }
+        let at = self.free;
+        let hash = conn.cold.hash;
+        let Some(entry) = self.entries.get_mut(at as usize) else { return };
+        // Without an entry old segments meet a reset, as they would after the wait.
+        if flows.insert(hash, base + at).is_err() {
+            return;
+        }
+        self.free = entry.newer;
+        (entry.flow, entry.hash) = (Some(conn.flow), hash);
+        (entry.snd_nxt, entry.rcv_nxt) = (conn.snd.snd_max, conn.rcv.rcv_nxt);
+        entry.until = now + self.duration;
+        self.len += 1;
+        self.append(at);
+    }
+
+    /// A segment of a waiting flow arrives: answers what to send, if anything.
+    pub(super) fn on_segment(&mut self, at: u32, now: Nanos, segment: &Segment) -> Option<Control> {
+        let until = now + self.duration;
+        let entry = self.entries.get_mut(at as usize)?;
+        // RFC 1337 s3: a reset, old or forged, must not open the flow to old segments.
+        let quiet = segment.has(Flags::RST)
+            || (segment.seq_len() == 0 && segment.seq == entry.rcv_nxt && segment.ack == entry.snd_nxt);
+        if quiet {
+            return None;
+        }
+        let control = Control { seq: entry.snd_nxt, ack: entry.rcv_nxt, window: 0, flags: Flags::ACK };
+        // Only the peer's FIN, sent again, begins the wait anew.
+        if segment.has(Flags::FIN) && segment.seq.plus(segment.seq_len()) == entry.rcv_nxt {
+            entry.until = until;
+            self.detach(at);
+            self.append(at);
+        }
+        Some(control)
+    }
+
+    /// Forgets flows whose wait is over.
+    pub(super) fn expire(&mut self, now: Nanos, flows: &mut FlowTable, base: u32) {
+        while self.next_deadline().is_some_and(|at| at <= now) {
+            self.remove_oldest(flows, base);
+        }
+    }
+
+    /// When the next wait is over.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.entries.get(self.oldest as usize).map(|entry| entry.until)
+    }
+
+    fn remove_oldest(&mut self, flows: &mut FlowTable, base: u32) {
+        let at = self.oldest;
+        self.detach(at);
+        let free = self.free;
+        let Some(entry) = self.entries.get_mut(at as usize) else { return };
+        flows.remove(entry.hash, base + at);
+        entry.flow = None;
+        entry.newer = free;
+        self.free = at;
+        self.len -= 1;
+    }
+
+    fn append(&mut self, at: u32) {
+        let newest = self.newest;
+        let Some(entry) = self.entries.get_mut(at as usize) else { return };
+        (entry.older, entry.newer) = (newest, NIL);
+        match self.entries.get_mut(newest as usize) {
+            Some(before) => before.newer = at,
+            None => self.oldest = at,
+        }
+        self.newest = at;
+    }
+
+    fn detach(&mut self, at: u32) {
+        let Some(entry) = self.entries.get(at as usize) else { return };
+        let (older, newer) = (entry.older, entry.newer);
+        match self.entries.get_mut(older as usize) {
+            Some(before) => before.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.entries.get_mut(newer as usize) {
+            Some(after) => after.older = older,
+            None => self.newest = older,
+        }
+    }
+}

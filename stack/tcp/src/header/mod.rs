@@ -1,0 +1,124 @@
+//! TCP headers: octets to values on arrival, values to octets on departure.
+//!
+//! ```text
+//!  0       4       8       12      16      20
+//!  | ports | seq   | ack   |o f win| sum u | options ... | payload
+//! ```
+//!
+//! Source: RFC 9293 s3.1. A header is read once, by value; nothing here can fail but a data offset that points outside
+//! the segment, which `net` has ruled out and which is refused again. Cost: twenty octets in one fixed-size read.
+
+mod options;
+
+use bitflags::bitflags;
+use ironwarp_net::TcpSegment;
+use ironwarp_port::Frame;
+use ironwarp_types::{Flow, Seq};
+
+pub(crate) use options::SynOptions;
+
+/// A header without options.
+pub(crate) const HEADER_BYTES: usize = 20;
+
+bitflags! {
+    /// The control bits.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub(crate) struct Flags: u8 {
+        const FIN = 1;
+        const SYN = 2;
+        const RST = 4;
+        const PSH = 8;
+        const ACK = 16;
+        const URG = 32;
+        const ECE = 64;
+        const CWR = 128;
+    }
+}
+
+/// What an arriving segment says.
+///
+/// `seq`, `start` and `end` move together when a part that lies outside the window is trimmed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Segment {
+    pub(crate) seq: Seq,
+    pub(crate) ack: Seq,
+    /// As it stands in the header, not scaled.
+    pub(crate) window: u16,
+    pub(crate) flags: Flags,
+    /// Where the payload lies in the frame.
+    pub(crate) start: u16,
+    pub(crate) end: u16,
+}
+
+impl Segment {
+    /// Reads the header. `None` when it does not fit its segment.
+    #[inline]
+    pub(crate) fn parse<F: Frame>(arrived: &TcpSegment<F>) -> Option<Segment> {
+        let l4 = arrived.l4();
+        let header = l4.first_chunk::<HEADER_BYTES>()?;
+        let [_, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, offset, flags, w0, w1, ..] = *header;
+        let header_bytes = usize::from(offset >> 4) * 4;
+        if header_bytes < HEADER_BYTES || header_bytes > l4.len() {
+            return None;
+        }
+        Some(Segment {
+            seq: Seq(u32::from_be_bytes([s0, s1, s2, s3])),
+            ack: Seq(u32::from_be_bytes([a0, a1, a2, a3])),
+            window: u16::from_be_bytes([w0, w1]),
+            flags: Flags::from_bits_retain(flags),
+            start: arrived.l4_offset + header_bytes as u16,
+            end: arrived.l4_end,
+        })
+    }
+
+    /// Payload bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        u32::from(self.end.saturating_sub(self.start))
+    }
+
+    /// SEG.LEN of RFC 9293: payload, SYN and FIN.
+    pub(crate) fn seq_len(&self) -> u32 {
+        self.len() + u32::from(self.has(Flags::SYN)) + u32::from(self.has(Flags::FIN))
+    }
+
+    /// Whether any of these bits is set.
+    #[inline]
+    pub(crate) fn has(&self, flags: Flags) -> bool {
+        self.flags.intersects(flags)
+    }
+
+    /// The options, uninterpreted.
+    pub(crate) fn options<'a, F: Frame>(&self, arrived: &'a TcpSegment<F>) -> &'a [u8] {
+        let from = usize::from(arrived.l4_offset) + HEADER_BYTES;
+        arrived.frame.bytes().get(from..usize::from(self.start)).unwrap_or_default()
+    }
+}
+
+/// What a departing segment says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Control {
+    pub(crate) seq: Seq,
+    pub(crate) ack: Seq,
+    /// As it stands in the header, scaled already.
+    pub(crate) window: u16,
+    pub(crate) flags: Flags,
+}
+
+impl Control {
+    /// Writes the twenty octets at the front of `l4`; the checksum is left zero. Options, if any, follow and are
+    /// counted by `options_bytes`, a multiple of four.
+    #[inline]
+    pub(crate) fn write(&self, l4: &mut [u8], flow: &Flow, options_bytes: usize) {
+        let Some(header) = l4.first_chunk_mut::<HEADER_BYTES>() else { return };
+        let offset = ((HEADER_BYTES + options_bytes) / 4) as u8;
+        header[0..2].copy_from_slice(&flow.local.port().to_be_bytes());
+        header[2..4].copy_from_slice(&flow.remote.port().to_be_bytes());
+        header[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
+        header[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
+        header[12] = offset << 4;
+        header[13] = self.flags.bits();
+        header[14..16].copy_from_slice(&self.window.to_be_bytes());
+        header[16..20].fill(0);
+    }
+}

@@ -1,0 +1,182 @@
+//! Acknowledgements that are owed.
+//!
+//! An ACK waits one iteration for a reply to carry it: segments owe it in one iteration, and it leaves in the flush of
+//! the next, unless payload took it along. What the peer counts or waits for does not wait: ACKs of segments that are
+//! out of order, duplicate, fill a gap or bear a FIN leave in the flush of the same iteration (RFC 5681 s4.2). A burst of
+//! in-order segments owes one ACK in all (RFC 9293 s3.10.7.4, MUST-58).
+//!
+//! ```text
+//!   on_segment -> fresh --flush--> aged --flush--> sent
+//!                   \                  \
+//!                    now: sent          transmit carried it: dropped
+//! ```
+
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+
+use super::Io;
+use crate::conn::{AckDebt, Conn};
+use crate::header::{Control, Flags};
+
+/// Duplicate ACKs that one iteration sends for a connection at most: a burst's worth.
+const NOW_MAX: u8 = 32;
+
+/// Connections that owe an ACK. One is listed at most once, so that the lists never grow beyond their capacity.
+#[derive(Default)]
+pub(crate) struct AckLists {
+    listed: Box<[bool]>,
+    fresh: Vec<u32>,
+    aged: Vec<u32>,
+}
+
+impl AckLists {
+    pub(crate) fn new(connections: u32) -> Self {
+        let connections = connections as usize;
+        AckLists {
+            listed: vec![false; connections].into_boxed_slice(),
+            fresh: Vec::with_capacity(connections),
+            aged: Vec::with_capacity(connections),
+        }
+    }
+
+    /// Lists a connection.
+    #[inline]
+    pub(crate) fn owe(&mut self, slot: u32) {
+        if let Some(listed) = self.listed.get_mut(slot as usize)
+            && !*listed
+        {
+            *listed = true;
+            self.fresh.push(slot);
+        }
+    }
+
+    /// Whether nobody is listed.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fresh.is_empty() && self.aged.is_empty()
+    }
+
+    /// Lets `pay` settle the debts that are due, asking it whether a debt has aged and hearing whether one is left.
+    pub(crate) fn flush(&mut self, mut pay: impl FnMut(u32, bool) -> bool) {
+        let listed = &mut self.listed;
+        let mut settle = |slot: u32, aged: bool| {
+            let left = pay(slot, aged);
+            if !left && let Some(listed) = listed.get_mut(slot as usize) {
+                *listed = false;
+            }
+            left
+        };
+        self.aged.retain(|&slot| settle(slot, true));
+        for slot in self.fresh.drain(..) {
+            if settle(slot, false) {
+                self.aged.push(slot);
+            }
+        }
+    }
+}
+
+impl Conn {
+    /// Owes an ACK that a reply may carry.
+    #[inline]
+    pub(crate) fn owe_ack<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        self.ack.owed = true;
+        io.shared.acks.owe(self.slot);
+    }
+
+    /// Owes an ACK that leaves in this iteration.
+    pub(crate) fn owe_ack_now<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        self.ack.now = self.ack.now.max(1);
+        self.owe_ack(io);
+    }
+
+    /// Owes one more duplicate ACK: the peer counts them (RFC 5681 s3.2). An ACK of in-order bytes that is still owed
+    /// goes first and is not one of them.
+    pub(crate) fn owe_duplicate_ack<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        let earlier = u8::from(self.ack.owed && self.ack.now == 0);
+        self.ack.now = (self.ack.now + 1 + earlier).min(NOW_MAX);
+        self.owe_ack(io);
+    }
+
+    /// Sends what is due of the owed ACKs and answers whether any is left.
+    pub(crate) fn pay_acks<P: Port>(&mut self, io: &mut Io<'_, P>, aged: bool) -> bool {
+        if !self.state.is_live() {
+            self.ack = AckDebt::default();
+        }
+        if aged && self.ack.owed {
+            self.ack.now = self.ack.now.max(1);
+        }
+        while self.ack.now > 0 {
+            let now = self.ack.now;
+            if !self.send_ack(io) {
+                return true;
+            }
+            self.ack.now = now - 1;
+        }
+        self.ack.owed
+    }
+
+    /// Sends an ACK at once and clears the debt that a reply could have carried.
+    pub(crate) fn send_ack<P: Port>(&mut self, io: &mut Io<'_, P>) -> bool {
+        let control = Control {
+            seq: self.snd.ack_seq(),
+            ack: self.rcv.rcv_nxt,
+            window: self.rcv.announce(),
+            flags: Flags::ACK,
+        };
+        let sent = io.send_control(&self.path, &self.flow, control, &[]);
+        if sent {
+            self.ack.owed = false;
+            io.count(Counter::TcpTxAcks);
+        }
+        sent
+    }
+
+    /// RFC 5961: an ACK that tells a peer, if it is one, where we stand. Limited, since a stranger can draw it.
+    #[cold]
+    pub(crate) fn challenge<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        if io.may_reply() {
+            io.count(Counter::TcpChallengeAcks);
+            self.owe_ack_now(io);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_debt_is_settled_one_flush_after_the_one_that_saw_it_first() {
+        let mut lists = AckLists::new(4);
+        lists.owe(2);
+        lists.owe(2);
+        let mut seen = Vec::new();
+        lists.flush(|slot, aged| {
+            seen.push((slot, aged));
+            !aged
+        });
+        lists.flush(|slot, aged| {
+            seen.push((slot, aged));
+            !aged
+        });
+        assert_eq!(seen, [(2, false), (2, true)]);
+        assert!(lists.is_empty());
+    }
+
+    #[test]
+    fn a_debt_that_cannot_be_paid_stays() {
+        let mut lists = AckLists::new(1);
+        lists.owe(0);
+        for _ in 0..5 {
+            lists.flush(|_, _| true);
+        }
+        lists.owe(0);
+        let mut paid = 0;
+        lists.flush(|_, _| {
+            paid += 1;
+            false
+        });
+        assert_eq!(paid, 1);
+        assert!(lists.is_empty());
+    }
+}

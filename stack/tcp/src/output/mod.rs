@@ -1,0 +1,166 @@
+//! Everything that is sent: segments of payload, acknowledgements, SYNs, FINs and resets.
+//!
+//! A frame is filled behind the header room, its header is written, the path puts the link and network headers in front
+//! and finishes the checksum, and it is sealed. Nothing here decides whether a connection lives; a frame that cannot be
+//! had or pushed leaves the debt standing, and a timer or the next iteration tries again.
+
+mod acks;
+mod control;
+mod resend;
+mod timeout;
+mod transmit;
+
+use ironwarp_net::Path;
+use ironwarp_port::{Frame, Port, Wire};
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::{Flow, Nanos, Seq};
+
+pub(crate) use acks::AckLists;
+
+use crate::TcpConfig;
+use crate::conn::Conn;
+use crate::header::{Control, Flags, HEADER_BYTES};
+use crate::queue::{Arena, Piece, Unit};
+use crate::wheel::Wheel;
+
+/// A port's sealed frame.
+pub(crate) type SealedOf<P> = <<P as Port>::Frame as Frame>::Sealed;
+
+/// What all connections of a core share.
+pub(crate) struct Shared<P: Port> {
+    pub(crate) config: TcpConfig,
+    pub(crate) stats: CoreStats,
+    pub(crate) rx: Arena<Piece<P::Frame>>,
+    pub(crate) tx: Arena<Unit<SealedOf<P>>>,
+    pub(crate) wheel: Wheel,
+    pub(crate) acks: AckLists,
+    /// A frame that a source had nothing for, kept for the next.
+    pub(crate) spare: Option<P::Frame>,
+    /// The next IP identification. Any will do, since nothing we send may be fragmented (RFC 6864 s4.1).
+    ident: u16,
+    replies: Replies,
+}
+
+impl<P: Port> Shared<P> {
+    pub(crate) fn new(config: TcpConfig, stats: CoreStats) -> Self {
+        let connections = config.connections_max;
+        let reserved = |each: u16| connections.saturating_mul(u32::from(each));
+        Shared {
+            rx: Arena::new(reserved(config.rx_frames_reserve), config.rx_frames_shared),
+            tx: Arena::new(reserved(config.retained_units_reserve), config.retained_units_shared),
+            wheel: Wheel::new(connections, Nanos::ZERO),
+            acks: AckLists::new(connections),
+            spare: None,
+            ident: 0,
+            replies: Replies { millisecond: 0, left: config.replies_per_ms },
+            config,
+            stats,
+        }
+    }
+}
+
+/// What a step of the engine works with: the time, the wire, and what connections share.
+pub(crate) struct Io<'a, P: Port> {
+    pub(crate) now: Nanos,
+    pub(crate) wire: &'a mut Wire<P>,
+    pub(crate) shared: &'a mut Shared<P>,
+}
+
+impl<P: Port> Io<'_, P> {
+    pub(crate) fn count(&self, counter: Counter) {
+        self.shared.stats.count(counter);
+    }
+
+    /// Sets the connection's timer to the earliest of its deadlines.
+    #[inline]
+    pub(crate) fn arm(&mut self, conn: &Conn) {
+        self.shared.wheel.arm(conn.slot, conn.deadline(self.shared.config.user_timeout));
+    }
+
+    /// Whether a reset or challenge ACK may be sent now: strangers draw a limited number a millisecond.
+    pub(crate) fn may_reply(&mut self) -> bool {
+        let allowed = self.shared.replies.take(self.now, self.shared.config.replies_per_ms);
+        if !allowed {
+            self.count(Counter::TcpRepliesLimited);
+        }
+        allowed
+    }
+
+    /// A frame of `len` bytes to fill.
+    #[inline]
+    fn frame(&mut self, len: usize) -> Option<P::Frame> {
+        let frame = self.shared.spare.take().or_else(|| self.wire.alloc());
+        let sized = frame.and_then(|mut frame| {
+            frame.resize(len);
+            (frame.bytes().len() == len).then_some(frame)
+        });
+        if sized.is_none() {
+            self.count(Counter::TcpTxNoFrame);
+        }
+        sized
+    }
+
+    /// Writes all headers of a frame whose payload and options are in place, and seals it.
+    #[inline]
+    fn finish(&mut self, mut frame: P::Frame, path: &Path, flow: &Flow, control: Control, options_bytes: usize) -> SealedOf<P> {
+        let l4_at = path.header_bytes();
+        let bytes = frame.bytes_mut();
+        let l4_bytes = bytes.len() - l4_at;
+        self.shared.ident = self.shared.ident.wrapping_add(1);
+        if let Some(l4) = bytes.get_mut(l4_at..) {
+            control.write(l4, flow, options_bytes);
+        }
+        path.write(bytes, l4_bytes, self.shared.ident);
+        let meta = path.finish_tcp(bytes, HEADER_BYTES + options_bytes);
+        frame.seal(meta)
+    }
+
+    #[inline]
+    fn push(&mut self, sealed: SealedOf<P>) -> bool {
+        let pushed = self.wire.push(sealed);
+        self.count(if pushed { Counter::TcpTxSegments } else { Counter::TcpTxNoRoom });
+        pushed
+    }
+
+    /// Sends a segment without payload.
+    pub(crate) fn send_control(&mut self, path: &Path, flow: &Flow, control: Control, options: &[u8]) -> bool {
+        let options_at = path.header_bytes() + HEADER_BYTES;
+        let Some(mut frame) = self.frame(options_at + options.len()) else { return false };
+        if let Some(room) = frame.bytes_mut().get_mut(options_at..) {
+            room.copy_from_slice(options);
+        }
+        let sealed = self.finish(frame, path, flow, control, options.len());
+        self.push(sealed)
+    }
+
+    /// RFC 9293 s3.10.7.1: a reset that the sender of a segment accepts. `answering` is the number that it
+    /// acknowledged, if it did, and the end of what it sent.
+    #[cold]
+    pub(crate) fn send_reset(&mut self, path: &Path, flow: &Flow, answering: (Option<Seq>, Seq)) {
+        let control = match answering {
+            (Some(ack), _) => Control { seq: ack, ack: Seq(0), window: 0, flags: Flags::RST },
+            (None, end) => Control { seq: Seq(0), ack: end, window: 0, flags: Flags::RST | Flags::ACK },
+        };
+        self.count(Counter::TcpTxResets);
+        self.send_control(path, flow, control, &[]);
+    }
+}
+
+/// The limit on what strangers can draw from us.
+struct Replies {
+    millisecond: u64,
+    left: u16,
+}
+
+impl Replies {
+    fn take(&mut self, now: Nanos, per_ms: u16) -> bool {
+        // 2^20 ns is near enough to a millisecond and needs no division.
+        let millisecond = now.0 >> 20;
+        if millisecond != self.millisecond {
+            *self = Replies { millisecond, left: per_ms };
+        }
+        let allowed = self.left > 0;
+        self.left -= u16::from(allowed);
+        allowed
+    }
+}

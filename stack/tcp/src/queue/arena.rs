@@ -1,0 +1,255 @@
+//! Singly linked lists over one slab of nodes.
+//!
+//! A list has a reserve: so many nodes are its own whatever other lists do. Beyond it, nodes come from a shared part,
+//! first come, first served; when that is used up, a push is refused and hands its value back.
+
+/// No node.
+pub(crate) const NIL: u32 = u32::MAX;
+
+struct Node<T> {
+    value: Option<T>,
+    next: u32,
+}
+
+/// The nodes of all lists of one kind.
+pub(crate) struct Arena<T> {
+    nodes: Box<[Node<T>]>,
+    free: u32,
+    shared_left: u32,
+}
+
+/// A list's ends and length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    head: u32,
+    tail: u32,
+    len: u16,
+    reserve: u16,
+}
+
+impl List {
+    /// An empty list. The sum of all reserves is what [`Arena::new`] was told.
+    pub(crate) const fn with_reserve(reserve: u16) -> Self {
+        List { head: NIL, tail: NIL, len: 0, reserve }
+    }
+
+    pub(crate) fn len(&self) -> u16 {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
+    #[inline]
+    pub(crate) fn tail(&self) -> u32 {
+        self.tail
+    }
+}
+
+impl<T> Arena<T> {
+    /// An arena of `reserved` nodes, the sum of its lists' reserves, and `shared` more.
+    pub(crate) fn new(reserved: u32, shared: u32) -> Self {
+        let count = reserved.saturating_add(shared).min(NIL - 1);
+        let chained = |at: u32| Node { value: None, next: if at + 1 < count { at + 1 } else { NIL } };
+        Arena {
+            nodes: (0..count).map(chained).collect(),
+            free: if count == 0 { NIL } else { 0 },
+            shared_left: shared,
+        }
+    }
+
+    /// Appends a value and answers its node.
+    #[inline]
+    pub(crate) fn push_back(&mut self, list: &mut List, value: T) -> Result<u32, T> {
+        let tail = list.tail;
+        self.insert_after(list, tail, value)
+    }
+
+    /// Puts a value behind the node `prev`, or first when `prev` is [`NIL`]. `prev` is a node of this list.
+    #[inline]
+    pub(crate) fn insert_after(&mut self, list: &mut List, prev: u32, value: T) -> Result<u32, T> {
+        if !self.has_room(list) {
+            return Err(value);
+        }
+        let at = self.free;
+        let next = self.next_in(list, prev);
+        let Some(node) = self.nodes.get_mut(at as usize) else { return Err(value) };
+        self.free = node.next;
+        *node = Node { value: Some(value), next };
+        self.shared_left -= u32::from(list.len >= list.reserve);
+        self.link(list, prev, at);
+        if next == NIL {
+            list.tail = at;
+        }
+        list.len += 1;
+        Ok(at)
+    }
+
+    /// Removes and answers the first value.
+    #[inline]
+    pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<T> {
+        self.remove_after(list, NIL)
+    }
+
+    /// Removes the value behind the node `prev`, or the first when `prev` is [`NIL`].
+    #[inline]
+    pub(crate) fn remove_after(&mut self, list: &mut List, prev: u32) -> Option<T> {
+        let at = self.next_in(list, prev);
+        let free = self.free;
+        let node = self.nodes.get_mut(at as usize)?;
+        let next = core::mem::replace(&mut node.next, free);
+        let value = node.value.take();
+        self.free = at;
+        self.link(list, prev, next);
+        if next == NIL {
+            list.tail = prev;
+        }
+        self.shared_left += u32::from(list.len > list.reserve);
+        list.len -= 1;
+        value
+    }
+
+    /// Removes everything.
+    pub(crate) fn clear(&mut self, list: &mut List) {
+        while self.pop_front(list).is_some() {}
+    }
+
+    /// The first value.
+    #[inline]
+    pub(crate) fn front(&self, list: &List) -> Option<&T> {
+        self.value(list.head)
+    }
+
+    /// The first value, to change.
+    #[inline]
+    pub(crate) fn front_mut(&mut self, list: &List) -> Option<&mut T> {
+        self.value_mut(list.head)
+    }
+
+    /// The last value, to change.
+    #[inline]
+    pub(crate) fn back_mut(&mut self, list: &List) -> Option<&mut T> {
+        self.value_mut(list.tail)
+    }
+
+    /// The value of a node.
+    #[inline]
+    pub(crate) fn value(&self, at: u32) -> Option<&T> {
+        self.nodes.get(at as usize)?.value.as_ref()
+    }
+
+    /// The value of a node, to change.
+    #[inline]
+    pub(crate) fn value_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.nodes.get_mut(at as usize)?.value.as_mut()
+    }
+
+    /// The node behind a node.
+    #[inline]
+    pub(crate) fn next(&self, at: u32) -> u32 {
+        self.nodes.get(at as usize).map_or(NIL, |node| node.next)
+    }
+
+    /// The values from the first.
+    pub(crate) fn iter(&self, list: &List) -> impl Iterator<Item = &T> {
+        let first = Some(list.head).filter(|&at| at != NIL);
+        core::iter::successors(first, |&at| Some(self.next(at)).filter(|&next| next != NIL))
+            .filter_map(|at| self.value(at))
+    }
+
+    /// Nodes that hold a value.
+    pub(crate) fn in_use(&self) -> usize {
+        self.nodes.iter().filter(|node| node.value.is_some()).count()
+    }
+
+    /// Whether the list may have another node.
+    #[inline]
+    pub(crate) fn has_room(&self, list: &List) -> bool {
+        list.len < u16::MAX && (list.len < list.reserve || self.shared_left > 0)
+    }
+
+    #[inline]
+    fn next_in(&self, list: &List, prev: u32) -> u32 {
+        if prev == NIL { list.head } else { self.next(prev) }
+    }
+
+    #[inline]
+    fn link(&mut self, list: &mut List, prev: u32, to: u32) {
+        match self.nodes.get_mut(prev as usize) {
+            Some(node) => node.next = to,
+            None => list.head = to,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn values(arena: &Arena<u32>, list: &List) -> Vec<u32> {
+        arena.iter(list).copied().collect()
+    }
+
+    #[test]
+    fn a_reserve_is_there_when_others_took_all_that_is_shared() {
+        let mut arena = Arena::new(4, 3);
+        let (mut greedy, mut modest) = (List::with_reserve(2), List::with_reserve(2));
+        for n in 0..5 {
+            assert!(arena.push_back(&mut greedy, n).is_ok());
+        }
+        assert_eq!(arena.push_back(&mut greedy, 9), Err(9));
+        assert!(arena.push_back(&mut modest, 1).is_ok() && arena.push_back(&mut modest, 2).is_ok());
+        assert_eq!(arena.push_back(&mut modest, 3), Err(3));
+        arena.clear(&mut greedy);
+        assert!(arena.push_back(&mut modest, 3).is_ok());
+        assert_eq!(values(&arena, &modest), [1, 2, 3]);
+        assert_eq!(arena.in_use(), 3);
+    }
+
+    #[test]
+    fn an_arena_of_no_nodes_refuses() {
+        let mut arena = Arena::new(0, 0);
+        assert_eq!(arena.push_back(&mut List::with_reserve(0), 1), Err(1));
+    }
+
+    proptest! {
+        #[test]
+        fn two_lists_in_one_arena_behave_as_two_queues(
+            steps in prop::collection::vec((any::<bool>(), 0u8..4, 0usize..8), 1..300),
+        ) {
+            let mut arena = Arena::new(4, 8);
+            let mut lists = [List::with_reserve(2); 2];
+            let mut oracle = [VecDeque::new(), VecDeque::new()];
+            for (n, (which, kind, place)) in steps.into_iter().enumerate() {
+                let (list, queue) = (&mut lists[usize::from(which)], &mut oracle[usize::from(which)]);
+                let prev = match place.min(queue.len()) {
+                    0 => NIL,
+                    behind => (1..behind).fold(list.head(), |at, _| arena.next(at)),
+                };
+                match kind {
+                    0 => if arena.push_back(list, n).is_ok() { queue.push_back(n) },
+                    1 => if arena.insert_after(list, prev, n).is_ok() { queue.insert(place.min(queue.len()), n) },
+                    2 => prop_assert_eq!(arena.pop_front(list), queue.pop_front()),
+                    _ => prop_assert_eq!(arena.remove_after(list, prev), queue.remove(place.min(queue.len()))),
+                }
+                for (list, queue) in lists.iter().zip(&oracle) {
+                    prop_assert!(arena.iter(list).eq(queue));
+                    prop_assert_eq!(usize::from(list.len()), queue.len());
+                    prop_assert_eq!(arena.value(list.tail()), queue.back());
+                }
+                prop_assert_eq!(arena.in_use(), oracle.iter().map(VecDeque::len).sum::<usize>());
+            }
+        }
+    }
+}

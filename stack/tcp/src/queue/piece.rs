@@ -1,0 +1,75 @@
+//! A received frame and the part of it that counts.
+
+use ironwarp_port::Frame;
+use ironwarp_types::Seq;
+
+use crate::header::Segment;
+
+/// Stream bytes that lie in a received frame.
+pub(crate) struct Piece<F> {
+    pub(crate) frame: F,
+    /// The sequence number of the first byte.
+    pub(crate) seq: Seq,
+    /// Where the bytes lie in the frame.
+    pub(crate) start: u16,
+    pub(crate) end: u16,
+}
+
+impl<F: Frame> Piece<F> {
+    pub(crate) fn new(frame: F, segment: &Segment) -> Self {
+        Piece { frame, seq: segment.seq, start: segment.start, end: segment.end }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        u32::from(self.end.saturating_sub(self.start))
+    }
+
+    /// The sequence number behind the last byte.
+    #[inline]
+    pub(crate) fn seq_end(&self) -> Seq {
+        self.seq.plus(self.len())
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.frame.bytes().get(usize::from(self.start)..usize::from(self.end)).unwrap_or_default()
+    }
+
+    /// Drops bytes before `seq`.
+    pub(crate) fn trim_front(&mut self, seq: Seq) {
+        if self.seq.lt(seq) {
+            self.skip(seq.since(self.seq).min(self.len()) as u16);
+        }
+    }
+
+    /// Drops bytes from `seq` on.
+    pub(crate) fn trim_back(&mut self, seq: Seq) {
+        if seq.lt(self.seq_end()) {
+            let keep = if self.seq.lt(seq) { seq.since(self.seq) } else { 0 };
+            self.end = self.start + keep as u16;
+        }
+    }
+
+    /// Drops the first `n` bytes, of which there are as many.
+    #[inline]
+    pub(crate) fn skip(&mut self, n: u16) {
+        self.start += n;
+        self.seq = self.seq.plus(u32::from(n));
+    }
+
+    /// Copies the bytes of another piece behind these, when the frame has the room. The frame is ours alone, so its
+    /// spare room is too.
+    pub(crate) fn absorb(&mut self, other: &Piece<F>) -> bool {
+        let bytes = other.bytes();
+        let (from, to) = (usize::from(self.end), usize::from(self.end) + bytes.len());
+        if to > self.frame.capacity() || to > usize::from(u16::MAX) {
+            return false;
+        }
+        self.frame.resize(to);
+        let Some(room) = self.frame.bytes_mut().get_mut(from..to) else { return false };
+        room.copy_from_slice(bytes);
+        self.end = to as u16;
+        true
+    }
+}

@@ -1,0 +1,206 @@
+//! Received frames of one connection: those in order that wait to be read, and those that came too early.
+//!
+//! ```text
+//!      read      ready: in order, not read        gap        early: sorted, apart
+//!  ----------|=========================|.................|=====|....|===|.....
+//!            ^                         ^                 ^
+//!       rcv_nxt - unread            rcv_nxt        early.front().seq
+//! ```
+//!
+//! Frames are kept as they came. Three rules keep a peer from holding many buffers with few bytes: a small segment is
+//! copied into the spare room of the frame before it; early frames are limited in number for every connection; all
+//! frames come out of an arena of fixed size. When that is used up, early frames give way to those in order, since the
+//! peer, which has heard no selective acknowledgement of them, sends them again.
+//!
+//! Source: RFC 9293 s3.10.7.4, seventh step, and s3.4 for overlaps. Cost: an in-order frame is one node pushed and, when
+//! read, one popped; an early frame behind all others is one push.
+
+use ironwarp_port::Frame;
+use ironwarp_types::Seq;
+
+use super::{Arena, List, NIL, Piece};
+
+/// A segment up to this size is copied into the frame before it when that has room. Copying it costs less than the
+/// second frame would.
+const SMALL_BYTES: u32 = 256;
+
+/// Waiting frames of one connection from which on larger segments are copied too.
+const READY_FRAMES_SOFT: u16 = 64;
+
+/// There was no room for the bytes: they are dropped and not acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Refused;
+
+/// One connection's received frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RxQueues {
+    pub(crate) ready: List,
+    pub(crate) early: List,
+}
+
+impl RxQueues {
+    pub(crate) const fn new(reserve: u16) -> Self {
+        RxQueues { ready: List::with_reserve(reserve), early: List::with_reserve(0) }
+    }
+
+    /// Appends the bytes that come next.
+    #[inline]
+    pub(crate) fn push_ready<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, piece: Piece<F>) -> Result<(), Refused> {
+        if !self.ready.is_empty() && self.compact(arena, &piece) {
+            return Ok(());
+        }
+        match arena.push_back(&mut self.ready, piece) {
+            Ok(_) => Ok(()),
+            Err(piece) => self.push_when_full(arena, piece),
+        }
+    }
+
+    fn compact<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &Piece<F>) -> bool {
+        let worth_it = piece.len() <= SMALL_BYTES || self.ready.len() >= READY_FRAMES_SOFT;
+        worth_it && arena.back_mut(&self.ready).is_some_and(|tail| tail.absorb(piece))
+    }
+
+    #[cold]
+    fn push_when_full<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, piece: Piece<F>) -> Result<(), Refused> {
+        arena.clear(&mut self.early);
+        if arena.back_mut(&self.ready).is_some_and(|tail| tail.absorb(&piece)) {
+            return Ok(());
+        }
+        arena.push_back(&mut self.ready, piece).map(|_| ()).map_err(|_| Refused)
+    }
+
+    /// Files a piece that lies beyond a gap. Bytes that are there already are kept, and the new copy of them dropped.
+    pub(crate) fn push_early<F: Frame>(
+        &mut self,
+        arena: &mut Arena<Piece<F>>,
+        mut piece: Piece<F>,
+        frames_max: u16,
+    ) -> Result<(), Refused> {
+        let prev = self.place_before(arena, piece.seq);
+        if let Some(before) = arena.value_mut(prev) {
+            piece.trim_front(before.seq_end());
+            if piece.len() > 0 && piece.len() <= SMALL_BYTES && before.seq_end() == piece.seq {
+                return self.extend_early(arena, prev, piece, frames_max);
+            }
+        }
+        self.fit_between(arena, prev, &mut piece);
+        self.insert_early(arena, prev, piece, frames_max)
+    }
+
+    /// A small piece directly behind another one shares its frame when it can.
+    fn extend_early<F: Frame>(
+        &mut self,
+        arena: &mut Arena<Piece<F>>,
+        prev: u32,
+        mut piece: Piece<F>,
+        frames_max: u16,
+    ) -> Result<(), Refused> {
+        self.fit_between(arena, prev, &mut piece);
+        if arena.value_mut(prev).is_some_and(|before| before.absorb(&piece)) {
+            return Ok(());
+        }
+        self.insert_early(arena, prev, piece, frames_max)
+    }
+
+    fn insert_early<F: Frame>(
+        &mut self,
+        arena: &mut Arena<Piece<F>>,
+        prev: u32,
+        piece: Piece<F>,
+        frames_max: u16,
+    ) -> Result<(), Refused> {
+        if piece.len() == 0 {
+            return Ok(());
+        }
+        if self.early.len() >= frames_max {
+            return Err(Refused);
+        }
+        arena.insert_after(&mut self.early, prev, piece).map(|_| ()).map_err(|_| Refused)
+    }
+
+    /// The last early piece that begins at or before `seq`, or [`NIL`]. Most arrivals lie behind all others.
+    fn place_before<F: Frame>(&self, arena: &Arena<Piece<F>>, seq: Seq) -> u32 {
+        let tail = self.early.tail();
+        if arena.value(tail).is_some_and(|last| last.seq.leq(seq)) {
+            return tail;
+        }
+        let (mut prev, mut at) = (NIL, self.early.head());
+        while arena.value(at).is_some_and(|piece| piece.seq.leq(seq)) {
+            prev = at;
+            at = arena.next(at);
+        }
+        prev
+    }
+
+    /// Removes pieces that the new one covers whole, and trims it where the next one begins.
+    fn fit_between<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, prev: u32, piece: &mut Piece<F>) {
+        loop {
+            let next = if prev == NIL { self.early.head() } else { arena.next(prev) };
+            let Some(after) = arena.value(next) else { return };
+            if after.seq_end().gt(piece.seq_end()) {
+                piece.trim_back(after.seq);
+                return;
+            }
+            if piece.len() == 0 {
+                return;
+            }
+            arena.remove_after(&mut self.early, prev);
+        }
+    }
+
+    /// Moves early pieces that the gap before `rcv_nxt` no longer keeps apart, and answers the new RCV.NXT.
+    pub(crate) fn close_gap<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, mut rcv_nxt: Seq) -> Seq {
+        while arena.front(&self.early).is_some_and(|piece| piece.seq.leq(rcv_nxt)) {
+            let Some(mut piece) = arena.pop_front(&mut self.early) else { break };
+            piece.trim_front(rcv_nxt);
+            let seq_end = piece.seq_end();
+            if piece.len() > 0 && self.push_ready(arena, piece).is_ok() {
+                rcv_nxt = seq_end;
+            }
+        }
+        rcv_nxt
+    }
+
+    /// Takes the first `n` bytes, or all.
+    pub(crate) fn consume<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, mut n: u32) {
+        while n > 0 {
+            let Some(front) = arena.front_mut(&self.ready) else { return };
+            let len = front.len();
+            if n < len {
+                front.skip(n as u16);
+                return;
+            }
+            n -= len;
+            arena.pop_front(&mut self.ready);
+        }
+    }
+
+    /// Gives all frames back.
+    pub(crate) fn clear<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>) {
+        arena.clear(&mut self.ready);
+        arena.clear(&mut self.early);
+    }
+
+    /// Ready bytes are contiguous up to `rcv_nxt` and `unread` in number; early ones are sorted, apart and beyond it.
+    pub(crate) fn check<F: Frame>(&self, arena: &Arena<Piece<F>>, rcv_nxt: Seq, unread: u32) -> Result<(), String> {
+        let mut at = rcv_nxt.minus(unread);
+        for piece in arena.iter(&self.ready) {
+            if piece.seq != at || piece.len() == 0 {
+                return Err(format!("ready piece {:?}+{} does not follow {at:?}", piece.seq, piece.len()));
+            }
+            at = piece.seq_end();
+        }
+        if at != rcv_nxt {
+            return Err(format!("ready bytes end at {at:?}, not at rcv_nxt {rcv_nxt:?}"));
+        }
+        for piece in arena.iter(&self.early) {
+            // The first must leave a gap; two neighbours may touch.
+            let apart = if at == rcv_nxt { piece.seq.gt(at) } else { piece.seq.geq(at) };
+            if !apart || piece.len() == 0 {
+                return Err(format!("early piece {:?}+{} overlaps {at:?}", piece.seq, piece.len()));
+            }
+            at = piece.seq_end();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,231 @@
+//! Closing a connection, from either side and from both.
+
+mod common;
+
+use common::node::addr;
+use common::pattern::Pattern;
+use common::script::Script;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{State, TcpConfig, TcpEvents};
+use ironwarp_types::Nanos;
+
+fn config() -> TcpConfig {
+    TcpConfig { rto_min: Nanos::from_millis(10), rto_initial: Nanos::from_millis(10), ..TcpConfig::default() }
+}
+
+fn script() -> Script {
+    Script::connected(config(), 64_000)
+}
+
+fn state(s: &Script) -> State {
+    s.node.tcp.state(s.id())
+}
+
+/// RFC 9293 s3.6, case 1, figure 12.
+#[test]
+fn our_close_goes_through_fin_wait_to_time_wait() {
+    let mut s = script();
+    s.close();
+    s.expect(&["F. 1 ack 1"]);
+    assert_eq!(state(&s), State::FinWait1);
+    s.peer(". 1 ack 2 win 64000");
+    assert_eq!((state(&s), s.events()), (State::FinWait2, TcpEvents::empty()));
+    s.peer("F. 1 ack 2 win 64000");
+    assert_eq!(s.events(), TcpEvents::PEER_CLOSED | TcpEvents::CLOSED);
+    s.expect(&[". 2 ack 2"]);
+    assert_eq!(state(&s), State::Closed);
+}
+
+/// RFC 9293 s3.6, case 2.
+#[test]
+fn the_peers_close_goes_through_close_wait_to_closed() {
+    let mut s = script();
+    s.peer("F. 1 ack 1 win 64000");
+    assert_eq!((state(&s), s.events()), (State::CloseWait, TcpEvents::PEER_CLOSED));
+    s.expect(&[". 1 ack 2"]);
+    // RFC 9293 s3.6: our half stays open.
+    s.transmit(&mut Pattern::new(10, 10), 1);
+    s.expect(&["P. 1:11(10) ack 2"]);
+    s.close();
+    s.expect(&["F. 11 ack 2"]);
+    assert_eq!(state(&s), State::LastAck);
+    s.peer(". 2 ack 12 win 64000");
+    assert_eq!((state(&s), s.events()), (State::Closed, TcpEvents::ACKED | TcpEvents::CLOSED));
+    s.peer(". 2 ack 12 win 64000");
+    s.expect(&["R 12"]);
+}
+
+/// RFC 9293 s3.6, case 3, figure 13.
+#[test]
+fn closing_at_once_goes_through_closing() {
+    let mut s = script();
+    s.close();
+    s.expect(&["F. 1 ack 1"]);
+    s.peer("F. 1 ack 1 win 64000");
+    assert_eq!((state(&s), s.events()), (State::Closing, TcpEvents::PEER_CLOSED));
+    s.expect(&[". 2 ack 2"]);
+    s.peer(". 2 ack 2 win 64000");
+    assert_eq!(s.events(), TcpEvents::CLOSED);
+    s.peer("F. 1 ack 2 win 64000");
+    s.expect(&[". 2 ack 2"]);
+}
+
+/// RFC 9293 s3.10.7.4, eighth step in FIN-WAIT-1 with our FIN acknowledged in the same segment.
+#[test]
+fn a_fin_that_acknowledges_ours_ends_at_once() {
+    let mut s = script();
+    s.close();
+    s.sent();
+    s.peer("F. 1 ack 2 win 64000");
+    assert_eq!(s.events(), TcpEvents::PEER_CLOSED | TcpEvents::CLOSED);
+    s.expect(&[". 2 ack 2"]);
+}
+
+/// RFC 9293 s3.10.7.4, eighth step: a FIN counts when all bytes before it are there.
+#[test]
+fn a_fin_before_its_bytes_waits_for_them() {
+    let mut s = script();
+    s.peer("F. 101:201(100) ack 1 win 64000");
+    assert_eq!((s.events(), state(&s)), (TcpEvents::empty(), State::Established));
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    assert_eq!(s.events(), TcpEvents::READABLE | TcpEvents::PEER_CLOSED);
+    // One for the early segment, which by now says what the second one says.
+    s.expect(&[". 1 ack 202"]);
+    assert_eq!(s.read(), 200);
+}
+
+/// semantics.md, Terminate: what arrives after our FIN is acknowledged and can be read.
+#[test]
+fn bytes_after_our_fin_are_taken_until_the_peers_fin() {
+    let mut s = script();
+    s.close();
+    s.peer("P. 1:101(100) ack 2 win 64000");
+    assert_eq!(s.events(), TcpEvents::READABLE);
+    s.peer("FP. 101:201(100) ack 2 win 64000");
+    assert_eq!(s.events(), TcpEvents::READABLE | TcpEvents::PEER_CLOSED | TcpEvents::CLOSED);
+    assert_eq!(s.read(), 200);
+}
+
+/// RFC 9293 s3.10.7.4, seventh step: nothing follows a FIN.
+#[test]
+fn bytes_after_the_peers_fin_are_not_taken() {
+    let mut s = script();
+    s.peer("FP. 1:11(10) ack 1 win 64000");
+    s.peer("P. 12:22(10) ack 1 win 64000");
+    assert_eq!(s.read(), 10);
+}
+
+/// RFC 9293 s3.10.7.4, TIME-WAIT: a repeated FIN is acknowledged; RFC 1337: a reset changes nothing.
+#[test]
+fn time_wait_answers_repetitions_and_ignores_resets() {
+    let mut s = script();
+    s.close();
+    s.peer("F. 1 ack 2 win 64000");
+    s.sent();
+    s.node.tcp.release(s.id());
+    s.peer("F. 1 ack 2 win 64000");
+    s.expect(&[". 2 ack 2"]);
+    s.peer("R 2 win 0");
+    s.expect(&[]);
+    s.peer("S 900 win 500");
+    s.expect(&[". 2 ack 2"]);
+    s.peer(". 2 ack 2 win 64000");
+    s.expect(&[]);
+    assert_eq!(s.node.tcp.ephemeral_port(addr(1, 0).ip(), addr(2, 50_000)).map(|port| port == 4_420), Some(false));
+    s.advance(Nanos::from_secs(61));
+    s.peer("P. 2:3(1) ack 2 win 64000");
+    s.expect(&["R 2"]);
+    s.node.check();
+}
+
+/// RFC 9293 s3.10.7.4: only the peer's FIN begins the wait anew.
+#[test]
+fn a_repeated_fin_begins_time_wait_anew() {
+    let mut s = script();
+    s.close();
+    s.peer("F. 1 ack 2 win 64000");
+    s.sent();
+    s.advance(Nanos::from_secs(40));
+    s.peer("F. 1 ack 2 win 64000");
+    s.sent();
+    s.advance(Nanos::from_secs(40));
+    s.peer("F. 1 ack 2 win 64000");
+    s.expect(&[". 2 ack 2"]);
+}
+
+/// semantics.md, TIME-WAIT: a bounded table; the oldest gives way.
+#[test]
+fn the_oldest_flow_leaves_a_full_time_wait_table() {
+    let mut s = Script::new(TcpConfig { time_wait_max: 2, ..config() });
+    for port in [50_000, 50_001, 50_002] {
+        s.open_to(port);
+        s.close();
+        s.peer("F. 1 ack 2 win 64000");
+        assert_eq!(s.events(), TcpEvents::PEER_CLOSED | TcpEvents::CLOSED);
+        s.sent();
+        s.node.tcp.release(s.id());
+    }
+    assert_eq!(s.node.read(Counter::TcpTimeWaitEvicted), 1);
+    s.node.check();
+}
+
+/// A peer that never sends its FIN does not hold a connection for ever.
+#[test]
+fn fin_wait_2_ends() {
+    let mut s = Script::connected(TcpConfig { fin_wait_2: Nanos::from_secs(5), ..config() }, 64_000);
+    s.close();
+    s.peer(". 1 ack 2 win 64000");
+    s.sent();
+    s.advance(Nanos::from_secs(4));
+    assert_eq!(s.events(), TcpEvents::empty());
+    s.advance(Nanos::from_millis(1_001));
+    assert_eq!(s.events(), TcpEvents::TIMED_OUT);
+}
+
+/// RFC 9293 s3.10.5.
+#[test]
+fn an_abort_resets_the_peer_and_frees_everything() {
+    let mut s = script();
+    s.peer("P. 201:301(100) ack 1 win 64000");
+    s.transmit(&mut Pattern::new(1_000, 100), 32);
+    s.sent();
+    let id = s.id();
+    s.node.tcp.abort(s.node.now, id, &mut s.node.wire);
+    s.expect(&["R 1001"]);
+    assert_eq!(state(&s), State::Closed);
+    s.node.tcp.release(id);
+    s.node.check();
+    assert_eq!(s.node.far.in_use.get(), 0);
+    s.peer("P. 1:2(1) ack 1001 win 500");
+    s.expect(&["R 1001"]);
+}
+
+#[test]
+fn a_stale_id_does_nothing() {
+    let mut s = script();
+    let id = s.id();
+    s.node.tcp.abort(s.node.now, id, &mut s.node.wire);
+    s.node.tcp.release(id);
+    s.sent();
+    s.connect();
+    s.sent();
+    assert_ne!(s.id(), id);
+    assert_eq!(s.node.tcp.close(s.node.now, id, &mut s.node.wire), TcpEvents::empty());
+    s.node.tcp.abort(s.node.now, id, &mut s.node.wire);
+    s.node.tcp.release(id);
+    assert_eq!((s.node.tcp.emss(id), s.node.tcp.acked_bytes(id)), (0, 0));
+    s.expect(&[]);
+    assert_eq!(state(&s), State::SynSent);
+}
+
+/// RFC 9293 s3.10.7.4, second step in LAST-ACK and CLOSING: the connection was over but for the goodbye.
+#[test]
+fn a_reset_in_last_ack_is_a_close() {
+    let mut s = script();
+    s.peer("F. 1 ack 1 win 64000");
+    s.close();
+    s.sent();
+    s.events();
+    s.peer("R 2 win 0");
+    assert_eq!(s.events(), TcpEvents::CLOSED);
+}

@@ -1,0 +1,107 @@
+//! One node: net and tcp over a queue port, driven in the core loop's order.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use ironwarp_net::{Net, NetConfig, Path};
+use ironwarp_port::Wire;
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_tcp::{ConnId, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource};
+use ironwarp_types::{Flow, MacAddr, Nanos};
+
+use super::port::{Far, QueuePort};
+
+pub struct Node {
+    pub net: Net,
+    pub tcp: Tcp<QueuePort>,
+    pub wire: Wire<QueuePort>,
+    pub far: Far,
+    pub stats: CoreStats,
+    pub now: Nanos,
+    pub events: Vec<(ConnId, TcpEvents)>,
+    pub host: u8,
+}
+
+pub fn mac(host: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, host])
+}
+
+pub fn addr(host: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], port))
+}
+
+impl Node {
+    pub fn new(host: u8, mtu_bytes: u16, config: TcpConfig) -> Self {
+        let (port, far) = QueuePort::new(mac(host), mtu_bytes);
+        let stats = CoreStats::detached();
+        let net_config = NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, mtu_bytes, [u64::from(host), 7]);
+        let wire = Wire::new(port);
+        let net = Net::new(net_config, wire.caps(), stats.clone());
+        let tcp = Tcp::new(config, net.hasher(), [u64::from(host), 11], stats.clone());
+        Node { net, tcp, wire, far, stats, now: Nanos::from_secs(1), events: Vec::new(), host }
+    }
+
+    pub fn path_to(&self, host: u8) -> Path {
+        self.net.path_to(addr(host, 0).ip(), mac(host))
+    }
+
+    pub fn connect(&mut self, local_port: u16, remote: SocketAddr, remote_host: u8) -> ConnId {
+        let flow = Flow { local: addr(self.host, local_port), remote };
+        let path = self.path_to(remote_host);
+        self.tcp.connect(self.now, flow, path, &mut self.wire).expect("a free place")
+    }
+
+    /// A frame arrives.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        let frame = QueuePort::arrived(bytes);
+        if let Some(segment) = self.net.on_frame(self.now, frame, &mut self.wire) {
+            let (net, remote, mac) = (&self.net, segment.flow.remote.ip(), segment.remote_mac);
+            let event = self.tcp.on_segment(self.now, segment, || net.path_to(remote, mac), &mut self.wire);
+            self.events.extend(event);
+            self.check();
+        }
+    }
+
+    pub fn timers(&mut self) {
+        self.net.on_timers(self.now, &mut self.wire);
+        let events = &mut self.events;
+        self.tcp.on_timers(self.now, &mut self.wire, &mut |id, event| events.push((id, event)));
+        self.check();
+    }
+
+    pub fn transmit(&mut self, id: ConnId, source: &mut impl UnitSource, segments_max: usize) -> Transmitted {
+        let done = self.tcp.transmit(self.now, id, source, &mut self.wire, segments_max);
+        self.check();
+        done
+    }
+
+    pub fn flush(&mut self) {
+        self.tcp.flush_acks(self.now, &mut self.wire);
+        self.wire.flush();
+        self.check();
+    }
+
+    /// Events of one connection since the last look, taken together.
+    pub fn take_events(&mut self, id: ConnId) -> TcpEvents {
+        let (mine, others) = self.events.drain(..).partition::<Vec<_>, _>(|&(of, _)| of == id);
+        self.events = others;
+        mine.into_iter().fold(TcpEvents::empty(), |all, (_, event)| all | event)
+    }
+
+    /// The connection that an event says has been established.
+    pub fn established(&self) -> Option<ConnId> {
+        self.events.iter().find(|(_, event)| event.contains(TcpEvents::ESTABLISHED)).map(|&(id, _)| id)
+    }
+
+    pub fn sent(&mut self) -> Vec<Vec<u8>> {
+        self.wire.flush();
+        self.far.sent.borrow_mut().drain(..).collect()
+    }
+
+    pub fn read(&self, counter: Counter) -> u64 {
+        self.stats.read(counter)
+    }
+
+    pub fn check(&self) {
+        self.tcp.check().unwrap_or_else(|fault| panic!("at {:?}: {fault}", self.now));
+    }
+}

@@ -1,0 +1,127 @@
+//! A port whose frames are vectors: what is sent can be looked at, and allocation can be made to fail.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use ironwarp_port::{Burst, Frame, Port, PortCaps, RxMeta, Sealed, TxMeta, TxOffloads};
+use ironwarp_types::MacAddr;
+
+/// What the test holds of a port that the engine owns.
+#[derive(Clone)]
+pub struct Far {
+    pub sent: Rc<RefCell<VecDeque<Vec<u8>>>>,
+    pub may_alloc: Rc<Cell<bool>>,
+    pub may_send: Rc<Cell<bool>>,
+    /// Transmit frames that exist.
+    pub in_use: Rc<Cell<usize>>,
+}
+
+pub struct QueuePort {
+    caps: PortCaps,
+    far: Far,
+}
+
+impl QueuePort {
+    pub fn new(mac: MacAddr, mtu_bytes: u16) -> (Self, Far) {
+        let caps = PortCaps {
+            mac,
+            mtu_bytes,
+            rx_checksum: false,
+            tx_offloads: TxOffloads::empty(),
+            rss_hash: false,
+            numa_node: None,
+        };
+        let far = Far {
+            sent: Rc::default(),
+            may_alloc: Rc::new(Cell::new(true)),
+            may_send: Rc::new(Cell::new(true)),
+            in_use: Rc::default(),
+        };
+        (QueuePort { caps, far: far.clone() }, far)
+    }
+
+    /// A frame that arrives, in a buffer of ordinary size or as large as it must be.
+    pub fn arrived(bytes: &[u8]) -> VecFrame {
+        VecFrame { bytes: bytes.to_vec(), capacity: bytes.len().max(2_048), counted: None }
+    }
+}
+
+impl Port for QueuePort {
+    type Frame = VecFrame;
+
+    fn caps(&self) -> &PortCaps {
+        &self.caps
+    }
+
+    fn rx_burst(&mut self, _into: &mut Burst<VecFrame>) {}
+
+    fn tx_burst(&mut self, from: &mut Burst<VecSealed>) {
+        if self.far.may_send.get() {
+            self.far.sent.borrow_mut().extend(from.drain(..).map(|sealed| sealed.0.bytes.clone()));
+        }
+    }
+
+    fn alloc(&mut self) -> Option<VecFrame> {
+        let capacity = usize::from(self.caps.mtu_bytes) + 14;
+        // Whatever a caller does not overwrite must show.
+        let bytes = vec![0xa5; capacity];
+        self.far.may_alloc.get().then(|| {
+            self.far.in_use.set(self.far.in_use.get() + 1);
+            VecFrame { bytes, capacity, counted: Some(self.far.in_use.clone()) }
+        })
+    }
+}
+
+pub struct VecFrame {
+    bytes: Vec<u8>,
+    capacity: usize,
+    counted: Option<Rc<Cell<usize>>>,
+}
+
+impl Drop for VecFrame {
+    fn drop(&mut self) {
+        if let Some(in_use) = &self.counted {
+            in_use.set(in_use.get() - 1);
+        }
+    }
+}
+
+impl Frame for VecFrame {
+    type Sealed = VecSealed;
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn resize(&mut self, len: usize) {
+        self.bytes.resize(len.min(self.capacity), 0x5a);
+    }
+
+    fn rx(&self) -> RxMeta {
+        RxMeta::default()
+    }
+
+    fn set_rx(&mut self, _rx: RxMeta) {}
+
+    fn seal(self, _tx: TxMeta) -> VecSealed {
+        VecSealed(Rc::new(self))
+    }
+}
+
+#[derive(Clone)]
+pub struct VecSealed(Rc<VecFrame>);
+
+impl Sealed for VecSealed {
+    fn bytes(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}

@@ -1,0 +1,279 @@
+//! Receiving: order, windows, and when an ACK leaves.
+
+mod common;
+
+use common::node::addr;
+use common::pattern::Pattern;
+use common::script::Script;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{ByteStream, TcpConfig, TcpEvents};
+use ironwarp_types::Nanos;
+
+fn script() -> Script {
+    Script::accepted(TcpConfig::default(), 64_000)
+}
+
+/// semantics.md, Loop order: an owed ACK waits one iteration for a reply to carry it.
+#[test]
+fn an_ack_is_held_for_one_iteration() {
+    let mut s = script();
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    assert_eq!(s.events(), TcpEvents::READABLE);
+    s.expect(&[]);
+    assert!(s.node.tcp.owes_acks());
+    s.expect(&[". 1 ack 101"]);
+    s.expect(&[]);
+    assert!(!s.node.tcp.owes_acks());
+}
+
+#[test]
+fn a_reply_carries_the_ack() {
+    let mut s = script();
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    s.transmit(&mut Pattern::new(10, 10), 1);
+    s.expect(&["P. 1:11(10) ack 101"]);
+    s.expect(&[]);
+}
+
+/// RFC 9293 s3.10.7.4, MUST-58: one ACK for a burst.
+#[test]
+fn a_burst_is_acknowledged_once() {
+    let mut s = script();
+    for at in 0..8 {
+        s.peer(&format!("P. {}:{}(100) ack 1 win 64000", 1 + at * 100, 101 + at * 100));
+    }
+    s.expect(&[]);
+    s.expect(&[". 1 ack 801"]);
+    assert_eq!(s.read(), 800);
+}
+
+/// RFC 5681 s4.2: every out-of-order segment draws a duplicate ACK at once, and so does the one that fills the gap.
+#[test]
+fn early_segments_are_held_and_each_answered_at_once() {
+    let mut s = script();
+    for at in 1..4 {
+        s.peer(&format!("P. {}:{}(1000) ack 1 win 64000", 1 + at * 1_000, 1_001 + at * 1_000));
+    }
+    s.expect(&[". 1 ack 1", ". 1 ack 1", ". 1 ack 1"]);
+    assert_eq!((s.events(), s.read()), (TcpEvents::empty(), 0));
+    s.peer("P. 1:1001(1000) ack 1 win 64000");
+    s.expect(&[". 1 ack 4001"]);
+    assert_eq!(s.events(), TcpEvents::READABLE);
+    assert_eq!(s.read(), 4_000);
+}
+
+/// The peer counts duplicates: an ACK of in-order bytes that is still owed must not be one of them.
+#[test]
+fn an_owed_ack_goes_before_the_duplicates() {
+    let mut s = script();
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    s.peer("P. 201:301(100) ack 1 win 64000");
+    s.expect(&[". 1 ack 101", ". 1 ack 101"]);
+}
+
+/// RFC 9293 s3.4: overlaps are trimmed on both sides.
+#[test]
+fn overlapping_segments_deliver_every_byte_once() {
+    let mut s = script();
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    s.peer("P. 51:151(100) ack 1 win 64000");
+    s.peer("P. 301:401(100) ack 1 win 64000");
+    s.peer("P. 251:351(100) ack 1 win 64000");
+    s.peer("P. 351:451(100) ack 1 win 64000");
+    s.peer("P. 101:451(350) ack 1 win 64000");
+    assert_eq!(s.read(), 450);
+}
+
+/// RFC 9293 s3.10.7.4, first step: an old segment is answered with an ACK.
+#[test]
+fn a_repeated_segment_is_acknowledged_again_at_once() {
+    let mut s = script();
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    s.sent();
+    s.sent();
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    s.expect(&[". 1 ack 101"]);
+    assert_eq!(s.read(), 100);
+}
+
+/// RFC 9293 s3.10.7.4, first step: what lies beyond the window is cut off.
+#[test]
+fn bytes_beyond_the_window_are_not_taken() {
+    let mut s = Script::accepted(TcpConfig { rcv_window_bytes: 1_000, ..TcpConfig::default() }, 64_000);
+    s.peer("P. 501:1901(1400) ack 1 win 64000");
+    s.peer("P. 1:501(500) ack 1 win 64000");
+    assert_eq!(s.read(), 1_000);
+    s.peer("P. 9001:9002(1) ack 1 win 64000");
+    assert_eq!(s.node.read(Counter::TcpDropOutsideWindow), 1);
+}
+
+/// semantics.md, Window: bytes of a partial FPDU never shrink it.
+#[test]
+fn unread_bytes_up_to_an_fpdu_leave_the_window_whole() {
+    let mut s = script();
+    for at in 0..40 {
+        s.peer(&format!("P. {}:{}(1460) ack 1 win 64000", 1 + at * 1_460, 1_461 + at * 1_460));
+    }
+    s.sent();
+    s.expect(&[". 1 ack 58401 win 65535"]);
+}
+
+/// RFC 9293 s3.8.6: a reader that does not read closes the window, and opening it is told.
+#[test]
+fn a_window_that_closed_is_told_when_it_opens() {
+    let mut s = script();
+    let mut at = 1;
+    while s.node.tcp.rx(s.id()).available() < 120_000 {
+        s.peer(&format!("P. {at}:{}(1000) ack 1 win 64000", at + 1_000));
+        at += 1_000;
+        s.sent();
+    }
+    s.sent();
+    assert_eq!(s.read(), 120_000);
+    s.expect(&[". 1 ack 120001 win 65535"]);
+}
+
+/// RFC 9293 s3.10.7.4: with the window closed, the ACK of a segment still counts.
+#[test]
+fn a_closed_window_lets_acks_in() {
+    let mut s = Script::accepted(TcpConfig { rcv_window_bytes: 1_000, ..TcpConfig::default() }, 64_000);
+    let id = s.id();
+    s.transmit(&mut Pattern::new(100, 100), 1);
+    let mut at = 1;
+    while at < 66_560 {
+        let len = (66_560 - at).min(1_000);
+        s.peer(&format!("P. {at}:{}({len}) ack 1 win 64000", at + len));
+        at += len;
+        s.sent();
+    }
+    s.peer(&format!("P. {at}:{}(1000) ack 1 win 64000", at + 1_000));
+    s.sent();
+    let unread = s.node.tcp.rx(id).available() as u32;
+    s.peer(&format!("P. {}:{}(1) ack 101 win 64000", unread + 1, unread + 2));
+    assert!(s.events().contains(TcpEvents::ACKED));
+    assert_eq!(s.node.tcp.rx(id).available() as u32, unread);
+}
+
+/// A peer that sends single bytes cannot make us hold a buffer for each.
+#[test]
+fn single_byte_segments_share_buffers() {
+    let config = TcpConfig { rx_frames_reserve: 0, rx_frames_shared: 4, ..TcpConfig::default() };
+    let mut s = Script::accepted(config, 64_000);
+    for at in 1..5_001 {
+        s.peer(&format!("P. {at}:{}(1) ack 1 win 64000", at + 1));
+    }
+    assert_eq!(s.node.read(Counter::TcpDropRxFull), 0);
+    assert_eq!(s.read(), 5_000);
+}
+
+/// semantics.md, Window: when memory is short, early data gives way to data in order.
+#[test]
+fn in_order_bytes_are_taken_when_early_ones_hold_all_frames() {
+    let config = TcpConfig { rx_frames_reserve: 0, rx_frames_shared: 4, ..TcpConfig::default() };
+    let mut s = Script::accepted(config, 64_000);
+    for at in 1..8 {
+        s.peer(&format!("P. {}:{}(1000) ack 1 win 64000", at * 2_000, at * 2_000 + 1_000));
+    }
+    assert_eq!(s.node.read(Counter::TcpDropOutOfOrderFull), 3);
+    s.peer("P. 1:1001(1000) ack 1 win 64000");
+    assert_eq!(s.read(), 1_000);
+}
+
+#[test]
+fn early_frames_are_limited_for_a_connection() {
+    let mut s = Script::accepted(TcpConfig { ooo_frames_max: 3, ..TcpConfig::default() }, 64_000);
+    for at in 1..8 {
+        s.peer(&format!("P. {}:{}(1000) ack 1 win 64000", at * 2_000, at * 2_000 + 1_000));
+    }
+    assert_eq!(s.node.read(Counter::TcpRxOutOfOrder), 3);
+    assert_eq!(s.node.read(Counter::TcpDropOutOfOrderFull), 4);
+}
+
+/// RFC 5961 s3.
+#[test]
+fn a_reset_is_believed_only_with_the_exact_number() {
+    let mut s = script();
+    s.peer("R 2 win 0");
+    s.expect(&[". 1 ack 1"]);
+    s.peer("R 100000 win 0");
+    s.expect(&[]);
+    assert_eq!(s.events(), TcpEvents::empty());
+    s.peer("R 1 win 0");
+    assert_eq!(s.events(), TcpEvents::RESET);
+    s.peer("P. 1:11(10) ack 1 win 500");
+    s.expect(&["R 1"]);
+}
+
+/// RFC 5961 s4.
+#[test]
+fn a_syn_in_an_open_connection_draws_a_challenge() {
+    let mut s = script();
+    for syn in ["S 1 win 500", "S 9000 win 500", "S 0 win 500"] {
+        s.peer(syn);
+        s.expect(&[". 1 ack 1"]);
+    }
+    assert_eq!(s.events(), TcpEvents::empty());
+}
+
+/// RFC 9293 s3.10.7.4, fifth step.
+#[test]
+fn a_segment_without_an_ack_is_dropped() {
+    let mut s = script();
+    s.peer("P 1:11(10) win 500");
+    assert_eq!(s.node.read(Counter::TcpDropNoAck), 1);
+    assert_eq!(s.read(), 0);
+}
+
+/// RFC 5961 s7: zero-length segments outside the window could be answered back and forth for ever.
+#[test]
+fn answers_to_misplaced_acks_are_limited() {
+    let mut s = Script::accepted(TcpConfig { replies_per_ms: 2, ..TcpConfig::default() }, 64_000);
+    let mut answers = 0;
+    for _ in 0..10 {
+        s.peer(". 900000 ack 1 win 64000");
+        answers += s.sent().len();
+    }
+    assert_eq!(answers, 2);
+}
+
+#[test]
+fn bytes_can_be_peeked_across_frames_and_taken_in_any_cut() {
+    let mut s = script();
+    let id = s.id();
+    for at in 0..3 {
+        s.peer(&format!("P. {}:{}(1000) ack 1 win 64000", 1 + at * 1_000, 1_001 + at * 1_000));
+    }
+    let expected = common::pattern::bytes_at(0, 3_000);
+    let mut stream = s.node.tcp.rx(id);
+    let mut out = vec![0; 2_500];
+    assert!(stream.peek(&mut out));
+    assert_eq!(out, expected[..2_500]);
+    assert!(!stream.peek(&mut vec![0; 3_001]));
+    stream.consume(1_500);
+    assert_eq!(stream.available(), 1_500);
+    assert_eq!(stream.front(), &expected[1_500..2_000]);
+    stream.consume(10_000);
+    assert_eq!((stream.available(), stream.front().len()), (0, 0));
+}
+
+#[test]
+fn connections_do_not_mix() {
+    let mut s = script();
+    let first = s.id();
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    s.peer_port = 50_001;
+    s.peer("S 0 win 65535 <mss 1460>");
+    let second_port = s.peer_port;
+    s.peer_port = 50_000;
+    s.peer("R 1 win 0");
+    assert_eq!(s.events(), TcpEvents::READABLE);
+    s.peer("R 101 win 0");
+    assert_eq!(s.events(), TcpEvents::RESET);
+    assert_eq!(s.node.tcp.flow(first).map(|flow| flow.remote), Some(addr(2, 50_000)));
+    assert_eq!(s.read(), 100);
+    s.node.tcp.release(first);
+    assert_eq!(s.node.tcp.flow(first), None);
+    assert_eq!(second_port, 50_001);
+    s.advance(Nanos::from_millis(201));
+    s.node.check();
+}

@@ -1,0 +1,334 @@
+//! Sending: units, windows, and what happens when something is lost.
+
+mod common;
+
+use common::pattern::Pattern;
+use common::script::Script;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{Blocked, State, TcpConfig, TcpEvents, Transmitted};
+use ironwarp_types::Nanos;
+
+const RTO: Nanos = Nanos::from_millis(10);
+
+fn config() -> TcpConfig {
+    TcpConfig { rto_initial: RTO, rto_min: RTO, ..TcpConfig::default() }
+}
+
+/// design.md, decision 3: a segment is one unit.
+#[test]
+fn every_unit_is_a_segment_of_its_own() {
+    let mut s = Script::accepted(config(), 64_000);
+    let mut source = Pattern::new(2_020, 1_000);
+    let done = s.transmit(&mut source, 32);
+    assert_eq!(done, Transmitted { units: 3, bytes: 2_020, blocked: Blocked::Source });
+    s.expect(&["P. 1:1001(1000) ack 1", "P. 1001:2001(1000) ack 1", "P. 2001:2021(20) ack 1"]);
+    s.peer(". 1 ack 2021 win 64000");
+    assert_eq!(s.events(), TcpEvents::ACKED);
+    assert_eq!(s.node.tcp.acked_bytes(s.id()), 2_020);
+    assert!(s.node.tcp.all_acked(s.id()));
+}
+
+#[test]
+fn a_budget_of_segments_is_kept() {
+    let mut s = Script::accepted(config(), 64_000);
+    let done = s.transmit(&mut Pattern::new(10_000, 1_000), 2);
+    assert_eq!(done, Transmitted { units: 2, bytes: 2_000, blocked: Blocked::None });
+}
+
+/// RFC 6928 s2, RFC 5681 s3.1.
+#[test]
+fn the_first_flight_is_ten_segments_and_acks_let_out_more() {
+    let mut s = Script::accepted(config(), 64_000);
+    let mut source = Pattern::new(1 << 20, 1_460);
+    let done = s.transmit(&mut source, 32);
+    assert_eq!((done.units, done.blocked), (10, Blocked::Congestion));
+    s.sent();
+    s.peer(". 1 ack 2921 win 64000");
+    assert_eq!(s.events(), TcpEvents::ACKED | TcpEvents::WRITABLE);
+    assert_eq!(s.transmit(&mut source, 32).units, 4);
+}
+
+/// RFC 5681 s3.1: a lost SYN leaves one segment.
+#[test]
+fn after_a_lost_syn_the_first_flight_is_one_segment() {
+    let mut s = Script::new(config());
+    s.connect();
+    s.advance(Nanos::from_millis(11));
+    s.sent();
+    s.peer("S. 0 ack 1 win 64000 <mss 1460>");
+    assert_eq!(s.transmit(&mut Pattern::new(1 << 20, 1_460), 32).units, 1);
+}
+
+/// RFC 9293 s3.8.6.2.1: a unit is pulled only when a whole one is sure to fit.
+#[test]
+fn a_window_smaller_than_a_segment_stops_pulling_while_anything_is_in_flight() {
+    let mut s = Script::accepted(config(), 2_000);
+    let mut source = Pattern::new(3_000, 1_000);
+    let done = s.transmit(&mut source, 32);
+    assert_eq!((done.units, done.blocked), (1, Blocked::Window));
+    s.expect(&["P. 1:1001(1000) ack 1"]);
+    s.peer(". 1 ack 1001 win 2000");
+    assert_eq!(s.events(), TcpEvents::ACKED | TcpEvents::WRITABLE);
+    assert_eq!(s.transmit(&mut source, 32).units, 1);
+}
+
+/// semantics.md, Units: a receive window smaller than a unit. Alignment returns with the next unit.
+#[test]
+fn a_unit_larger_than_the_window_goes_in_parts() {
+    let mut s = Script::accepted(config(), 600);
+    let mut source = Pattern::new(2_460, 1_460);
+    s.transmit(&mut source, 32);
+    s.expect(&["P. 1:601(600) ack 1"]);
+    s.peer(". 1 ack 601 win 600");
+    s.expect(&["P. 601:1201(600) ack 1"]);
+    s.peer(". 1 ack 1201 win 5000");
+    s.expect(&["P. 1201:1461(260) ack 1"]);
+    s.transmit(&mut source, 32);
+    s.expect(&["P. 1461:2461(1000) ack 1"]);
+}
+
+/// RFC 9293 s3.8.6.1: the persist timer; semantics.md, Units: the 1-byte probe.
+#[test]
+fn a_closed_window_is_probed_with_one_byte_until_it_opens() {
+    let mut s = Script::accepted(config(), 0);
+    let done = s.transmit(&mut Pattern::new(100, 100), 32);
+    assert_eq!((done.units, done.blocked), (0, Blocked::Window));
+    s.expect(&[]);
+    for wait_ms in [10, 20, 40] {
+        s.advance(Nanos::from_millis(wait_ms + 1));
+        s.expect(&["P. 1:2(1) ack 1"]);
+        s.peer(". 1 ack 1 win 0");
+        assert_eq!(s.events(), TcpEvents::empty());
+    }
+    s.peer(". 1 ack 1 win 5000");
+    s.expect(&["P. 1:101(100) ack 1"]);
+    assert_eq!(s.node.read(Counter::TcpWindowProbes), 3);
+}
+
+/// RFC 9293 s3.8.6.1: a peer may take the probe's byte and keep its window closed.
+#[test]
+fn a_probe_that_is_taken_moves_on() {
+    let mut s = Script::accepted(config(), 0);
+    s.transmit(&mut Pattern::new(100, 100), 32);
+    s.advance(Nanos::from_millis(11));
+    s.expect(&["P. 1:2(1) ack 1"]);
+    s.peer(". 1 ack 2 win 0");
+    s.transmit(&mut Pattern::new(0, 1), 1);
+    s.advance(Nanos::from_millis(21));
+    s.expect(&["P. 2:3(1) ack 1"]);
+    s.peer(". 1 ack 3 win 1000");
+    s.expect(&["P. 3:101(98) ack 1"]);
+}
+
+/// RFC 9293 s3.8.6.1: a window may stay closed for as long as the peer answers.
+#[test]
+fn a_peer_that_answers_probes_is_not_given_up() {
+    let mut s = Script::accepted(TcpConfig { user_timeout: Nanos::from_secs(1), rto_max: Nanos::from_millis(80), ..config() }, 0);
+    s.transmit(&mut Pattern::new(100, 100), 32);
+    for _ in 0..50 {
+        s.advance(Nanos::from_millis(81));
+        assert_eq!(s.sent().len(), 1);
+        s.peer(". 1 ack 1 win 0");
+    }
+    for _ in 0..20 {
+        s.advance(Nanos::from_millis(81));
+    }
+    assert_eq!(s.events(), TcpEvents::TIMED_OUT);
+}
+
+/// RFC 6298 s5: the first unacknowledged unit is sent again, with backoff.
+#[test]
+fn a_lost_unit_is_sent_again_when_its_timer_runs_out() {
+    let mut s = Script::accepted(config(), 64_000);
+    s.transmit(&mut Pattern::new(300, 100), 32);
+    s.expect(&["P. 1:101(100) ack 1", "P. 101:201(100) ack 1", "P. 201:301(100) ack 1"]);
+    s.advance(Nanos::from_millis(9));
+    s.expect(&[]);
+    s.advance(Nanos::from_millis(2));
+    // The congestion window is one full segment, which three small units share.
+    s.expect(&["P. 1:101(100) ack 1", "P. 101:201(100) ack 1", "P. 201:301(100) ack 1"]);
+    s.peer(". 1 ack 301 win 64000");
+    assert_eq!(s.events(), TcpEvents::ACKED);
+    assert_eq!(s.node.read(Counter::TcpTimeouts), 1);
+    assert_eq!(s.node.tcp.next_deadline().map(|_| s.advance(Nanos::from_secs(5))), Some(()));
+    s.expect(&[]);
+}
+
+/// RFC 5681 s3.1 and RFC 6582 s4: after a timeout everything follows in slow start, skipping what the peer had.
+#[test]
+fn after_a_timeout_sending_goes_on_from_what_is_acknowledged() {
+    let mut s = Script::accepted(config(), 64_000);
+    s.transmit(&mut Pattern::new(5 * 1_460, 1_460), 32);
+    assert_eq!(s.sent().len(), 5);
+    s.advance(Nanos::from_millis(11));
+    s.expect(&["P. 1:1461(1460) ack 1"]);
+    s.peer(". 1 ack 1461 win 64000");
+    s.expect(&["P. 1461:2921(1460) ack 1", "P. 2921:4381(1460) ack 1"]);
+    // The fourth had arrived: only the fifth is left.
+    s.peer(". 1 ack 5841 win 64000");
+    s.expect(&["P. 5841:7301(1460) ack 1"]);
+}
+
+/// RFC 5681 s3.2, RFC 3042, RFC 6582 s3.2.
+#[test]
+fn the_third_duplicate_ack_sends_the_missing_unit_and_partial_acks_the_next_ones() {
+    let mut s = Script::accepted(config(), 64_000);
+    let mut source = Pattern::new(1 << 20, 1_460);
+    s.transmit(&mut source, 32);
+    assert_eq!(s.sent().len(), 10);
+    for n in 1..=2 {
+        s.peer(". 1 ack 1 win 64000");
+        assert_eq!(s.events(), TcpEvents::WRITABLE, "duplicate {n}");
+        // RFC 3042: one new segment for each of the first two.
+        assert_eq!(s.transmit(&mut source, 32).units, 1);
+        assert_eq!(s.sent().len(), 1);
+    }
+    s.peer(". 1 ack 1 win 64000");
+    s.expect(&["P. 1:1461(1460) ack 1"]);
+    // The third unit is missing too: a partial ACK sends it at once.
+    s.peer(". 1 ack 2921 win 64000");
+    assert_eq!(s.sent()[0], "P. 2921:4381(1460) ack 1 win 32768".replace("32768", "65535"));
+    s.peer(". 1 ack 17521 win 64000");
+    assert!(s.events().contains(TcpEvents::ACKED | TcpEvents::WRITABLE));
+    assert_eq!(s.node.read(Counter::TcpTimeouts), 0);
+    assert_eq!(s.node.read(Counter::TcpFastRetransmits), 1);
+}
+
+/// RFC 5681 s2: an ACK with payload, or with another window, is not a duplicate.
+#[test]
+fn window_updates_and_payload_are_not_duplicates() {
+    let mut s = Script::accepted(config(), 64_000);
+    s.transmit(&mut Pattern::new(14_600, 1_460), 32);
+    s.sent();
+    for at in 0..4 {
+        s.peer(&format!(". 1 ack 1 win {}", 64_001 + at));
+        s.peer(&format!("P. {}:{}(10) ack 1 win {}", 1 + 10 * at, 11 + 10 * at, 64_001 + at));
+    }
+    assert_eq!(s.node.read(Counter::TcpRxDuplicateAcks), 0);
+}
+
+/// semantics.md, Units: an ACK edge inside a unit.
+#[test]
+fn an_ack_inside_a_unit_sends_only_its_rest_again() {
+    let mut s = Script::accepted(config(), 64_000);
+    s.transmit(&mut Pattern::new(1_000, 1_000), 32);
+    s.sent();
+    s.peer(". 1 ack 401 win 64000");
+    assert_eq!(s.events(), TcpEvents::ACKED);
+    assert_eq!(s.node.tcp.acked_bytes(s.id()), 400);
+    s.advance(Nanos::from_millis(31));
+    s.expect(&["P. 401:1001(600) ack 1"]);
+}
+
+/// RFC 5961 s5 and RFC 9293 s3.10.7.4, fifth step.
+#[test]
+fn an_ack_of_what_was_never_sent_is_answered_and_dropped() {
+    let mut s = Script::accepted(config(), 64_000);
+    s.transmit(&mut Pattern::new(100, 100), 32);
+    s.sent();
+    s.peer("P. 1:11(10) ack 102 win 64000");
+    s.expect(&[". 101 ack 1"]);
+    assert_eq!((s.events(), s.read()), (TcpEvents::empty(), 0));
+}
+
+/// RFC 9293 s3.10.8 and semantics.md, Vanished peers.
+#[test]
+fn a_silent_peer_is_given_up_after_the_user_timeout() {
+    let mut s = Script::accepted(TcpConfig { user_timeout: Nanos::from_millis(100), ..config() }, 64_000);
+    s.transmit(&mut Pattern::new(100, 100), 32);
+    s.sent();
+    for _ in 0..9 {
+        s.advance(Nanos::from_millis(10));
+    }
+    assert_eq!(s.events(), TcpEvents::empty());
+    s.sent();
+    s.advance(Nanos::from_millis(11));
+    assert_eq!(s.events(), TcpEvents::TIMED_OUT);
+    s.expect(&["R 101"]);
+    s.node.tcp.release(s.id());
+    assert_eq!(s.node.far.in_use.get(), 0);
+}
+
+/// semantics.md, Pools: retained bytes are capped.
+#[test]
+fn what_is_retained_is_limited_for_a_connection_and_for_all() {
+    let limits = TcpConfig { retained_units_max: 4, initial_window_segments: 40, ..config() };
+    let mut s = Script::accepted(limits, 64_000);
+    let done = s.transmit(&mut Pattern::new(1_000, 100), 32);
+    assert_eq!((done.units, done.blocked), (4, Blocked::Retained));
+    s.sent();
+    s.peer(". 1 ack 101 win 64000");
+    assert!(s.events().contains(TcpEvents::WRITABLE));
+
+    let shared = TcpConfig { retained_units_reserve: 2, retained_units_shared: 1, ..config() };
+    let mut s = Script::accepted(shared, 64_000);
+    let done = s.transmit(&mut Pattern::new(1_000, 100), 32);
+    assert_eq!((done.units, done.blocked), (3, Blocked::Pool));
+}
+
+#[test]
+fn without_transmit_frames_nothing_is_pulled() {
+    let mut s = Script::accepted(config(), 64_000);
+    let mut source = Pattern::new(1_000, 100);
+    s.node.far.may_alloc.set(false);
+    assert_eq!(s.transmit(&mut source, 32).blocked, Blocked::Pool);
+    assert_eq!(source.left, 1_000);
+    s.node.far.may_alloc.set(true);
+    assert_eq!(s.transmit(&mut source, 32).units, 10);
+}
+
+/// semantics.md, Pools: a full transmit ring stops data before it stops ACKs.
+#[test]
+fn a_full_device_stops_data_and_not_acks() {
+    let mut s = Script::accepted(config(), 64_000);
+    s.node.far.may_send.set(false);
+    let done = s.transmit(&mut Pattern::new(100_000, 100), 100);
+    assert_eq!(done.blocked, Blocked::Wire);
+    s.peer("P. 1:11(10) ack 1 win 64000");
+    s.node.flush();
+    s.node.flush();
+    s.node.far.may_send.set(true);
+    let sent = s.sent();
+    assert_eq!(sent.len(), done.units + 1);
+    assert!(sent.last().is_some_and(|last| last.starts_with(". ") && last.contains("ack 11")));
+}
+
+/// A lost FIN is found by the timer, behind all payload.
+#[test]
+fn payload_and_fin_are_sent_again_in_order() {
+    let mut s = Script::accepted(config(), 64_000);
+    s.transmit(&mut Pattern::new(100, 100), 32);
+    s.close();
+    s.expect(&["P. 1:101(100) ack 1", "F. 101 ack 1"]);
+    s.advance(Nanos::from_millis(11));
+    s.expect(&["P. 1:101(100) ack 1", "F. 101 ack 1"]);
+    s.peer(". 1 ack 101 win 64000");
+    s.advance(Nanos::from_millis(21));
+    s.expect(&["F. 101 ack 1"]);
+    s.peer(". 1 ack 102 win 64000");
+    assert_eq!(s.node.tcp.state(s.id()), State::FinWait2);
+    assert_eq!(s.node.tcp.acked_bytes(s.id()), 100);
+}
+
+/// RFC 7323 s2.3: the window of every segment but a SYN is scaled.
+#[test]
+fn the_window_of_a_scaling_peer_is_scaled() {
+    let mut s = Script::new(TcpConfig { initial_window_segments: 100, ..config() });
+    s.connect();
+    s.sent();
+    s.peer("S. 0 ack 1 win 65535 <mss 1460,ws 4>");
+    s.peer(". 1 ack 1 win 1000");
+    let done = s.transmit(&mut Pattern::new(1 << 20, 1_460), 100);
+    assert_eq!((done.units, done.blocked), (10, Blocked::Window));
+}
+
+/// RFC 9293 s3.10.7.4, fifth step: an old segment does not take the window back.
+#[test]
+fn an_old_segment_does_not_change_the_window() {
+    let mut s = Script::accepted(config(), 5_000);
+    s.transmit(&mut Pattern::new(100, 100), 32);
+    s.peer("P. 11:21(10) ack 101 win 6000");
+    s.peer("P. 1:11(10) ack 1 win 10");
+    let done = s.transmit(&mut Pattern::new(1 << 20, 1_460), 100);
+    assert_eq!(done.units, 4);
+}

@@ -1,0 +1,231 @@
+//! The device, its buffers, and DPDK's environment.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::{ConfigError, in_range};
+
+/// The device and its buffers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortConfig {
+    /// Which device, one of its kinds.
+    pub device: DeviceConfig,
+    /// The largest IP packet in bytes.
+    #[serde(default = "PortConfig::mtu_default")]
+    pub mtu: u16,
+    /// Descriptors in each of the device's rings, a power of two.
+    #[serde(default = "PortConfig::ring_default")]
+    pub ring: u16,
+    /// Buffers of the receive pool. More than the ring plus what TCP may hold out of order.
+    #[serde(default = "PortConfig::frames_default")]
+    pub rx_frames: u32,
+    /// Buffers of the transmit pool. More than the ring plus what TCP may retain.
+    #[serde(default = "PortConfig::frames_default")]
+    pub tx_frames: u32,
+}
+
+impl PortConfig {
+    fn mtu_default() -> u16 {
+        1500
+    }
+
+    fn ring_default() -> u16 {
+        1024
+    }
+
+    fn frames_default() -> u32 {
+        8192
+    }
+
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        in_range("port.mtu", self.mtu, 576..=9600, "576 to 9600 bytes")?;
+        if !self.ring.is_power_of_two() || !(64..=16384).contains(&self.ring) {
+            let allowed = "a power of two from 64 to 16384";
+            return Err(ConfigError::Value { key: "port.ring", value: self.ring.to_string(), allowed });
+        }
+        let least = u32::from(self.ring) * 2;
+        let frames = "at least twice port.ring, at most 1048576";
+        in_range("port.rx_frames", self.rx_frames, least..=1 << 20, frames)?;
+        in_range("port.tx_frames", self.tx_frames, least..=1 << 20, frames)?;
+        self.device.validate(self.mtu)
+    }
+}
+
+/// The kinds of device.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum DeviceConfig {
+    /// Buffers in this process, for tests: no DPDK.
+    Memory {},
+    /// Shared memory between two processes of one host.
+    Memif {
+        /// The server creates the socket and must start first.
+        role: MemifRole,
+        /// The Unix socket that both ends name.
+        socket: PathBuf,
+        /// The number of the interface on that socket.
+        #[serde(default)]
+        id: u32,
+        /// Bytes in one shared buffer: bounds the frame.
+        #[serde(default = "memif_buffer_default")]
+        buffer_bytes: u32,
+    },
+    /// Two ports of one process joined back to back: this is one of them.
+    Ring {
+        /// Which end of the pair, 0 or 1.
+        #[serde(default)]
+        end: u8,
+    },
+    /// A tap interface: Linux is the peer.
+    Tap {
+        /// The interface that appears in the kernel.
+        interface: String,
+    },
+    /// A raw socket on an existing interface.
+    AfPacket {
+        /// The interface.
+        interface: String,
+    },
+    /// An XDP socket on an existing interface.
+    AfXdp {
+        /// The interface.
+        interface: String,
+    },
+    /// A network card by its PCI address, bound to a DPDK driver.
+    Pci {
+        /// The address, as `0000:3b:00.0`.
+        address: String,
+    },
+}
+
+/// The longest name that the kernel gives an interface.
+const INTERFACE_NAME_BYTES_MAX: usize = 15;
+/// The longest path that fits a Unix socket address.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Link header, and a VLAN tag that a peer may add.
+const LINK_HEADER_BYTES: u32 = 18;
+
+impl DeviceConfig {
+    /// The kind's name, as it is written in a configuration.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            DeviceConfig::Memory {} => "memory",
+            DeviceConfig::Memif { .. } => "memif",
+            DeviceConfig::Ring { .. } => "ring",
+            DeviceConfig::Tap { .. } => "tap",
+            DeviceConfig::AfPacket { .. } => "af_packet",
+            DeviceConfig::AfXdp { .. } => "af_xdp",
+            DeviceConfig::Pci { .. } => "pci",
+        }
+    }
+
+    fn validate(&self, mtu: u16) -> Result<(), ConfigError> {
+        match self {
+            DeviceConfig::Memory {} => Ok(()),
+            DeviceConfig::Memif { socket, buffer_bytes, .. } => {
+                let least = u32::from(mtu) + LINK_HEADER_BYTES;
+                let range = least..=u32::from(u16::MAX);
+                in_range(
+                    "port.device.memif.buffer_bytes",
+                    *buffer_bytes,
+                    range,
+                    "port.mtu + 18 to 65535 bytes",
+                )?;
+                let path = socket.as_os_str();
+                let allowed = "a path of 1 to 107 bytes without a comma";
+                let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&path.len());
+                let plain = !path.as_encoded_bytes().contains(&b',');
+                require(fits && plain, "port.device.memif.socket", &socket.display(), allowed)
+            }
+            DeviceConfig::Ring { end } => in_range("port.device.ring.end", *end, 0..=1, "0 or 1"),
+            DeviceConfig::Tap { interface } => interface_name("port.device.tap.interface", interface),
+            DeviceConfig::AfPacket { interface } => {
+                interface_name("port.device.af_packet.interface", interface)
+            }
+            DeviceConfig::AfXdp { interface } => {
+                interface_name("port.device.af_xdp.interface", interface)?;
+                let allowed = "at most 1500 bytes on af_xdp, whose buffers are at most a page";
+                in_range("port.mtu", mtu, 576..=1500, allowed)
+            }
+            DeviceConfig::Pci { address } => {
+                let ok = address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.')
+                    && (7..=12).contains(&address.len());
+                require(ok, "port.device.pci.address", address, "a PCI address, as \"0000:3b:00.0\"")
+            }
+        }
+    }
+}
+
+fn memif_buffer_default() -> u32 {
+    10_240
+}
+
+fn interface_name(key: &'static str, name: &str) -> Result<(), ConfigError> {
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    let fits = (1..=INTERFACE_NAME_BYTES_MAX).contains(&name.len());
+    require(plain && fits, key, &name, "an interface name of 1 to 15 letters, digits, '-', '_' or '.'")
+}
+
+fn require(
+    ok: bool,
+    key: &'static str,
+    value: &dyn core::fmt::Display,
+    allowed: &'static str,
+) -> Result<(), ConfigError> {
+    if ok { Ok(()) } else { Err(ConfigError::Value { key, value: format!("\"{value}\""), allowed }) }
+}
+
+/// The ends of a memif link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemifRole {
+    /// Creates the socket.
+    Server,
+    /// Connects to it.
+    Client,
+}
+
+/// Whether DPDK's memory comes from hugepages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hugepages {
+    /// Where enough are free.
+    #[default]
+    Auto,
+    /// Or not at all.
+    Require,
+    /// Ordinary pages.
+    Never,
+}
+
+/// DPDK's environment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EalConfig {
+    /// Hugepages or ordinary pages.
+    pub hugepages: Hugepages,
+    /// Memory in MiB that DPDK takes with ordinary pages.
+    pub memory_mib: u32,
+    /// The name that keeps two DPDK processes apart. Absent: made from the process number.
+    pub file_prefix: Option<String>,
+    /// Arguments passed on as they are.
+    pub extra: Vec<String>,
+}
+
+impl Default for EalConfig {
+    fn default() -> Self {
+        EalConfig { hugepages: Hugepages::Auto, memory_mib: 512, file_prefix: None, extra: Vec::new() }
+    }
+}
+
+impl EalConfig {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        in_range("eal.memory_mib", self.memory_mib, 64..=65_536, "64 to 65536 MiB")?;
+        let Some(prefix) = &self.file_prefix else { return Ok(()) };
+        let plain = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+        let fits = (1..=64).contains(&prefix.len());
+        require(plain && fits, "eal.file_prefix", prefix, "1 to 64 letters, digits, '-' or '_'")
+    }
+}

@@ -1,0 +1,153 @@
+//! Settings of the protocol layers, and how many of everything there may be.
+
+use ironwarp_types::Nanos;
+use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
+use serde::Deserialize;
+
+use super::{ConfigError, in_range};
+
+/// What a worker does when it found nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdlePolicy {
+    /// Look again at once: the shortest latency, a whole processor.
+    Spin,
+    /// Look again after the processor's pause instruction: kinder to a sibling thread.
+    #[default]
+    Pause,
+    /// Give the processor to whoever else wants it: for more loops than processors.
+    Yield,
+}
+
+/// TCP.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TcpSettings {
+    /// Receive window in bytes. Two largest FPDUs are the least that MPA can live with.
+    pub window_bytes: u32,
+    /// The shortest retransmission timeout. RFC 6298 s2.4 says one second, far longer than a data centre's
+    /// round trip, so this is a setting.
+    pub rto_min_us: u64,
+    /// How long unacknowledged data may wait before the connection is given up.
+    pub user_timeout_ms: u64,
+    /// How long a closed connection's ports stay taken.
+    pub time_wait_ms: u64,
+    /// Bytes a connection may keep for retransmission.
+    pub retained_bytes: u32,
+}
+
+impl Default for TcpSettings {
+    fn default() -> Self {
+        TcpSettings {
+            window_bytes: 1 << 20,
+            rto_min_us: 5_000,
+            user_timeout_ms: 30_000,
+            time_wait_ms: 60_000,
+            retained_bytes: 1 << 20,
+        }
+    }
+}
+
+impl TcpSettings {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let window = "131072 to 1073725440 bytes";
+        in_range("tcp.window_bytes", self.window_bytes, 131_072..=1_073_725_440, window)?;
+        in_range("tcp.rto_min_us", self.rto_min_us, 100..=60_000_000, "100 to 60000000 microseconds")?;
+        let timeout = "1 to 86400000 milliseconds";
+        in_range("tcp.user_timeout_ms", self.user_timeout_ms, 1..=86_400_000, timeout)?;
+        in_range("tcp.time_wait_ms", self.time_wait_ms, 0..=240_000, "0 to 240000 milliseconds")?;
+        let retained = "131072 to 1073741824 bytes";
+        in_range("tcp.retained_bytes", self.retained_bytes, 131_072..=1 << 30, retained)
+    }
+}
+
+/// MPA start-up and teardown.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MpaConfig {
+    /// How long a start-up frame may be waited for (RFC 5044 s7.1.1 asks for a limit and names none).
+    pub startup_timeout_ms: u64,
+    /// How long the peer may take to close after a Terminate before it is reset.
+    pub terminate_timeout_ms: u64,
+    /// How long the initiator waits before its first FPDU, for responders that lose their own first message when
+    /// it arrives at once. 0 does not wait.
+    pub first_fpdu_holdoff_us: u64,
+}
+
+impl Default for MpaConfig {
+    fn default() -> Self {
+        MpaConfig { startup_timeout_ms: 10_000, terminate_timeout_ms: 2_000, first_fpdu_holdoff_us: 0 }
+    }
+}
+
+impl MpaConfig {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let minute = "1 to 60000 milliseconds";
+        in_range("mpa.startup_timeout_ms", self.startup_timeout_ms, 1..=60_000, minute)?;
+        in_range("mpa.terminate_timeout_ms", self.terminate_timeout_ms, 1..=60_000, minute)?;
+        let holdoff = "0 to 1000000 microseconds";
+        in_range("mpa.first_fpdu_holdoff_us", self.first_fpdu_holdoff_us, 0..=1_000_000, holdoff)
+    }
+
+    pub(crate) fn startup_timeout(&self) -> Nanos {
+        Nanos::from_millis(self.startup_timeout_ms)
+    }
+
+    pub(crate) fn terminate_timeout(&self) -> Nanos {
+        Nanos::from_millis(self.terminate_timeout_ms)
+    }
+
+    pub(crate) fn first_fpdu_holdoff(&self) -> Nanos {
+        Nanos::from_micros(self.first_fpdu_holdoff_us)
+    }
+}
+
+/// How many of everything. Tables are sized from these at start and never grow.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Queue pairs a core.
+    pub queue_pairs: u32,
+    /// Completion queues a core.
+    pub completion_queues: u32,
+    /// Incoming connections a core that have not been accepted or rejected yet.
+    pub half_open: u32,
+    /// Listening addresses a core.
+    pub listeners: u32,
+    /// Memory regions in the process.
+    pub regions: u32,
+    /// Application contexts.
+    pub contexts: u32,
+    /// Reads that a peer may have outstanding at one queue pair (IRD), and we at the peer (ORD), at most.
+    pub reads: u16,
+    /// Private data bytes accepted with a connection.
+    pub private_data_bytes: u16,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        LimitsConfig {
+            queue_pairs: 1024,
+            completion_queues: 1024,
+            half_open: 256,
+            listeners: 64,
+            regions: 4096,
+            contexts: 16,
+            reads: 128,
+            private_data_bytes: PRIVATE_DATA_BYTES_MAX as u16,
+        }
+    }
+}
+
+impl LimitsConfig {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        in_range("limits.queue_pairs", self.queue_pairs, 1..=1 << 17, "1 to 131072")?;
+        in_range("limits.completion_queues", self.completion_queues, 1..=1 << 17, "1 to 131072")?;
+        in_range("limits.half_open", self.half_open, 1..=65_536, "1 to 65536")?;
+        in_range("limits.listeners", self.listeners, 1..=1024, "1 to 1024")?;
+        in_range("limits.regions", self.regions, 1..=1 << 20, "1 to 1048576")?;
+        in_range("limits.contexts", self.contexts, 1..=1024, "1 to 1024")?;
+        in_range("limits.reads", self.reads, 1..=16_383, "1 to 16383")?;
+        in_range("limits.private_data_bytes", self.private_data_bytes, 0..=512, "0 to 512 bytes")
+    }
+}

@@ -1,0 +1,173 @@
+//! The configuration of a stack: what a TOML file under `configs/` may say.
+//!
+//! Takes TOML text or a value built in code; gives a [`Config`] whose every number lies in its stated range.
+//! Errors name the key, the value and what is allowed, on one line. Unknown keys are errors: a misspelt limit must
+//! not silently keep its default.
+
+mod device;
+mod limits;
+
+use core::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, PortConfig};
+pub use limits::{IdlePolicy, LimitsConfig, MpaConfig, TcpSettings};
+
+/// Everything that a stack is started with.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// DPDK's environment: memory, processors, prefix.
+    #[serde(default)]
+    pub eal: EalConfig,
+    /// The device and its buffers.
+    pub port: PortConfig,
+    /// Our address on it.
+    pub net: AddressConfig,
+    /// The polled cores.
+    #[serde(default)]
+    pub core: CoreConfig,
+    /// TCP.
+    #[serde(default)]
+    pub tcp: TcpSettings,
+    /// MPA start-up.
+    #[serde(default)]
+    pub mpa: MpaConfig,
+    /// How many of everything.
+    #[serde(default)]
+    pub limits: LimitsConfig,
+    /// The counters' page.
+    #[serde(default)]
+    pub stats: StatsConfig,
+}
+
+/// Our address.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddressConfig {
+    /// Address and prefix length, as `10.0.0.1/24`.
+    pub address: String,
+    /// Where packets for other networks go.
+    #[serde(default)]
+    pub gateway: Option<Ipv4Addr>,
+}
+
+/// How the cores run.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CoreConfig {
+    /// The processor that the worker's thread is pinned to, where the stack runs the thread.
+    pub processor: Option<usize>,
+    /// What a worker does when it found nothing to do.
+    pub idle: IdlePolicy,
+}
+
+/// Where the counters can be read from outside.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StatsConfig {
+    /// The file that holds the counters' page. Absent: the page is private to the process.
+    pub page: Option<PathBuf>,
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The text is not TOML, or a key is unknown, missing or of another type.
+    #[error("{0}")]
+    Parse(String),
+    /// A value is out of range.
+    #[error("{key} = {value}: {allowed}")]
+    Value {
+        /// The key, with its table.
+        key: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What it may be set to.
+        allowed: &'static str,
+    },
+}
+
+impl Config {
+    /// Reads and validates a TOML file.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::from_toml(&text).map_err(|error| match error {
+            ConfigError::Parse(line) => ConfigError::Parse(format!("{}: {line}", path.display())),
+            other => other,
+        })
+    }
+
+    /// Parses and validates TOML text.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let config: Config =
+            toml::from_str(text).map_err(|error| ConfigError::Parse(one_line(&error, text)))?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// A configuration for the in-memory port, with every default.
+    pub fn in_memory(address: &str) -> Result<Self, ConfigError> {
+        Self::from_toml(&format!("[port]\ndevice.memory = {{}}\n[net]\naddress = \"{address}\"\n"))
+    }
+
+    /// Checks every value against its range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.net.parse()?;
+        self.eal.validate()?;
+        self.port.validate()?;
+        self.tcp.validate()?;
+        self.mpa.validate()?;
+        self.limits.validate()
+    }
+}
+
+impl AddressConfig {
+    /// The address and the length of its prefix in bits.
+    pub fn parse(&self) -> Result<(Ipv4Addr, u8), ConfigError> {
+        let bad = || ConfigError::Value {
+            key: "net.address",
+            value: format!("{:?}", self.address),
+            allowed: "a unicast IPv4 address with its prefix length, as \"10.0.0.1/24\"",
+        };
+        let (address, prefix) = self.address.split_once('/').ok_or_else(bad)?;
+        let address: Ipv4Addr = address.parse().map_err(|_| bad())?;
+        let prefix: u8 = prefix.parse().map_err(|_| bad())?;
+        let unicast = !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast();
+        if unicast && (1..=32).contains(&prefix) { Ok((address, prefix)) } else { Err(bad()) }
+    }
+}
+
+/// Fails with the key, the value and the range unless `value` lies in `range`.
+pub(crate) fn in_range<T: PartialOrd + core::fmt::Display>(
+    key: &'static str,
+    value: T,
+    range: core::ops::RangeInclusive<T>,
+    allowed: &'static str,
+) -> Result<(), ConfigError> {
+    if range.contains(&value) {
+        Ok(())
+    } else {
+        Err(ConfigError::Value { key, value: value.to_string(), allowed })
+    }
+}
+
+/// The parser's message with its place, on one line.
+fn one_line(error: &toml::de::Error, text: &str) -> String {
+    let line = error.span().map_or(1, |span| 1 + text.get(..span.start).unwrap_or("").matches('\n').count());
+    format!("line {line}: {}", error.message().replace('\n', " "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! An application thread's side of the stack.
+//!
+//! A [`Context`] owns the application's half of its queue pairs and completion queues: it posts work into their
+//! rings, reaps completions and hears about connections. It may move between threads and be used by one at a time.
+//! No call blocks, allocates on the data path or takes a lock; creating and destroying objects allocates here, never
+//! on a core.
+//!
+//! Objects are named by small copyable handles. A handle of a destroyed object, or of another context, is an error
+//! and never another object.
+
+mod connect;
+mod cq;
+mod qp;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ironwarp_mem::{Access, Region, StableBytes};
+use ironwarp_types::PdId;
+
+pub use cq::CompletionQueue;
+pub(crate) use qp::QpShared;
+pub use qp::{QpAttr, QpState, QueuePair};
+
+use crate::error::VerbsError;
+use crate::event::Event;
+use crate::link::{CoreLink, Notice, link};
+use crate::shared::Shared;
+use cq::AppCq;
+use qp::AppQp;
+
+/// A protection domain: a queue pair reaches only the regions of its own domain (RFC 5042 s2.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProtectionDomain(pub(crate) PdId);
+
+/// An application thread's side of the stack.
+pub struct Context {
+    shared: Arc<Shared>,
+    cores: Vec<CoreLink>,
+    qps: Vec<Option<AppQp>>,
+    cqs: Vec<Option<AppCq>>,
+    events: VecDeque<Event>,
+    /// `Cell` makes the context `!Sync`: one thread at a time.
+    _not_sync: core::marker::PhantomData<core::cell::Cell<()>>,
+}
+
+impl Context {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self, VerbsError> {
+        if !shared.admit_context() {
+            return Err(VerbsError::LimitReached("contexts"));
+        }
+        let places = shared.config.limits.queue_pairs as usize;
+        let cores = shared
+            .cores
+            .iter()
+            .map(|core| {
+                let (ours, theirs) = link(places);
+                core.attach(theirs);
+                ours
+            })
+            .collect();
+        Ok(Context {
+            shared: shared.clone(),
+            cores,
+            qps: Vec::new(),
+            cqs: Vec::new(),
+            events: VecDeque::new(),
+            _not_sync: core::marker::PhantomData,
+        })
+    }
+
+    /// A new protection domain.
+    pub fn alloc_pd(&self) -> ProtectionDomain {
+        ProtectionDomain(self.shared.next_pd())
+    }
+
+    /// Registers memory that the region keeps until it is released. The peer can reach it as `access` says.
+    pub fn register<O: StableBytes + Send + 'static>(
+        &self,
+        pd: ProtectionDomain,
+        owner: O,
+        access: Access,
+    ) -> Result<Region, VerbsError> {
+        Ok(self.shared.mem.register(pd.0, owner, access)?)
+    }
+
+    /// The next piece of news, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        for core in 0..self.cores.len() {
+            while let Some(notice) = self.cores.get_mut(core).and_then(|link| link.notices.pop()) {
+                self.on_notice(core, notice);
+            }
+        }
+        self.events.pop_front()
+    }
+
+    fn on_notice(&mut self, core: usize, notice: Notice) {
+        match notice {
+            Notice::Event(event) => self.events.push_back(event),
+            Notice::QpGone(qp) => self.forget_qp(core, &qp),
+            Notice::CqGone { slot, .. } => self.shared.cores[core].cq_slots.give_back(slot),
+            Notice::Spent(_) => {}
+        }
+    }
+}
+
+impl Drop for Context {
+    /// The cores find the rings abandoned, reset what is connected and free their halves.
+    fn drop(&mut self) {
+        self.shared.forget_context();
+    }
+}

@@ -1,0 +1,397 @@
+//! Queue pairs, the application's half.
+//!
+//! Posting writes the request into the queue's own slot, publishes it and rings the core's doorbell once. Until a
+//! queue pair is connected, the core's half of it rests here: it goes to the core that carries the connection.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+
+use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
+use ironwarp_rings::doorbell::Bell;
+use ironwarp_rings::slots::{self, SlotProducer};
+use ironwarp_types::QpNum;
+use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, SGE_MAX};
+
+use super::cq::{AppCq, place};
+use super::{CompletionQueue, Context, ProtectionDomain};
+use crate::core_loop::{QpCore, QpSetup};
+use crate::error::VerbsError;
+use crate::link::Control;
+use crate::wr::{RecvWr, SendWr, Source};
+
+/// Names a queue pair of one context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct QueuePair {
+    index: u32,
+    num: QpNum,
+}
+
+impl QueuePair {
+    /// The number that completions carry.
+    pub fn num(self) -> QpNum {
+        self.num
+    }
+}
+
+/// Where a queue pair is in its life. Receives may be posted in every state, sends from [`QpState::Connecting`] on;
+/// what is posted in [`QpState::Error`] completes as flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum QpState {
+    /// Made, not connected.
+    Idle = 0,
+    /// Being connected: sends are held.
+    Connecting = 1,
+    /// Connected.
+    Established = 2,
+    /// Closing: what was posted is still sent, nothing more may be posted.
+    Draining = 3,
+    /// Ended: everything is flushed.
+    Error = 4,
+}
+
+/// What a new queue pair is made for.
+#[derive(Clone, Debug)]
+pub struct QpAttr {
+    /// Where sends complete.
+    pub send_cq: CompletionQueue,
+    /// Where receives complete.
+    pub recv_cq: CompletionQueue,
+    /// Send requests outstanding, 1 to 65536; rounded up to a power of two.
+    pub send_depth: u32,
+    /// Receives outstanding, 1 to 65536; rounded up to a power of two.
+    pub recv_depth: u32,
+    /// Gather or scatter elements in a request, 1 to 16.
+    pub sges: usize,
+    /// Inline bytes in a request, 0 to 256.
+    pub inline_bytes: usize,
+    /// Reads that the peer may have outstanding here (IRD).
+    pub inbound_reads: u16,
+    /// Reads that we may have outstanding at the peer (ORD).
+    pub outbound_reads: u16,
+    /// Complete Sends and Writes when their bytes are copied, not when the peer's TCP has acknowledged them. A
+    /// completion then says only that the memory is free.
+    pub complete_on_copy: bool,
+}
+
+impl QpAttr {
+    /// 128 sends, 128 receives, 16 Reads each way, everything completing in one queue.
+    pub fn new(cq: CompletionQueue) -> Self {
+        QpAttr {
+            send_cq: cq,
+            recv_cq: cq,
+            send_depth: 128,
+            recv_depth: 128,
+            sges: SGE_MAX,
+            inline_bytes: INLINE_BYTES_MAX,
+            inbound_reads: 16,
+            outbound_reads: 16,
+            complete_on_copy: false,
+        }
+    }
+
+    fn validate(&self, reads_max: u16) -> Result<(), VerbsError> {
+        let depth = "1 to 65536";
+        within("send depth", self.send_depth.into(), 1, 1 << 16, depth)?;
+        within("receive depth", self.recv_depth.into(), 1, 1 << 16, depth)?;
+        within("elements", self.sges as u64, 1, SGE_MAX as u64, "1 to 16")?;
+        within("inline bytes", self.inline_bytes as u64, 0, INLINE_BYTES_MAX as u64, "0 to 256")?;
+        let reads = "0 to limits.reads";
+        within("inbound reads", self.inbound_reads.into(), 0, reads_max.into(), reads)?;
+        within("outbound reads", self.outbound_reads.into(), 0, reads_max.into(), reads)
+    }
+}
+
+fn within(
+    what: &'static str,
+    value: u64,
+    least: u64,
+    most: u64,
+    allowed: &'static str,
+) -> Result<(), VerbsError> {
+    let ok = (least..=most).contains(&value);
+    if ok { Ok(()) } else { Err(VerbsError::Attribute { what, value, allowed }) }
+}
+
+/// The one word of a queue pair that the core writes and the application reads.
+pub(crate) struct QpShared {
+    state: AtomicU8,
+}
+
+impl QpShared {
+    fn new() -> Self {
+        QpShared { state: AtomicU8::new(QpState::Idle as u8) }
+    }
+
+    pub(crate) fn state(&self) -> QpState {
+        match self.state.load(Ordering::Acquire) {
+            0 => QpState::Idle,
+            1 => QpState::Connecting,
+            2 => QpState::Established,
+            3 => QpState::Draining,
+            _ => QpState::Error,
+        }
+    }
+
+    pub(crate) fn set(&self, state: QpState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+}
+
+/// The application's half of a queue pair.
+pub(super) struct AppQp {
+    handle: QueuePair,
+    sq: SlotProducer<SendWqe>,
+    rq: SlotProducer<RecvWqe>,
+    bell: Arc<Bell>,
+    shared: Arc<QpShared>,
+    sges: usize,
+    inline_bytes: usize,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    /// Sends completed without an entry whose promised places have been taken back.
+    silent_seen: u32,
+    /// Core and place there, once it has one.
+    home: Option<(u16, u32)>,
+    /// The core's half until it has a home.
+    resting: Option<Box<QpCore>>,
+}
+
+impl Context {
+    /// A queue pair in `pd`, not connected.
+    pub fn create_qp(&mut self, pd: ProtectionDomain, attr: &QpAttr) -> Result<QueuePair, VerbsError> {
+        attr.validate(self.shared.config.limits.reads)?;
+        let num = self.shared.next_qp_num();
+        let (sq, sq_core) = slots::ring(attr.send_depth as usize);
+        let (rq, rq_core) = slots::ring(attr.recv_depth as usize);
+        let (bell, shared) = (Arc::new(Bell::default()), Arc::new(QpShared::new()));
+        self.cq_mut(attr.send_cq)?.users += 1;
+        self.cq_mut(attr.recv_cq).inspect_err(|_| {})?.users += 1;
+        let app = AppQp {
+            handle: QueuePair { index: 0, num },
+            sq,
+            rq,
+            bell: bell.clone(),
+            shared: shared.clone(),
+            sges: attr.sges,
+            inline_bytes: attr.inline_bytes,
+            send_cq: attr.send_cq,
+            recv_cq: attr.recv_cq,
+            silent_seen: 0,
+            home: None,
+            resting: None,
+        };
+        let index = place(&mut self.qps, app);
+        let handle = QueuePair { index, num };
+        let setup = QpSetup { handle, pd: pd.0, bell, shared, sq: sq_core, rq: rq_core, attr: attr.clone() };
+        let app = self.qp_mut(handle)?;
+        app.handle = handle;
+        app.resting = Some(Box::new(QpCore::new(setup)));
+        Ok(handle)
+    }
+
+    /// Where the queue pair is in its life.
+    pub fn qp_state(&self, qp: QueuePair) -> Result<QpState, VerbsError> {
+        Ok(self.qp(qp)?.shared.state())
+    }
+
+    /// Posts one request to the send queue.
+    pub fn post_send(&mut self, qp: QueuePair, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+        self.post_sends(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
+    }
+
+    /// Posts requests to the send queue in order and rings the doorbell once. On error the requests before the
+    /// failing one are posted; their number comes with the error.
+    pub fn post_sends(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), (usize, VerbsError)> {
+        let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
+        let app = app.filter(|app| app.handle == qp).ok_or((0, VerbsError::UnknownQueuePair))?;
+        let cq = self.cqs.get_mut(app.send_cq.slot()).and_then(Option::as_mut);
+        let cq = cq.ok_or((0, VerbsError::UnknownCompletionQueue))?;
+        let mut posted = 0;
+        let outcome = wrs.iter().try_for_each(|wr| app.stage_send(cq, wr).map(|()| posted += 1));
+        if posted > 0 {
+            app.sq.publish();
+            app.ring(&mut self.cores);
+        }
+        match outcome {
+            Err(VerbsError::CqFull) if posted == 0 && self.reclaim(qp) => self.post_sends(qp, wrs),
+            outcome => outcome.map_err(|error| (posted, error)),
+        }
+    }
+
+    /// Posts one receive.
+    pub fn post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
+        let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
+        let app = app.filter(|app| app.handle == qp).ok_or(VerbsError::UnknownQueuePair)?;
+        let cq = self.cqs.get_mut(app.recv_cq.slot()).and_then(Option::as_mut);
+        app.stage_recv(cq.ok_or(VerbsError::UnknownCompletionQueue)?, wr)?;
+        app.rq.publish();
+        if app.shared.state() == QpState::Error {
+            app.ring(&mut self.cores);
+        }
+        Ok(())
+    }
+
+    /// Ends a queue pair at once: a connection that is still up is reset, everything posted completes as flushed.
+    pub fn destroy_qp(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
+        match self.qp(qp)?.home {
+            Some((core, slot)) => self.control(core.into(), Control::DestroyQp { slot }),
+            None => {
+                self.drop_qp(qp);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes back the places promised to sends that completed without an entry, for every queue pair that shares
+    /// `qp`'s completion queue. Answers whether there were any.
+    #[cold]
+    fn reclaim(&mut self, qp: QueuePair) -> bool {
+        let Ok(send_cq) = self.qp(qp).map(|app| app.send_cq) else { return false };
+        let mut reclaimed = 0;
+        for app in self.qps.iter_mut().flatten().filter(|app| app.send_cq == send_cq) {
+            let silent = app.sq.silent();
+            reclaimed += silent.wrapping_sub(app.silent_seen);
+            app.silent_seen = silent;
+        }
+        if let Ok(cq) = self.cq_mut(send_cq) {
+            cq.promised = cq.promised.saturating_sub(reclaimed);
+        }
+        reclaimed > 0
+    }
+
+    /// The core's half came back: the queue pair is gone.
+    pub(super) fn forget_qp(&mut self, core: usize, qp: &QpCore) {
+        if let Ok(Some((_, slot))) = self.qp(qp.handle()).map(|app| app.home) {
+            self.shared.cores[core].qp_slots.give_back(slot);
+        }
+        self.drop_qp(qp.handle());
+    }
+
+    fn drop_qp(&mut self, qp: QueuePair) {
+        self.reclaim(qp);
+        let Some(app) = self.qps.get_mut(qp.index as usize).and_then(Option::take) else { return };
+        for cq in [app.send_cq, app.recv_cq] {
+            if let Ok(cq) = self.cq_mut(cq) {
+                cq.users -= 1;
+            }
+        }
+    }
+
+    /// Gives a resting queue pair a place on `core` and takes the core's half out, ready to be sent there.
+    pub(super) fn settle(&mut self, qp: QueuePair, core: u16) -> Result<(u32, Box<QpCore>), VerbsError> {
+        let app = self.qp(qp)?;
+        let state = app.shared.state();
+        if app.resting.is_none() {
+            return Err(VerbsError::WrongState(state));
+        }
+        let (send_cq, recv_cq) = (app.send_cq, app.recv_cq);
+        let send_slot = self.cq(send_cq)?.slot_on(core.into());
+        let recv_slot = self.cq(recv_cq)?.slot_on(core.into());
+        let slot = self.shared.cores[usize::from(core)].qp_slots.take();
+        let slot = slot.ok_or(VerbsError::LimitReached("queue pairs"))?;
+        let app = self.qp_mut(qp)?;
+        let mut half = app.resting.take().ok_or(VerbsError::WrongState(state))?;
+        half.settle(slot, send_slot, recv_slot);
+        app.home = Some((core, slot));
+        app.shared.set(QpState::Connecting);
+        Ok((slot, half))
+    }
+
+    pub(super) fn home(&self, qp: QueuePair) -> Result<(usize, u32), VerbsError> {
+        let app = self.qp(qp)?;
+        let (core, slot) = app.home.ok_or(VerbsError::WrongState(app.shared.state()))?;
+        Ok((core.into(), slot))
+    }
+
+    pub(super) fn qp(&self, qp: QueuePair) -> Result<&AppQp, VerbsError> {
+        let found = self.qps.get(qp.index as usize).and_then(Option::as_ref);
+        found.filter(|found| found.handle == qp).ok_or(VerbsError::UnknownQueuePair)
+    }
+
+    fn qp_mut(&mut self, qp: QueuePair) -> Result<&mut AppQp, VerbsError> {
+        let found = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
+        found.filter(|found| found.handle.num == qp.num).ok_or(VerbsError::UnknownQueuePair)
+    }
+}
+
+impl AppQp {
+    fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+        let state = self.shared.state();
+        if matches!(state, QpState::Idle | QpState::Draining) {
+            return Err(VerbsError::WrongState(state));
+        }
+        self.check_send(wr)?;
+        if self.sq.free() == 0 {
+            return Err(VerbsError::QueueFull);
+        }
+        promise(cq)?;
+        self.sq.stage(|slot| write_send(slot, wr)).map_err(|_| VerbsError::QueueFull)?;
+        Ok(())
+    }
+
+    fn check_send(&self, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+        let (asked, bytes) = match wr.source {
+            Source::Inline(bytes) if bytes.len() > self.inline_bytes => {
+                return Err(VerbsError::InlineTooLong { asked: bytes.len(), allowed: self.inline_bytes });
+            }
+            Source::Inline(bytes) => (0, bytes.len() as u64),
+            Source::Gather(sges) => (sges.len(), sges.iter().map(|sge| u64::from(sge.len)).sum()),
+        };
+        if asked > self.sges {
+            return Err(VerbsError::TooManySges { asked, allowed: self.sges });
+        }
+        if wr.opcode == SendOpcode::Read && asked != 1 {
+            return Err(VerbsError::ReadSink);
+        }
+        if bytes > u64::from(MESSAGE_BYTES_MAX) { Err(VerbsError::MessageTooLong(bytes)) } else { Ok(()) }
+    }
+
+    fn stage_recv(&mut self, cq: &mut AppCq, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
+        if wr.scatter.len() > self.sges {
+            return Err(VerbsError::TooManySges { asked: wr.scatter.len(), allowed: self.sges });
+        }
+        if self.rq.free() == 0 {
+            return Err(VerbsError::QueueFull);
+        }
+        promise(cq)?;
+        self.rq.stage(|slot| write_recv(slot, wr)).map_err(|_| VerbsError::QueueFull)?;
+        Ok(())
+    }
+
+    fn ring(&self, cores: &mut [crate::link::CoreLink]) {
+        let Some((core, slot)) = self.home else { return };
+        if let Some(link) = cores.get_mut(usize::from(core)) {
+            link.doorbell.ring(slot, &self.bell);
+        }
+    }
+}
+
+/// Promises a place in the completion queue.
+fn promise(cq: &mut AppCq) -> Result<(), VerbsError> {
+    if cq.promised >= cq.depth {
+        return Err(VerbsError::CqFull);
+    }
+    cq.promised += 1;
+    Ok(())
+}
+
+fn write_send(slot: &mut SendWqe, wr: &SendWr<'_>) {
+    slot.wr_id = wr.wr_id;
+    slot.opcode = wr.opcode;
+    slot.flags = wr.flags;
+    slot.remote_stag = wr.remote.stag;
+    slot.remote_to = wr.remote.tagged_offset;
+    match wr.source {
+        Source::Gather(sges) => slot.set_gather(sges),
+        Source::Inline(bytes) => {
+            slot.flags.insert(SendFlags::INLINE);
+            slot.set_inline(bytes);
+        }
+    }
+}
+
+fn write_recv(slot: &mut RecvWqe, wr: &RecvWr<'_>) {
+    slot.wr_id = wr.wr_id;
+    slot.set_scatter(wr.scatter);
+}

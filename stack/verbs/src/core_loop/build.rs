@@ -1,0 +1,126 @@
+//! Building a core loop from a configuration: every table is sized here and never grows.
+
+use super::*;
+use ironwarp_net::NetConfig;
+use ironwarp_tcp::TcpConfig;
+use ironwarp_types::MacAddr;
+
+use crate::config::{Config, ConfigError};
+
+/// What a core loop is built from, beside the configuration.
+pub(crate) struct CoreParts<P: Port, C: Clock> {
+    pub(crate) core: u16,
+    pub(crate) clock: C,
+    pub(crate) port: P,
+    pub(crate) link_up: fn(&mut P) -> bool,
+    pub(crate) mem: CoreMem,
+    pub(crate) stats: CoreStats,
+    /// Keys initial sequence numbers, ephemeral ports and the flow hash.
+    pub(crate) secret: [u64; 2],
+}
+
+impl<P: Port, C: Clock> CoreLoop<P, C> {
+    pub(crate) fn new(shared: Arc<Shared>, parts: CoreParts<P, C>) -> Result<Self, ConfigError> {
+        let config = &shared.config;
+        let limits = &config.limits;
+        let now = parts.clock.now();
+        let caps = parts.port.caps();
+        let net = Net::new(net_config(config, caps.mac, parts.secret)?, caps, parts.stats.clone());
+        let tcp_config = tcp_config(config);
+        let connections = tcp_config.connections_max as usize;
+        Ok(CoreLoop {
+            core: parts.core,
+            tcp: Tcp::new(tcp_config, net.hasher(), parts.secret, parts.stats.clone()),
+            wire: Wire::new(parts.port),
+            mem: parts.mem,
+            received: Burst::new(),
+            scratch: vec![0; FPDU_BYTES_MAX].into(),
+            qps: QpTable::new(limits.queue_pairs),
+            passives: PassiveTable::new(limits.half_open),
+            cqs: CqTable::new(limits.completion_queues, parts.stats.clone()),
+            owners: vec![Owner::Nobody; connections].into(),
+            fired: Vec::with_capacity(connections),
+            contexts: Vec::with_capacity(limits.contexts as usize),
+            ready: VecDeque::with_capacity((limits.queue_pairs + limits.half_open) as usize),
+            routes_seen: net.route_changes(),
+            net,
+            resolving: Vec::with_capacity(limits.queue_pairs as usize),
+            wheel: Wheel::new(limits.queue_pairs + limits.half_open, now),
+            mpa: config.mpa.clone(),
+            link_up: parts.link_up,
+            announced: false,
+            stats: parts.stats,
+            clock: parts.clock,
+            work: 0,
+            shared: shared.clone(),
+        })
+    }
+}
+
+impl<P: Port, C: Clock> PollLoop for CoreLoop<P, C>
+where
+    CoreLoop<P, C>: Send,
+{
+    fn poll(&mut self, budget: usize) -> Polled {
+        self.iterate(budget)
+    }
+
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    fn link_up(&mut self) -> bool {
+        (self.link_up)(self.wire.port_mut())
+    }
+}
+
+impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {
+    /// Contexts are told by their next control call.
+    fn drop(&mut self) {
+        self.shared.cores[usize::from(self.core)].leave();
+    }
+}
+
+fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConfig, ConfigError> {
+    let (address, prefix_bits) = config.net.parse()?;
+    let net = NetConfig::new(mac, address, prefix_bits, config.port.mtu, secret);
+    Ok(NetConfig { gateway: config.net.gateway, ..net })
+}
+
+/// Connections in set-up and in teardown come on top of those that queue pairs hold.
+fn tcp_config(config: &Config) -> TcpConfig {
+    let limits = &config.limits;
+    let (tcp, port) = (&config.tcp, &config.port);
+    let connections_max = limits.queue_pairs + 2 * limits.half_open;
+    let (rx_reserve, rx_shared) =
+        shares(port.rx_frames - u32::from(port.ring), connections_max, RX_RESERVE_MAX);
+    let (tx_reserve, tx_shared) =
+        shares(port.tx_frames - u32::from(port.ring), connections_max, TX_RESERVE_MAX);
+    TcpConfig {
+        connections_max,
+        listeners_max: limits.listeners,
+        half_open_max: limits.half_open,
+        rcv_window_bytes: tcp.window_bytes,
+        rx_frames_reserve: rx_reserve,
+        rx_frames_shared: rx_shared,
+        retained_units_reserve: tx_reserve,
+        retained_units_shared: tx_shared,
+        retained_bytes_max: tcp.retained_bytes,
+        rto_min: Nanos::from_micros(tcp.rto_min_us),
+        user_timeout: Nanos::from_millis(tcp.user_timeout_ms),
+        time_wait: Nanos::from_millis(tcp.time_wait_ms),
+        ..TcpConfig::default()
+    }
+}
+
+/// Received frames that a connection may hold whatever the others do: a partial FPDU's tail and one more.
+const RX_RESERVE_MAX: u16 = 2;
+
+/// Units that a connection may retain whatever the others do: enough to keep a request and its answer going.
+const TX_RESERVE_MAX: u16 = 4;
+
+/// Splits the frames beyond the device's ring: at most half of them reserved evenly, the rest for whoever needs them.
+fn shares(frames: u32, connections: u32, reserve_max: u16) -> (u16, u32) {
+    let reserve = (frames / 2 / connections).min(reserve_max.into());
+    (reserve as u16, frames - reserve * connections)
+}

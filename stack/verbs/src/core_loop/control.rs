@@ -1,0 +1,126 @@
+//! The mailbox and doorbell stages: what contexts ask for.
+//!
+//! Contexts arrive by a flag, ask by control messages, and say by doorbells which queue pairs have new work. A
+//! context that is gone has its connections reset and its objects freed here, once.
+
+use super::*;
+use crate::context::QpState;
+use crate::event::Event;
+use crate::link::{Control, Notice};
+
+/// Control messages taken from one context in one iteration, so that a flood of them cannot starve frames.
+const CONTROL_BUDGET: usize = 16;
+
+/// Doorbells taken from one context in one iteration.
+const DOORBELL_BUDGET: usize = 256;
+
+impl<P: Port, C: Clock> CoreLoop<P, C> {
+    pub(super) fn mailboxes(&mut self, now: Nanos) {
+        if let Some(arrived) = self.shared.cores[usize::from(self.core)].take_arrived() {
+            arrived.into_iter().for_each(|link| self.admit(link));
+        }
+        for context in 0..self.contexts.len() {
+            for _ in 0..CONTROL_BUDGET {
+                let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
+                let Some(message) = link.control.pop() else { break };
+                self.work += 1;
+                self.on_control(now, context as u16, message);
+            }
+            self.sweep_if_abandoned(now, context as u16);
+        }
+    }
+
+    pub(super) fn doorbells(&mut self, now: Nanos) {
+        for context in 0..self.contexts.len() {
+            for _ in 0..DOORBELL_BUDGET {
+                let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
+                let Some(slot) = link.doorbell.next() else { break };
+                self.work += 1;
+                self.on_doorbell(now, slot);
+            }
+        }
+    }
+
+    fn admit(&mut self, link: ContextLink) {
+        match self.contexts.iter().position(Option::is_none) {
+            Some(free) => self.contexts[free] = Some(link),
+            None => self.contexts.push(Some(link)),
+        }
+    }
+
+    fn on_control(&mut self, now: Nanos, context: u16, message: Control) {
+        match message {
+            Control::CreateQp(mut qp) => {
+                qp.context = context;
+                self.qps.insert(qp);
+            }
+            Control::CreateCq { slot, mut cq } => {
+                cq.context = context;
+                self.cqs.insert(slot, cq);
+            }
+            Control::DestroyQp { slot } => self.destroy_qp(now, slot),
+            Control::DestroyCq { slot } => {
+                if let Some(cq) = self.cqs.remove(slot) {
+                    self.tell(context, Notice::CqGone { slot, _half: cq });
+                }
+            }
+            Control::Connect { slot, remote, private_data } => self.connect(now, slot, remote, private_data),
+            Control::Listen { local } => self.listen(context, local),
+            Control::Unlisten { local } => self.unlisten(context, local),
+            Control::Accept { request, slot, private_data } => self.accept(now, request, slot, private_data),
+            Control::Reject { request, private_data } => self.reject(now, context, request, private_data),
+            Control::Disconnect { slot } => self.disconnect(now, slot),
+        }
+    }
+
+    /// New work on a queue pair: it is carried out in the transmit stage, or flushed where the connection has ended.
+    fn on_doorbell(&mut self, now: Nanos, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        // The bell is silenced before the rings are looked at, so that work posted meanwhile rings it again.
+        qp.bell.silence();
+        if qp.shared.state() == QpState::Error {
+            return self.flush(slot);
+        }
+        if now < qp.hold_until {
+            return;
+        }
+        self.make_ready(Sender::Qp(slot));
+    }
+
+    /// Tells a context something. What does not fit waits in the core until the context reads.
+    pub(super) fn tell(&mut self, context: u16, notice: Notice) {
+        let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
+        if link.tell(notice) {
+            self.stats.count(Counter::VerbsNoticesDelayed);
+        }
+    }
+
+    pub(super) fn tell_event(&mut self, context: u16, event: Event) {
+        self.tell(context, Notice::Event(event));
+    }
+
+    /// A context whose rings are abandoned: its queue pairs end, its listeners close, its objects are freed.
+    fn sweep_if_abandoned(&mut self, now: Nanos, context: u16) {
+        let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
+        link.retry();
+        if !link.control.is_abandoned() {
+            return;
+        }
+        self.sweep(now, context);
+    }
+
+    #[cold]
+    fn sweep(&mut self, now: Nanos, context: u16) {
+        let owned: Vec<u32> = self.qps.owned_by(context).collect();
+        for slot in owned {
+            self.destroy_qp(now, slot);
+            self.shared.cores[usize::from(self.core)].qp_slots.give_back(slot);
+        }
+        self.close_listeners(context);
+        let freed = self.cqs.remove_owned_by(context);
+        for slot in freed {
+            self.shared.cores[usize::from(self.core)].cq_slots.give_back(slot);
+        }
+        self.contexts[usize::from(context)] = None;
+    }
+}

@@ -1,0 +1,275 @@
+//! Incoming connections until a queue pair takes them over: listening, the MPA request, accept and reject.
+//!
+//! ```text
+//! TCP up --> Requested --whole request--> Asked (the context decides) --accept--> a queue pair's
+//!                                            `--reject--> Refusing --reply out, FIN--> gone
+//! ```
+//! Their number is bounded, and so is the time that each may take, so that half-open start-ups cannot exhaust us
+//! (RFC 5042 s6.4.1).
+
+use core::net::SocketAddr;
+
+use super::qp::Phase;
+use super::setup::Setup;
+use super::*;
+use ironwarp_iwarp::mpa::startup::{Decision, FrameBytes, FrameSource, Responder, responder::Progress};
+use ironwarp_tcp::{ListenerId, UnitSource};
+
+use crate::event::{ConnectFailure, ConnectionRequest, Event, PrivateData};
+use crate::link::Notice;
+
+/// Where an incoming connection is.
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
+enum Stage {
+    /// Its request is awaited.
+    Requested(Responder),
+    /// The context was asked and has not answered.
+    Asked(Decision),
+    /// The refusal is on its way.
+    Refusing(FrameSource),
+}
+
+/// An incoming connection that has no queue pair.
+pub(super) struct Passive {
+    pub(super) conn: ConnId,
+    pub(super) queued: bool,
+    stage: Stage,
+    context: u16,
+    generation: u32,
+}
+
+impl UnitSource for Passive {
+    fn fill(&mut self, room: &mut [u8]) -> usize {
+        match &mut self.stage {
+            Stage::Refusing(frame) => frame.fill(room),
+            Stage::Requested(_) | Stage::Asked(_) => 0,
+        }
+    }
+}
+
+/// A listening address and the context that asked for it.
+struct Listening {
+    id: ListenerId,
+    local: SocketAddr,
+    context: u16,
+}
+
+/// Incoming connections, by place, and who listens.
+pub(super) struct PassiveTable {
+    places: Box<[Option<Passive>]>,
+    free: Vec<u32>,
+    /// Counts up at every arrival: tells an answer to an earlier occupant of a place from one to this one.
+    generation: u32,
+    listening: Vec<Listening>,
+}
+
+impl PassiveTable {
+    pub(super) fn new(places: u32) -> Self {
+        PassiveTable {
+            places: (0..places).map(|_| None).collect(),
+            free: (0..places).rev().collect(),
+            generation: 0,
+            listening: Vec::new(),
+        }
+    }
+
+    pub(super) fn at(&mut self, slot: u32) -> Option<&mut Passive> {
+        self.places.get_mut(slot as usize)?.as_mut()
+    }
+
+    fn insert(&mut self, conn: ConnId, context: u16) -> Option<u32> {
+        let slot = self.free.pop()?;
+        self.generation = self.generation.wrapping_add(1);
+        let passive = Passive {
+            conn,
+            queued: false,
+            stage: Stage::Requested(Responder::new(true)),
+            context,
+            generation: self.generation,
+        };
+        *self.places.get_mut(slot as usize)? = Some(passive);
+        Some(slot)
+    }
+
+    fn remove(&mut self, slot: u32) -> Option<Passive> {
+        let passive = self.places.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(passive)
+    }
+
+    /// How to answer a request that still waits for its answer.
+    fn asked(&mut self, (slot, generation): (u32, u32)) -> Option<Decision> {
+        let passive = self.at(slot).filter(|passive| passive.generation == generation)?;
+        if let Stage::Asked(decision) = &passive.stage { Some(*decision) } else { None }
+    }
+}
+
+impl<P: Port, C: Clock> CoreLoop<P, C> {
+    /// A context takes connections for an address.
+    pub(super) fn listen(&mut self, context: u16, local: SocketAddr) {
+        match self.tcp.listen(local) {
+            Ok(id) => self.passives.listening.push(Listening { id, local, context }),
+            Err(_) => self.tell_event(context, Event::ListenFailed { local }),
+        }
+    }
+
+    pub(super) fn unlisten(&mut self, context: u16, local: SocketAddr) {
+        self.stop_listening(|listening| listening.context == context && listening.local == local);
+    }
+
+    pub(super) fn close_listeners(&mut self, context: u16) {
+        self.stop_listening(|listening| listening.context == context);
+    }
+
+    fn stop_listening(&mut self, which: impl Fn(&Listening) -> bool) {
+        for listening in self.passives.listening.extract_if(.., |listening| which(listening)) {
+            self.tcp.unlisten(listening.id);
+        }
+    }
+
+    /// A peer's TCP connection is up.
+    pub(super) fn on_arrival(&mut self, now: Nanos, conn: ConnId, events: TcpEvents) {
+        let listener = self.tcp.listener(conn);
+        let context =
+            self.passives.listening.iter().find(|one| Some(one.id) == listener).map(|one| one.context);
+        let slot = context.and_then(|context| self.passives.insert(conn, context));
+        let Some(slot) = slot else {
+            self.stats.count(Counter::VerbsArrivalsRefused);
+            self.tcp.abort(now, conn, &mut self.wire);
+            return self.tcp.release(conn);
+        };
+        self.set_owner(conn, Owner::Passive(slot));
+        self.arm_passive(slot, now + self.mpa.startup_timeout());
+        self.on_passive_events(now, slot, conn, events);
+    }
+
+    pub(super) fn on_passive_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+        if events.contains(TcpEvents::READABLE) {
+            self.on_request_bytes(now, slot, conn);
+        }
+        if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
+            self.make_ready(Sender::Passive(slot));
+        }
+        if events.intersects(TcpEvents::OVER) {
+            self.forget_passive(slot, conn);
+        } else if events.contains(TcpEvents::PEER_CLOSED) {
+            self.drop_passive(now, slot);
+        }
+    }
+
+    fn on_request_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        let Some(passive) = self.passives.at(slot) else { return };
+        let Stage::Requested(responder) = &passive.stage else { return };
+        match responder.on_bytes(&mut self.tcp.rx(conn)) {
+            Progress::NeedMore => {}
+            Progress::Request { private_data, decision } => self.ask(slot, decision, private_data),
+            Progress::Refuse { reply, fault } => {
+                self.stats.count(fault.counter());
+                self.refuse(now, slot, reply);
+            }
+            Progress::Fault(fault) => {
+                // RFC 5044 s8, code 4: a start-up fault closes without a Terminate.
+                self.stats.count(fault.counter());
+                self.drop_passive(now, slot);
+            }
+        }
+    }
+
+    fn ask(&mut self, slot: u32, decision: Decision, private_data: PrivateData) {
+        let Some(passive) = self.passives.at(slot) else { return };
+        let Some(flow) = self.tcp.flow(passive.conn) else { return };
+        passive.stage = Stage::Asked(decision);
+        let request = ConnectionRequest { core: self.core, slot, generation: passive.generation };
+        let context = passive.context;
+        let event = Event::ConnectRequest { request, local: flow.local, remote: flow.remote, private_data };
+        self.tell_event(context, event);
+    }
+
+    /// The context binds a request to a queue pair.
+    pub(super) fn accept(
+        &mut self,
+        now: Nanos,
+        request: (u32, u32),
+        slot: u32,
+        private_data: Box<PrivateData>,
+    ) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let reply = self.passives.asked(request).and_then(|decision| {
+            let frame = decision.accept(&private_data).ok()?;
+            Some((FrameSource::new(frame), decision.crc()))
+        });
+        let context = qp.context;
+        self.tell(context, Notice::Spent(private_data));
+        let passive = reply.and_then(|reply| Some((reply, self.take_passive(request.0)?)));
+        let Some(((frame, crc), passive)) = passive else {
+            // The peer has gone, or start-up took too long.
+            return self.give_up(now, slot, ConnectFailure::Closed);
+        };
+        self.set_owner(passive.conn, Owner::Qp(slot));
+        if let Some(qp) = self.qps.at(slot) {
+            qp.conn = Some(passive.conn);
+            qp.enter(Phase::Setup(Setup::Replying { frame, crc }));
+        }
+        self.arm_qp(slot, now + self.mpa.startup_timeout());
+        self.make_ready(Sender::Qp(slot));
+    }
+
+    /// The context refuses a request.
+    pub(super) fn reject(
+        &mut self,
+        now: Nanos,
+        context: u16,
+        request: (u32, u32),
+        private_data: Box<PrivateData>,
+    ) {
+        let reply = self.passives.asked(request).and_then(|decision| decision.reject(&private_data).ok());
+        if let Some(reply) = reply {
+            self.refuse(now, request.0, reply);
+        }
+        self.tell(context, Notice::Spent(private_data));
+    }
+
+    fn refuse(&mut self, now: Nanos, slot: u32, reply: FrameBytes) {
+        if let Some(passive) = self.passives.at(slot) {
+            passive.stage = Stage::Refusing(FrameSource::new(reply));
+        }
+        self.arm_passive(slot, now + self.mpa.terminate_timeout());
+        self.make_ready(Sender::Passive(slot));
+    }
+
+    /// After a turn at sending: a refusal that TCP has pulled whole is followed by FIN.
+    pub(super) fn after_refusal(&mut self, now: Nanos, slot: u32) {
+        let Some(passive) = self.passives.at(slot) else { return };
+        let conn = passive.conn;
+        if matches!(&passive.stage, Stage::Refusing(frame) if frame.is_done()) {
+            self.take_passive(slot);
+            self.let_close(now, conn);
+        }
+    }
+
+    /// Start-up took too long.
+    pub(super) fn on_passive_timer(&mut self, now: Nanos, slot: u32) {
+        self.stats.count(Counter::VerbsStartupTimeouts);
+        self.drop_passive(now, slot);
+    }
+
+    fn drop_passive(&mut self, now: Nanos, slot: u32) {
+        if let Some(passive) = self.take_passive(slot) {
+            self.set_owner(passive.conn, Owner::Nobody);
+            self.tcp.abort(now, passive.conn, &mut self.wire);
+            self.tcp.release(passive.conn);
+        }
+    }
+
+    fn forget_passive(&mut self, slot: u32, conn: ConnId) {
+        self.take_passive(slot);
+        self.set_owner(conn, Owner::Nobody);
+        self.tcp.release(conn);
+    }
+
+    /// Frees a place and its timer.
+    fn take_passive(&mut self, slot: u32) -> Option<Passive> {
+        self.arm_passive(slot, Nanos::MAX);
+        self.passives.remove(slot)
+    }
+}

@@ -1,0 +1,174 @@
+//! Queue pairs, the core's half, and where each is in its life.
+
+use std::sync::Arc;
+
+use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
+use ironwarp_mem::CoreMem;
+use ironwarp_rings::doorbell::Bell;
+use ironwarp_rings::slots::SlotConsumer;
+use ironwarp_stats::CoreStats;
+use ironwarp_tcp::ConnId;
+use ironwarp_types::{Nanos, PdId};
+
+use super::cq::CqTable;
+use super::setup::Setup;
+use crate::context::{QpAttr, QpShared, QpState, QueuePair};
+use crate::event::DisconnectReason;
+
+/// What a queue pair's two halves are made from.
+pub(crate) struct QpSetup {
+    pub(crate) handle: QueuePair,
+    pub(crate) pd: PdId,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) sq: SlotConsumer<SendWqe>,
+    pub(crate) rq: SlotConsumer<RecvWqe>,
+    pub(crate) attr: QpAttr,
+}
+
+impl QpSetup {
+    fn stream_config(&self) -> StreamConfig {
+        StreamConfig {
+            qp: self.handle.num(),
+            pd: self.pd,
+            ord: self.attr.outbound_reads,
+            ird: self.attr.inbound_reads,
+            send_depth: self.attr.send_depth.next_power_of_two(),
+            complete_on_copy: self.attr.complete_on_copy,
+            sends_cut_in: true,
+        }
+    }
+}
+
+/// Where a queue pair is in its life, as its core sees it.
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
+pub(super) enum Phase {
+    /// Not asked to connect yet.
+    Idle,
+    /// Connecting or accepting, up to the end of the MPA start-up.
+    Setup(Setup),
+    /// FPDUs run both ways.
+    Running,
+    /// The application asked to close: what was posted is still carried out.
+    Draining,
+    /// A Terminate was sent or received, or waits to be sent; what arrives is discarded.
+    Terminating,
+    /// Our FIN is on its way; what arrives is discarded.
+    Closing,
+    /// No connection any more.
+    Ended,
+}
+
+/// The core's half of a queue pair.
+pub(crate) struct QpCore {
+    pub(super) handle: QueuePair,
+    pub(super) bell: Arc<Bell>,
+    pub(super) shared: Arc<QpShared>,
+    pub(super) sq: SlotConsumer<SendWqe>,
+    pub(super) rq: SlotConsumer<RecvWqe>,
+    pub(super) slot: u32,
+    pub(super) send_cq: u32,
+    pub(super) recv_cq: u32,
+    /// The context that owns it, by place.
+    pub(super) context: u16,
+    pub(super) conn: Option<ConnId>,
+    pub(super) phase: Phase,
+    /// The RDMAP stream. It rests before and after the connection.
+    pub(super) stream: Stream,
+    /// Whether it waits in the loop's list of senders.
+    pub(super) queued: bool,
+    /// Sends are held until then ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
+    pub(super) hold_until: Nanos,
+    /// Why the connection ended, as far as is known.
+    pub(super) reason: DisconnectReason,
+}
+
+impl QpCore {
+    pub(crate) fn new(setup: QpSetup) -> Self {
+        let stream = Stream::new(setup.stream_config());
+        QpCore {
+            handle: setup.handle,
+            bell: setup.bell,
+            shared: setup.shared,
+            sq: setup.sq,
+            rq: setup.rq,
+            slot: 0,
+            send_cq: 0,
+            recv_cq: 0,
+            context: 0,
+            conn: None,
+            phase: Phase::Idle,
+            stream,
+            queued: false,
+            hold_until: Nanos::ZERO,
+            reason: DisconnectReason::Closed,
+        }
+    }
+
+    pub(crate) fn handle(&self) -> QueuePair {
+        self.handle
+    }
+
+    /// Gives the queue pair its places on a core.
+    pub(crate) fn settle(&mut self, slot: u32, send_cq: u32, recv_cq: u32) {
+        (self.slot, self.send_cq, self.recv_cq) = (slot, send_cq, recv_cq);
+    }
+
+    /// The stream, and what it is lent for a call.
+    pub(super) fn stream_io<'a>(
+        &'a mut self,
+        cqs: &'a mut CqTable,
+        memory: &'a CoreMem,
+        stats: &'a CoreStats,
+    ) -> (&'a mut Stream, Io<'a, CqTable>) {
+        cqs.select(self.send_cq, self.recv_cq);
+        let io = Io { sends: &mut self.sq, receives: &mut self.rq, completions: cqs, memory, stats };
+        (&mut self.stream, io)
+    }
+
+    pub(super) fn enter(&mut self, phase: Phase) {
+        let state = match phase {
+            Phase::Idle => QpState::Idle,
+            Phase::Setup(_) => QpState::Connecting,
+            Phase::Running => QpState::Established,
+            Phase::Draining => QpState::Draining,
+            Phase::Terminating | Phase::Closing | Phase::Ended => QpState::Error,
+        };
+        self.shared.set(state);
+        self.phase = phase;
+    }
+}
+
+/// Every queue pair of a core, by place.
+pub(super) struct QpTable {
+    qps: Box<[Option<Box<QpCore>>]>,
+}
+
+impl QpTable {
+    pub(super) fn new(places: u32) -> Self {
+        QpTable { qps: (0..places).map(|_| None).collect() }
+    }
+
+    pub(super) fn places(&self) -> u32 {
+        self.qps.len() as u32
+    }
+
+    pub(super) fn insert(&mut self, qp: Box<QpCore>) {
+        if let Some(place) = self.qps.get_mut(qp.slot as usize) {
+            *place = Some(qp);
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Box<QpCore>> {
+        self.qps.get_mut(slot as usize)?.take()
+    }
+
+    pub(super) fn at(&mut self, slot: u32) -> Option<&mut QpCore> {
+        self.qps.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    /// Places of the queue pairs that a context owns.
+    pub(super) fn owned_by(&self, context: u16) -> impl Iterator<Item = u32> + '_ {
+        self.qps.iter().flatten().filter(move |qp| qp.context == context).map(|qp| qp.slot)
+    }
+}

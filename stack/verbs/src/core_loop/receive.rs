@@ -1,0 +1,119 @@
+//! The receive stage: frames in, placements, deliveries and answers out.
+//!
+//! A frame goes through net (headers, checksums), TCP (order) and, when its connection has whole FPDUs, through the
+//! queue pair's stream, which checks, places and delivers them. What TCP reports about a connection is handled
+//! here, in the order in which a connection's life has it.
+
+use super::qp::Phase;
+use super::*;
+use ironwarp_tcp::ByteStream;
+
+impl<P: Port, C: Clock> CoreLoop<P, C> {
+    pub(super) fn receive(&mut self, now: Nanos, bursts: usize) {
+        for _ in 0..bursts.max(1) {
+            self.wire.rx_burst(&mut self.received);
+            let frames = self.received.len();
+            if frames == 0 {
+                break;
+            }
+            self.work += frames;
+            let mut burst = core::mem::take(&mut self.received);
+            for frame in burst.drain(..) {
+                self.on_frame(now, frame);
+            }
+            self.received = burst;
+        }
+    }
+
+    fn on_frame(&mut self, now: Nanos, frame: P::Frame) {
+        let Some(segment) = self.net.on_frame(now, frame, &mut self.wire) else { return };
+        let (net, wire) = (&self.net, &mut self.wire);
+        let (source, mac) = (segment.flow.remote.ip(), segment.remote_mac);
+        let path = || net.path_to(source, mac);
+        if let Some((conn, events)) = self.tcp.on_segment(now, segment, path, wire) {
+            self.on_tcp_events(now, conn, events);
+        }
+    }
+
+    /// Passes on what TCP found out about a connection.
+    pub(super) fn on_tcp_events(&mut self, now: Nanos, conn: ConnId, events: TcpEvents) {
+        match self.owner(conn) {
+            Owner::Qp(slot) => self.on_qp_events(now, slot, conn, events),
+            Owner::Passive(slot) => self.on_passive_events(now, slot, conn, events),
+            Owner::Nobody if events.contains(TcpEvents::ESTABLISHED) => self.on_arrival(now, conn, events),
+            Owner::Nobody => self.on_orphan_events(conn, events),
+        }
+    }
+
+    /// A connection that nobody waits for any more: it only has to end.
+    #[cold]
+    fn on_orphan_events(&mut self, conn: ConnId, events: TcpEvents) {
+        if events.intersects(TcpEvents::OVER) {
+            self.tcp.release(conn);
+        }
+    }
+
+    fn on_qp_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+        if events.contains(TcpEvents::ESTABLISHED) {
+            self.on_opened(slot);
+        }
+        if events.contains(TcpEvents::ACKED) {
+            self.on_acked(now, slot, conn);
+        }
+        if events.contains(TcpEvents::READABLE) {
+            self.on_readable(now, slot, conn);
+        }
+        if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
+            self.make_ready(Sender::Qp(slot));
+        }
+        if events.contains(TcpEvents::PEER_CLOSED) {
+            self.on_peer_closed(now, slot, conn);
+        }
+        if events.intersects(TcpEvents::OVER) {
+            self.on_ended(now, slot, conn, events);
+        }
+    }
+
+    /// Whole FPDUs are checked, placed and delivered; what is left of one stays with TCP.
+    pub(super) fn on_readable(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        if let Phase::Setup(_) = qp.phase {
+            self.on_startup_bytes(now, slot, conn);
+        }
+        let Some(qp) = self.qps.at(slot) else { return };
+        match qp.phase {
+            Phase::Running | Phase::Draining => {
+                let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+                let mut bytes = self.tcp.rx(conn);
+                let outcome = stream.on_readable(&mut bytes, &mut self.scratch, &mut io);
+                let wants_tx = stream.wants_tx(&mut io);
+                if let Err(end) = outcome {
+                    self.on_stream_end(now, slot, end);
+                } else if wants_tx {
+                    self.make_ready(Sender::Qp(slot));
+                }
+            }
+            // What arrives behind the end is acknowledged and discarded: a reset would destroy our Terminate.
+            Phase::Terminating | Phase::Closing | Phase::Ended => {
+                let mut bytes = self.tcp.rx(conn);
+                bytes.consume(usize::MAX);
+            }
+            Phase::Idle | Phase::Setup(_) => {}
+        }
+    }
+
+    /// TCP has more of ours acknowledged: requests complete, and a window may have opened.
+    fn on_acked(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        let acked = self.tcp.acked_bytes(conn);
+        let Some(qp) = self.qps.at(slot) else { return };
+        let draining = matches!(qp.phase, Phase::Draining);
+        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        stream.on_acked(acked, &mut io);
+        if stream.wants_tx(&mut io) || self.tcp.wants_transmit(conn) {
+            self.make_ready(Sender::Qp(slot));
+        }
+        if draining {
+            self.close_if_drained(now, slot);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The end of connections: disconnecting, Terminate, resets, time-outs, destruction.
+//!
+//! ```text
+//! Running --disconnect--> Draining --all sent, answered, acknowledged--> Closing --closed--> Ended
+//!    |                                                                     ^
+//!    +--error found, or Terminate received--> Terminating --Terminate out--+
+//!    +--peer's FIN--------------------------------------------------------+
+//!    +--reset, user timeout--> Ended
+//! ```
+//! Whatever the way, every posted request has its completion before the context hears that it is over. While a
+//! Terminate is on its way, incoming data is acknowledged and discarded: a reset would destroy it.
+
+use super::qp::Phase;
+use super::*;
+use ironwarp_iwarp::StreamError;
+use ironwarp_iwarp::stream::StreamState;
+
+use crate::event::{ConnectFailure, DisconnectReason, Event};
+use crate::link::Notice;
+
+impl<P: Port, C: Clock> CoreLoop<P, C> {
+    /// The application closes the connection: what was posted is carried out first.
+    pub(super) fn disconnect(&mut self, now: Nanos, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        match qp.phase {
+            Phase::Running => {
+                qp.enter(Phase::Draining);
+                self.make_ready(Sender::Qp(slot));
+            }
+            Phase::Setup(_) => self.give_up(now, slot, ConnectFailure::Closed),
+            _ => {}
+        }
+    }
+
+    /// Sends FIN once a draining queue pair has nothing left to do.
+    pub(super) fn close_if_drained(&mut self, now: Nanos, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        if !matches!(qp.phase, Phase::Draining) {
+            return;
+        }
+        let conn = qp.conn;
+        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        let drained = stream.is_drained(&mut io);
+        if let (true, Some(conn)) = (drained, conn) {
+            self.close(now, slot, conn);
+        }
+    }
+
+    /// Sends FIN and waits for the peer's, but not for ever.
+    fn close(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        self.flush_all(slot);
+        if let Some(qp) = self.qps.at(slot) {
+            qp.enter(Phase::Closing);
+        }
+        self.arm_qp(slot, now + self.mpa.terminate_timeout());
+        let events = self.tcp.close(now, conn, &mut self.wire);
+        if events.intersects(TcpEvents::OVER) {
+            self.on_ended(now, slot, conn, events);
+        }
+    }
+
+    /// Sends FIN on a connection that nobody owns any more. Its end, or TCP's timeouts, release it.
+    pub(super) fn let_close(&mut self, now: Nanos, conn: ConnId) {
+        self.set_owner(conn, Owner::Nobody);
+        let events = self.tcp.close(now, conn, &mut self.wire);
+        if events.intersects(TcpEvents::OVER) {
+            self.tcp.release(conn);
+        }
+    }
+
+    /// The stream ended itself: it found an error, or the peer's Terminate came.
+    pub(super) fn on_stream_end(&mut self, now: Nanos, slot: u32, end: StreamError) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let (handle, context) = (qp.handle, qp.context);
+        if matches!(qp.phase, Phase::Running | Phase::Draining) {
+            qp.reason = DisconnectReason::Terminated;
+            qp.enter(Phase::Terminating);
+            let (sent, terminate) = match end {
+                StreamError::Failed(terminate) => (true, terminate),
+                StreamError::PeerTerminated(terminate) => (false, terminate),
+            };
+            self.tell_event(context, Event::Terminated { qp: handle, sent, terminate });
+            self.arm_qp(slot, now + self.mpa.terminate_timeout());
+        }
+        self.make_ready(Sender::Qp(slot));
+    }
+
+    /// After a turn at sending: an ended stream whose Terminate is out closes, a drained one too.
+    pub(super) fn after_sending(&mut self, now: Nanos, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        match (&qp.phase, qp.stream.state(), qp.conn) {
+            (Phase::Terminating, StreamState::Ended, Some(conn)) => self.close(now, slot, conn),
+            (Phase::Setup(_), ..) => self.after_startup(now, slot),
+            (Phase::Draining, StreamState::Open, _) => self.close_if_drained(now, slot),
+            (Phase::Running | Phase::Draining, StreamState::Terminating | StreamState::Ended, _) => {
+                if let Some(end) = qp.stream.end() {
+                    self.on_stream_end(now, slot, end);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The peer's FIN. RFC 5040 has no half-closed streams: we close too.
+    pub(super) fn on_peer_closed(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        match qp.phase {
+            Phase::Running | Phase::Draining => self.close(now, slot, conn),
+            Phase::Setup(_) => self.give_up(now, slot, ConnectFailure::Closed),
+            _ => {}
+        }
+    }
+
+    /// TCP has let go of the connection.
+    pub(super) fn on_ended(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+        self.set_owner(conn, Owner::Nobody);
+        self.tcp.release(conn);
+        let Some(qp) = self.qps.at(slot) else { return };
+        qp.conn = None;
+        if let Phase::Setup(_) = qp.phase {
+            return self.give_up(now, slot, ConnectFailure::from_events(events));
+        }
+        let orderly = matches!(qp.phase, Phase::Closing | Phase::Terminating);
+        if !orderly {
+            qp.reason = DisconnectReason::from_events(events);
+        }
+        self.end(slot);
+    }
+
+    /// The end of a connection that was up: everything is flushed, then the context is told.
+    fn end(&mut self, slot: u32) {
+        self.flush_all(slot);
+        let Some(qp) = self.qps.at(slot) else { return };
+        if matches!(qp.phase, Phase::Ended) {
+            return;
+        }
+        qp.enter(Phase::Ended);
+        let (context, event) = (qp.context, Event::Disconnected { qp: qp.handle, reason: qp.reason });
+        self.arm_qp(slot, Nanos::MAX);
+        self.flush_all(slot);
+        self.tell_event(context, event);
+    }
+
+    /// A connection that never came up.
+    pub(super) fn give_up(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
+        self.let_go(now, slot);
+        let Some(qp) = self.qps.at(slot) else { return };
+        qp.enter(Phase::Ended);
+        self.arm_qp(slot, Nanos::MAX);
+        let Some(qp) = self.qps.at(slot) else { return };
+        let (context, event) = (qp.context, Event::ConnectFailed { qp: qp.handle, reason });
+        self.flush_all(slot);
+        self.tell_event(context, event);
+    }
+
+    /// Resets whatever connection a queue pair still has.
+    fn let_go(&mut self, now: Nanos, slot: u32) {
+        let Some(conn) = self.qps.at(slot).and_then(|qp| qp.conn.take()) else { return };
+        self.set_owner(conn, Owner::Nobody);
+        self.tcp.abort(now, conn, &mut self.wire);
+        self.tcp.release(conn);
+    }
+
+    /// The queue pair's patience has run out: closing took too long, or start-up did.
+    pub(super) fn on_patience_ended(&mut self, now: Nanos, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        match qp.phase {
+            Phase::Setup(_) => self.give_up(now, slot, ConnectFailure::TimedOut),
+            Phase::Terminating | Phase::Closing => {
+                self.let_go(now, slot);
+                self.end(slot);
+            }
+            Phase::Running | Phase::Draining => self.make_ready(Sender::Qp(slot)),
+            Phase::Idle | Phase::Ended => {}
+        }
+    }
+
+    /// The application gave the queue pair up: its half goes back, with everything flushed.
+    pub(super) fn destroy_qp(&mut self, now: Nanos, slot: u32) {
+        self.let_go(now, slot);
+        self.flush_all(slot);
+        self.resolving.retain(|waiting| *waiting != slot);
+        self.arm_qp(slot, Nanos::MAX);
+        if let Some(qp) = self.qps.remove(slot) {
+            self.tell(qp.context, Notice::QpGone(qp));
+        }
+    }
+
+    /// Ends the stream, where it has not ended, and completes everything posted as flushed.
+    pub(super) fn flush_all(&mut self, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        stream.abort(&mut io);
+    }
+
+    /// Completes as flushed what was posted after the end.
+    pub(super) fn flush(&mut self, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        stream.flush(&mut io);
+    }
+}
+
+impl DisconnectReason {
+    fn from_events(events: TcpEvents) -> Self {
+        match () {
+            () if events.contains(TcpEvents::RESET) => DisconnectReason::Reset,
+            () if events.contains(TcpEvents::TIMED_OUT) => DisconnectReason::TimedOut,
+            () => DisconnectReason::Closed,
+        }
+    }
+}
+
+impl ConnectFailure {
+    fn from_events(events: TcpEvents) -> Self {
+        match () {
+            () if events.contains(TcpEvents::REFUSED) => ConnectFailure::Refused,
+            () if events.contains(TcpEvents::TIMED_OUT) => ConnectFailure::TimedOut,
+            () => ConnectFailure::Closed,
+        }
+    }
+}

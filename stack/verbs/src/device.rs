@@ -1,0 +1,164 @@
+//! From a configured device to a DPDK port.
+//!
+//! DPDK starts once per process. The first stack starts it with its device, later ones plug theirs in; an
+//! application that owns it hands over a handle. The calling thread keeps its own processor.
+
+use core::sync::atomic::{AtomicU16, Ordering};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use ironwarp_port::dpdk::{
+    DpdkPort, Eal, EalConfig, Memif, MemifRole, Memory, PortSettings, Vdev, ring_pair,
+};
+use ironwarp_stats::CoreStats;
+
+use crate::config::{self, Config, DeviceConfig, Hugepages, PortConfig};
+use crate::error::SetupError;
+
+/// The process's DPDK, once one of our stacks has started it.
+static STARTED: Mutex<Option<Eal>> = Mutex::new(None);
+
+/// Numbers the process's virtual devices: their names must differ.
+static NEXT_DEVICE: AtomicU16 = AtomicU16::new(0);
+
+/// Opens the configured device with one queue pair.
+pub(crate) fn open(config: &Config, adopted: Option<Eal>, stats: CoreStats) -> Result<DpdkPort, SetupError> {
+    let device = Device::from_config(config)?;
+    let eal = match adopted {
+        Some(eal) => plug(eal, &device)?,
+        None => start_or_plug(config, &device)?,
+    };
+    Ok(DpdkPort::open(&eal, device.name(), &settings(&config.port), stats)?)
+}
+
+/// Opens two ports that are joined back to back inside this process.
+pub(crate) fn open_ring(
+    config: &Config,
+    adopted: Option<Eal>,
+    stats: [CoreStats; 2],
+) -> Result<[DpdkPort; 2], SetupError> {
+    let eal = match adopted {
+        Some(eal) => eal,
+        None => start_or_plug(config, &Device::None)?,
+    };
+    Ok(ring_pair(&eal, &settings(&config.port), stats)?)
+}
+
+/// What DPDK is told about the device.
+enum Device {
+    None,
+    Virtual(Vdev),
+    Pci(String),
+}
+
+impl Device {
+    fn from_config(config: &Config) -> Result<Self, SetupError> {
+        let index = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
+        Ok(match &config.port.device {
+            DeviceConfig::Memory {} => return Err(SetupError::Port("memory", "is given with `memory_port`")),
+            DeviceConfig::Ring { .. } => {
+                return Err(SetupError::Port(
+                    "ring",
+                    "has two ends, which `StackBuilder::ring_pair` opens together",
+                ));
+            }
+            DeviceConfig::Memif { role, socket, id, buffer_bytes } => {
+                let memif = memif(config, *role, socket, *id, *buffer_bytes);
+                Device::Virtual(Vdev::memif(index, &memif)?)
+            }
+            DeviceConfig::Tap { interface } => Device::Virtual(Vdev::tap(index, interface)?),
+            DeviceConfig::AfPacket { interface } => {
+                Device::Virtual(Vdev::af_packet(index, interface, config.port.mtu)?)
+            }
+            DeviceConfig::AfXdp { interface } => Device::Virtual(Vdev::af_xdp(index, interface)?),
+            DeviceConfig::Pci { address } => Device::Pci(address.clone()),
+        })
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Device::None => "",
+            Device::Virtual(vdev) => vdev.name(),
+            Device::Pci(address) => address,
+        }
+    }
+}
+
+fn memif(config: &Config, role: config::MemifRole, socket: &Path, id: u32, buffer_bytes: u32) -> Memif {
+    let role = match role {
+        config::MemifRole::Server => MemifRole::Server,
+        config::MemifRole::Client => MemifRole::Client,
+    };
+    if role == MemifRole::Server {
+        // A socket that a dead server left behind would stop this one; a live one makes the driver say so.
+        let _ = Memif::clear_stale_socket(socket);
+    }
+    let buffer_bytes = u16::try_from(buffer_bytes).unwrap_or(u16::MAX);
+    let ring_log2 = config.port.ring.trailing_zeros() as u8;
+    Memif { role, id, buffer_bytes, ring_log2, ..Memif::server(socket) }
+}
+
+fn plug(eal: Eal, device: &Device) -> Result<Eal, SetupError> {
+    if let Device::Virtual(vdev) = device {
+        eal.add_vdev(vdev)?;
+    }
+    Ok(eal)
+}
+
+fn start_or_plug(config: &Config, device: &Device) -> Result<Eal, SetupError> {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(eal) = started.clone() {
+        return plug(eal, device);
+    }
+    let eal = Eal::start(&environment(config, device))?;
+    *started = Some(eal.clone());
+    Ok(eal)
+}
+
+fn environment(config: &Config, device: &Device) -> EalConfig {
+    let mut environment = EalConfig::new().memory(memory(config));
+    if let Some(prefix) = &config.eal.file_prefix {
+        environment = environment.file_prefix(prefix);
+    }
+    environment = match device {
+        Device::None => environment,
+        Device::Virtual(vdev) => environment.vdev(vdev.clone()),
+        Device::Pci(address) => environment.pci(address),
+    };
+    config.eal.extra.iter().fold(environment, |environment, argument| environment.extra(argument))
+}
+
+fn memory(config: &Config) -> Memory {
+    let mib = config.eal.memory_mib.max(pools_mib(&config.port));
+    let ordinary = Memory::Ordinary { mib };
+    match config.eal.hugepages {
+        Hugepages::Require => Memory::Hugepages,
+        Hugepages::Never => ordinary,
+        Hugepages::Auto if free_hugepages_mib() >= u64::from(mib) => Memory::Hugepages,
+        Hugepages::Auto => ordinary,
+    }
+}
+
+/// MiB that the two pools take, with what surrounds each buffer, and as much again for DPDK itself.
+fn pools_mib(port: &PortConfig) -> u32 {
+    const AROUND_BYTES: u64 = 512;
+    let buffer = u64::from(port.mtu).max(2048) + AROUND_BYTES;
+    let bytes = u64::from(port.rx_frames + port.tx_frames) * buffer;
+    u32::try_from(bytes >> 20).unwrap_or(u32::MAX).saturating_add(64)
+}
+
+fn free_hugepages_mib() -> u64 {
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+    free.ok().and_then(|text| text.trim().parse::<u64>().ok()).map_or(0, |pages| pages * 2)
+}
+
+fn settings(port: &PortConfig) -> PortSettings {
+    PortSettings {
+        mtu_bytes: port.mtu,
+        rx_ring_frames: port.ring,
+        tx_ring_frames: port.ring,
+        rx_frames: port.rx_frames,
+        tx_frames: port.tx_frames,
+        ..PortSettings::default()
+    }
+}

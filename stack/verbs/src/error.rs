@@ -1,0 +1,131 @@
+//! What can go wrong on the application's side, by name.
+//!
+//! Protocol errors are not here: they end a connection with a Terminate and reach the application as an event and
+//! as flushed completions.
+
+use std::io;
+
+use ironwarp_mem::RegisterError;
+
+use crate::config::ConfigError;
+
+/// A call that could not be carried out. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerbsError {
+    /// The handle names a queue pair that was destroyed, or one of another context.
+    #[error("no such queue pair in this context")]
+    UnknownQueuePair,
+    /// The handle names a completion queue that was destroyed, or one of another context.
+    #[error("no such completion queue in this context")]
+    UnknownCompletionQueue,
+    /// The completion queue is still used by a queue pair.
+    #[error("the completion queue is used by a queue pair")]
+    CompletionQueueInUse,
+    /// The connection request was answered already, or its peer has gone.
+    #[error("the connection request was answered already, or its peer has gone")]
+    UnknownRequest,
+    /// The address is not listened to by this context.
+    #[error("the address is not listened to by this context")]
+    UnknownListener,
+    /// The queue pair is not in a state that allows the call.
+    #[error("the queue pair is {0:?}, which does not allow this")]
+    WrongState(crate::QpState),
+    /// The send or receive queue holds as many work requests as it was made for.
+    #[error("the work queue is full")]
+    QueueFull,
+    /// Every place in the completion queue is promised to a work request that has not been reaped.
+    #[error("the completion queue has no place left to promise")]
+    CqFull,
+    /// More scatter or gather elements than the queue pair was made for.
+    #[error("{asked} scatter or gather elements, the queue pair allows {allowed}")]
+    TooManySges {
+        /// What the work request has.
+        asked: usize,
+        /// What the queue pair allows.
+        allowed: usize,
+    },
+    /// More inline bytes than the queue pair was made for.
+    #[error("{asked} inline bytes, the queue pair allows {allowed}")]
+    InlineTooLong {
+        /// What the work request has.
+        asked: usize,
+        /// What the queue pair allows.
+        allowed: usize,
+    },
+    /// A message longer than RDMAP can carry.
+    #[error("a message of {0} bytes is longer than the protocol carries")]
+    MessageTooLong(u64),
+    /// A Read's data lands in one place.
+    #[error("a Read has exactly one sink element")]
+    ReadSink,
+    /// More private data than a start-up frame carries.
+    #[error("{0} bytes of private data, at most 512 are carried")]
+    PrivateDataTooLong(usize),
+    /// A setting of a new object is out of range.
+    #[error("{what} = {value}: {allowed}")]
+    Attribute {
+        /// The setting.
+        what: &'static str,
+        /// What it was set to.
+        value: u64,
+        /// What it may be set to.
+        allowed: &'static str,
+    },
+    /// As many objects exist as the configuration allows.
+    #[error("no more {0}: the configured limit is reached")]
+    LimitReached(&'static str),
+    /// The core does not keep up with control calls; polling it makes room.
+    #[error("the core's control queue is full")]
+    Busy,
+    /// The worker that would carry out the call has been dropped.
+    #[error("the worker has gone")]
+    WorkerGone,
+    /// Memory could not be registered.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The system refused.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// A stack that could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The device could not be opened or started.
+    #[cfg(feature = "dpdk")]
+    #[error(transparent)]
+    Device(#[from] ironwarp_port::dpdk::DpdkError),
+    /// The device cannot be had in this way, or not in this build.
+    #[error("port.device = {0}: {1}")]
+    Port(&'static str, &'static str),
+    /// The counters' page could not be made.
+    #[error("stats.page: {0}")]
+    StatsPage(io::Error),
+    /// The table of regions could not be made.
+    #[error("limits.regions: {0}")]
+    Regions(ironwarp_mem::TableError),
+    /// The system gave no random bytes.
+    #[error("no random bytes from the system: {0}")]
+    Entropy(String),
+    /// A core could not join the table of regions.
+    #[error("limits.regions: {0}")]
+    Core(ironwarp_mem::CoreError),
+    /// A thread could not be started or pinned.
+    #[error("{what}: {source}")]
+    Thread {
+        /// What was asked for.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}

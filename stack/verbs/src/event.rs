@@ -1,0 +1,113 @@
+//! What a context is told about its connections.
+
+use core::net::SocketAddr;
+
+use arrayvec::ArrayVec;
+use ironwarp_iwarp::Terminate;
+use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
+
+use crate::QueuePair;
+
+/// Bytes that the peer's application put beside the connection set-up (RFC 5044 s7.1.1), at most 512.
+pub type PrivateData = ArrayVec<u8, PRIVATE_DATA_BYTES_MAX>;
+
+/// A connection's news, in the order in which it happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A peer asks for a connection. Accept or reject it before the start-up timeout ends it.
+    ConnectRequest {
+        /// What to accept or reject.
+        request: ConnectionRequest,
+        /// The address that was asked for.
+        local: SocketAddr,
+        /// Who asks.
+        remote: SocketAddr,
+        /// What it says.
+        private_data: PrivateData,
+    },
+    /// The connection is up: Sends, Writes and Reads run.
+    Established {
+        /// The queue pair.
+        qp: QueuePair,
+        /// What the accepting side said; empty on the accepting side itself.
+        private_data: PrivateData,
+    },
+    /// The peer refused the connection and said why.
+    Rejected {
+        /// The queue pair that asked.
+        qp: QueuePair,
+        /// What the peer says.
+        private_data: PrivateData,
+    },
+    /// The connection did not come about.
+    ConnectFailed {
+        /// The queue pair that asked, or that was to be connected.
+        qp: QueuePair,
+        /// Why.
+        reason: ConnectFailure,
+    },
+    /// A Terminate message was sent or received. [`Event::Disconnected`] follows.
+    Terminated {
+        /// The queue pair.
+        qp: QueuePair,
+        /// Whether we sent it.
+        sent: bool,
+        /// The error that it names.
+        terminate: Terminate,
+    },
+    /// The connection has ended and every work request has its completion.
+    Disconnected {
+        /// The queue pair, now in the error state.
+        qp: QueuePair,
+        /// Why.
+        reason: DisconnectReason,
+    },
+    /// A listening address could not be taken.
+    ListenFailed {
+        /// The address.
+        local: SocketAddr,
+    },
+}
+
+/// A peer that waits for an answer. Answer it with [`Context::accept`](crate::Context::accept) or
+/// [`Context::reject`](crate::Context::reject); one that is dropped is closed when the start-up timeout ends.
+#[derive(Debug)]
+#[must_use = "a peer waits for an answer"]
+pub struct ConnectionRequest {
+    pub(crate) core: u16,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// Why a connection did not come about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ConnectFailure {
+    /// Nobody answers for the address on the link, or no route leads there.
+    Unreachable,
+    /// The peer's host refused the TCP connection.
+    Refused,
+    /// No answer in time.
+    TimedOut,
+    /// The peer closed or reset the connection during start-up.
+    Closed,
+    /// The peer's start-up frame breaks RFC 5044, or asks for what we do not have.
+    Protocol,
+    /// No local port, connection or buffer was free.
+    NoResources,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DisconnectReason {
+    /// Both sides closed in order.
+    Closed,
+    /// A Terminate ended it.
+    Terminated,
+    /// The peer reset the TCP connection.
+    Reset,
+    /// The peer no longer acknowledges.
+    TimedOut,
+}

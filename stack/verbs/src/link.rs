@@ -1,0 +1,112 @@
+//! The rings between one context and one core.
+//!
+//! Work goes through each queue pair's own rings; a doorbell says which queue pairs have some. Everything rare goes
+//! as a [`Control`] message to the core and comes back as a [`Notice`]. Each ring has one producer and one consumer,
+//! so no side ever waits for the other. Boxes travel both ways: what a core is done with goes back to be freed on
+//! the context's thread.
+
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+
+use ironwarp_rings::{doorbell, spsc};
+
+use crate::core_loop::{CqCore, QpCore};
+use crate::event::{Event, PrivateData};
+
+/// Control messages in flight from one context to one core: a burst of connects fits, a runaway caller is told
+/// [`Busy`](crate::VerbsError::Busy).
+pub(crate) const CONTROL_MESSAGES: usize = 1024;
+
+/// Notices that a context may leave unread. The core keeps what does not fit and tries again.
+pub(crate) const NOTICES: usize = 1024;
+
+/// What a context asks of a core.
+pub(crate) enum Control {
+    /// Takes over the core's half of a queue pair.
+    CreateQp(Box<QpCore>),
+    /// Takes over the core's half of a completion queue.
+    CreateCq { slot: u32, cq: Box<CqCore> },
+    /// Ends a queue pair and gives its half back.
+    DestroyQp { slot: u32 },
+    /// Gives a completion queue's half back.
+    DestroyCq { slot: u32 },
+    /// Opens a connection.
+    Connect { slot: u32, remote: SocketAddr, private_data: Box<PrivateData> },
+    /// Takes connections for an address.
+    Listen { local: SocketAddr },
+    /// Takes no more of them.
+    Unlisten { local: SocketAddr },
+    /// Answers a request: binds it to a queue pair.
+    Accept { request: (u32, u32), slot: u32, private_data: Box<PrivateData> },
+    /// Answers a request: refuses it.
+    Reject { request: (u32, u32), private_data: Box<PrivateData> },
+    /// Closes a connection once everything posted has been sent and acknowledged.
+    Disconnect { slot: u32 },
+}
+
+/// What a core tells a context.
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
+pub(crate) enum Notice {
+    /// News for the application.
+    Event(Event),
+    /// The core's half of a queue pair comes back.
+    QpGone(Box<QpCore>),
+    /// The core's half of a completion queue comes back.
+    CqGone { slot: u32, _half: Box<CqCore> },
+    /// A message that has been carried out and whose box comes back to be freed here.
+    Spent(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<PrivateData>),
+}
+
+/// A context's end of the rings to one core.
+pub(crate) struct CoreLink {
+    pub(crate) doorbell: doorbell::Ringer,
+    pub(crate) control: spsc::Producer<Control>,
+    pub(crate) notices: spsc::Consumer<Notice>,
+}
+
+/// A core's end of the rings to one context.
+pub(crate) struct ContextLink {
+    pub(crate) doorbell: doorbell::Listener,
+    pub(crate) control: spsc::Consumer<Control>,
+    notices: spsc::Producer<Notice>,
+    /// Notices that found the ring full, oldest first. Bounded by what the context has: it can hold one or two for
+    /// each of its queue pairs and each connection that waits for its answer.
+    delayed: VecDeque<Notice>,
+}
+
+impl ContextLink {
+    /// Passes a notice on, in order. Answers whether it has to wait.
+    pub(crate) fn tell(&mut self, notice: Notice) -> bool {
+        self.retry();
+        let refused = if self.delayed.is_empty() { self.notices.push(notice).err() } else { Some(notice) };
+        let waits = refused.is_some();
+        self.delayed.extend(refused);
+        waits
+    }
+
+    /// Passes on what waits, as far as there is room.
+    pub(crate) fn retry(&mut self) {
+        while let Some(notice) = self.delayed.pop_front() {
+            if let Err(notice) = self.notices.push(notice) {
+                self.delayed.push_front(notice);
+                return;
+            }
+        }
+    }
+}
+
+/// The rings for a context and a core with `queue_pairs` queue pairs at most.
+pub(crate) fn link(queue_pairs: usize) -> (CoreLink, ContextLink) {
+    let (ringer, listener) = doorbell::channel(queue_pairs);
+    let (control_tx, control_rx) = spsc::channel(CONTROL_MESSAGES);
+    let (notices_tx, notices_rx) = spsc::channel(NOTICES);
+    (
+        CoreLink { doorbell: ringer, control: control_tx, notices: notices_rx },
+        ContextLink {
+            doorbell: listener,
+            control: control_rx,
+            notices: notices_tx,
+            delayed: VecDeque::new(),
+        },
+    )
+}

@@ -1,0 +1,124 @@
+//! What every core and every context of one stack share: the table of regions, the counters, the free places.
+//!
+//! Nothing here is touched on the data path: cores look at one flag an iteration, contexts at creation.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ironwarp_mem::MemTable;
+use ironwarp_types::{PdId, QpNum};
+
+use crate::config::Config;
+use crate::link::ContextLink;
+
+/// One stack's shared state.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) mem: MemTable,
+    pub(crate) cores: Box<[CoreShared]>,
+    contexts: AtomicU32,
+    next_qp: AtomicU32,
+    next_pd: AtomicU32,
+}
+
+/// What one core shares with every context.
+pub(crate) struct CoreShared {
+    arriving: Mutex<Vec<ContextLink>>,
+    arrived: AtomicBool,
+    gone: AtomicBool,
+    pub(crate) qp_slots: Slots,
+    pub(crate) cq_slots: Slots,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> Arc<Self> {
+        let cores = (0..cores).map(|_| CoreShared::new(&config)).collect();
+        Arc::new(Shared {
+            config,
+            mem,
+            cores,
+            contexts: AtomicU32::new(0),
+            next_qp: AtomicU32::new(1),
+            next_pd: AtomicU32::new(1),
+        })
+    }
+
+    /// A place for one more context, or `false` when the configured number exists.
+    pub(crate) fn admit_context(&self) -> bool {
+        let most = self.config.limits.contexts;
+        let admit = |now: u32| (now < most).then_some(now + 1);
+        self.contexts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit).is_ok()
+    }
+
+    pub(crate) fn forget_context(&self) {
+        self.contexts.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn next_qp_num(&self) -> QpNum {
+        QpNum(self.next_qp.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn next_pd(&self) -> PdId {
+        PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl CoreShared {
+    fn new(config: &Config) -> Self {
+        CoreShared {
+            arriving: Mutex::new(Vec::new()),
+            arrived: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            qp_slots: Slots::new(config.limits.queue_pairs),
+            cq_slots: Slots::new(config.limits.completion_queues),
+        }
+    }
+
+    /// Leaves a context's rings for the core to pick up.
+    pub(crate) fn attach(&self, link: ContextLink) {
+        lock(&self.arriving).push(link);
+        self.arrived.store(true, Ordering::Release);
+    }
+
+    /// The rings left since the last call. One load when there are none.
+    pub(crate) fn take_arrived(&self) -> Option<Vec<ContextLink>> {
+        if !self.arrived.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.arrived.store(false, Ordering::Relaxed);
+        Some(core::mem::take(&mut *lock(&self.arriving)))
+    }
+
+    /// Says that the core will not run again.
+    pub(crate) fn leave(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+/// Free places of a table, handed out on control threads.
+pub(crate) struct Slots {
+    free: Mutex<Vec<u32>>,
+}
+
+impl Slots {
+    fn new(places: u32) -> Self {
+        Slots { free: Mutex::new((0..places).rev().collect()) }
+    }
+
+    pub(crate) fn take(&self) -> Option<u32> {
+        lock(&self.free).pop()
+    }
+
+    pub(crate) fn give_back(&self, slot: u32) {
+        lock(&self.free).push(slot);
+    }
+}
+
+/// A lock that a panicking holder does not poison: every critical section here is one push or pop.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

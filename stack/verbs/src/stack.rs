@@ -1,0 +1,179 @@
+//! Building a stack: configuration in, workers and contexts out.
+//!
+//! A stack owns one port and the workers that poll it. It is built on a control thread; what it gives out is then
+//! handed to the threads that use it.
+
+use std::sync::Arc;
+
+use ironwarp_arch::clock::TscClock;
+use ironwarp_mem::{MemLimits, MemTable};
+use ironwarp_port::Port;
+use ironwarp_port::instrument::{Instrumented, WallClock};
+use ironwarp_port::memory::MemoryPort;
+use ironwarp_stats::{Counter, StatsPage};
+use ironwarp_types::{Clock, CoreId, Nanos};
+
+use crate::config::Config;
+use crate::context::{Context, ProtectionDomain};
+use crate::core_loop::{CoreLoop, CoreParts};
+use crate::error::{SetupError, VerbsError};
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+/// A running stack. Contexts and workers outlive it; it is only the place where they are made.
+pub struct Stack {
+    shared: Arc<Shared>,
+    stats: StatsPage,
+}
+
+/// What a stack is built from.
+pub struct StackBuilder {
+    config: Config,
+    memory: Option<MemoryPort>,
+    #[cfg(feature = "dpdk")]
+    eal: Option<ironwarp_port::dpdk::Eal>,
+}
+
+/// The real clock.
+#[derive(Clone, Copy)]
+struct TscTime(TscClock);
+
+impl Clock for TscTime {
+    fn now(&self) -> Nanos {
+        Nanos(self.0.now_ns())
+    }
+}
+
+impl Stack {
+    /// Starts building a stack.
+    pub fn builder(config: Config) -> StackBuilder {
+        StackBuilder {
+            config,
+            memory: None,
+            #[cfg(feature = "dpdk")]
+            eal: None,
+        }
+    }
+
+    /// A context for one application thread.
+    pub fn context(&self) -> Result<Context, VerbsError> {
+        Context::new(&self.shared)
+    }
+
+    /// A new protection domain.
+    pub fn alloc_pd(&self) -> ProtectionDomain {
+        ProtectionDomain(self.shared.next_pd())
+    }
+
+    /// Every counter by name, all cores together.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        Counter::ALL.iter().map(|counter| (counter.name(), self.stats.total(*counter))).collect()
+    }
+}
+
+impl StackBuilder {
+    /// Runs over this port instead of opening a device.
+    #[must_use]
+    pub fn memory_port(mut self, port: MemoryPort) -> Self {
+        self.memory = Some(port);
+        self
+    }
+
+    /// Uses the DPDK environment that the application has started.
+    #[cfg(feature = "dpdk")]
+    #[must_use]
+    pub fn eal(mut self, eal: ironwarp_port::dpdk::Eal) -> Self {
+        self.eal = Some(eal);
+        self
+    }
+
+    /// Opens the device and builds the stack and its workers.
+    pub fn build(self) -> Result<(Stack, Vec<Worker>), SetupError> {
+        self.build_one().map(|(stack, worker)| (stack, vec![worker]))
+    }
+
+    /// As [`StackBuilder::build`], for a stack of one core.
+    pub fn build_one(self) -> Result<(Stack, Worker), SetupError> {
+        self.config.validate()?;
+        let frame = Frame::new(self.config)?;
+        match self.memory {
+            Some(port) => frame.finish(port, |_| true),
+            #[cfg(feature = "dpdk")]
+            None => {
+                let port = crate::device::open(&frame.shared.config, self.eal, frame.stats.core(0))?;
+                frame.finish(port, |port| port.port_mut().link_up())
+            }
+            #[cfg(not(feature = "dpdk"))]
+            None => Err(SetupError::Port(
+                frame.shared.config.port.device.kind(),
+                "is not in this build, which has no DPDK",
+            )),
+        }
+    }
+
+    /// Two stacks in this process over two DPDK ports that are joined back to back.
+    #[cfg(feature = "dpdk")]
+    pub fn ring_pair(near: Config, far: Config) -> Result<[(Stack, Worker); 2], SetupError> {
+        let frames = [Frame::new(near)?, Frame::new(far)?];
+        let stats = [frames[0].stats.core(0), frames[1].stats.core(0)];
+        let [near_port, far_port] = crate::device::open_ring(&frames[0].shared.config, None, stats)?;
+        let [near, far] = frames;
+        Ok([
+            near.finish(near_port, |port| port.port_mut().link_up())?,
+            far.finish(far_port, |port| port.port_mut().link_up())?,
+        ])
+    }
+}
+
+/// A stack before it has its port.
+struct Frame {
+    shared: Arc<Shared>,
+    stats: StatsPage,
+}
+
+impl Frame {
+    fn new(config: Config) -> Result<Self, SetupError> {
+        config.validate()?;
+        let limits = MemLimits { regions_max: config.limits.regions, cores_max: 1 };
+        let mem = MemTable::new(limits).map_err(SetupError::Regions)?;
+        let stats = match &config.stats.page {
+            Some(path) => StatsPage::create(path, 1).map_err(SetupError::StatsPage)?,
+            None => StatsPage::private(1),
+        };
+        Ok(Frame { shared: Shared::new(config, mem, 1), stats })
+    }
+
+    fn finish<P: Port + Send>(
+        self,
+        port: P,
+        link_up: fn(&mut Instrumented<P, WallClock>) -> bool,
+    ) -> Result<(Stack, Worker), SetupError>
+    where
+        CoreLoop<Instrumented<P, WallClock>, TscTime>: Send,
+    {
+        let core = 0;
+        let stats = self.stats.core(core);
+        let port = Instrumented::new(port, WallClock, stats.clone());
+        let control = port.control();
+        let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
+        let parts = CoreParts {
+            core,
+            clock: TscTime(TscClock::calibrated()),
+            port,
+            link_up,
+            mem,
+            stats,
+            secret: secret()?,
+        };
+        let idle = self.shared.config.core.idle;
+        let looped = CoreLoop::new(self.shared.clone(), parts)?;
+        let worker = Worker::new(Box::new(looped), control, idle);
+        Ok((Stack { shared: self.shared, stats: self.stats }, worker))
+    }
+}
+
+/// 128 random bits from the system.
+fn secret() -> Result<[u64; 2], SetupError> {
+    let word = || getrandom::u64().map_err(|error| SetupError::Entropy(error.to_string()));
+    Ok([word()?, word()?])
+}

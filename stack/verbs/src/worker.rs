@@ -1,0 +1,130 @@
+//! A worker: one core's loop, ready to be polled.
+//!
+//! Either the application polls it from a thread of its own, or [`Worker::spawn`] runs it on a pinned thread. One
+//! thread polls a worker at a time; it may move between threads while nobody polls.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use ironwarp_port::instrument::PortControl;
+use ironwarp_types::Nanos;
+
+use crate::config::IdlePolicy;
+use crate::core_loop::PollLoop;
+use crate::error::SetupError;
+
+/// What one poll did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Polled {
+    /// Frames received and sent, doorbells and messages handled. 0 when there was nothing to do.
+    pub work: usize,
+    /// When the next timer is due, on the worker's own clock ([`Worker::now`]); `None` when none is armed.
+    pub next_deadline: Option<Nanos>,
+}
+
+/// One core of a stack.
+///
+/// A worker may be sent to the thread that will poll it, and is polled by one thread at a time.
+pub struct Worker {
+    inner: Box<dyn PollLoop>,
+    control: PortControl,
+    idle: IdlePolicy,
+}
+
+impl Worker {
+    pub(crate) fn new(inner: Box<dyn PollLoop>, control: PortControl, idle: IdlePolicy) -> Self {
+        Worker { inner, control, idle }
+    }
+
+    /// Runs one iteration of the loop: at most `budget` bursts of frames in, then everything that follows from
+    /// them. Never blocks and never allocates.
+    pub fn poll(&mut self, budget: usize) -> Polled {
+        self.inner.poll(budget)
+    }
+
+    /// The worker's clock.
+    pub fn now(&self) -> Nanos {
+        self.inner.now()
+    }
+
+    /// Whether the device has a link. A memif device must be polled only once it has one.
+    pub fn link_up(&mut self) -> bool {
+        self.inner.link_up()
+    }
+
+    /// Switches the port's fault injector and its capture on and off, from any thread.
+    pub fn port_control(&self) -> PortControl {
+        self.control.clone()
+    }
+
+    /// What the configuration says to do between two fruitless polls.
+    pub fn idle_policy(&self) -> IdlePolicy {
+        self.idle
+    }
+
+    /// Polls until `stop` is set, idling as the configuration says.
+    pub fn run(&mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            if self.poll(1).work == 0 {
+                idle(self.idle);
+            }
+        }
+    }
+
+    /// Runs the worker on a thread of its own, pinned to `processor` where one is named.
+    pub fn spawn(mut self, processor: Option<usize>) -> Result<WorkerThread, SetupError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let name = format!("ironwarp-{}", processor.map_or("any".to_owned(), |p| p.to_string()));
+        let thread = std::thread::Builder::new()
+            .name(name.clone())
+            .spawn(move || {
+                if let Some(id) = processor {
+                    pin(id);
+                }
+                self.run(&seen);
+                self
+            })
+            .map_err(|source| SetupError::Thread { what: format!("the thread {name}"), source })?;
+        Ok(WorkerThread { stop, thread: Some(thread) })
+    }
+}
+
+/// A worker that runs on a thread of its own. Dropping it stops the thread.
+pub struct WorkerThread {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Worker>>,
+}
+
+impl WorkerThread {
+    /// Stops the thread and gives the worker back; `None` when the thread panicked.
+    pub fn stop(mut self) -> Option<Worker> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Option<Worker> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for WorkerThread {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+/// Does what the policy says between two fruitless polls.
+pub fn idle(policy: IdlePolicy) {
+    match policy {
+        IdlePolicy::Spin => {}
+        IdlePolicy::Pause => core::hint::spin_loop(),
+        IdlePolicy::Yield => std::thread::yield_now(),
+    }
+}
+
+/// Pins the calling thread to a processor. Answers whether it worked.
+pub fn pin(processor: usize) -> bool {
+    core_affinity::set_for_current(core_affinity::CoreId { id: processor })
+}

@@ -1,0 +1,149 @@
+//! Two stacks joined by memory, polled in turn by one thread.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use ironwarp::memory::{MemoryConfig, pair};
+use ironwarp::{
+    Access, Completion, CompletionQueue, Config, Context, Event, ProtectionDomain, QpAttr, QueuePair, Region,
+    Stack, Worker,
+};
+
+/// Turns after which something that should have happened counts as stuck.
+pub const TURNS_MAX: usize = 200_000;
+
+/// One stack with everything that a test needs of it.
+pub struct Node {
+    pub stack: Stack,
+    pub worker: Worker,
+    pub ctx: Context,
+    pub pd: ProtectionDomain,
+    pub cq: CompletionQueue,
+    pub events: Vec<Event>,
+    pub completions: Vec<Completion>,
+}
+
+/// The near and the far node.
+pub struct Pair {
+    pub near: Node,
+    pub far: Node,
+}
+
+pub const FAR: &str = "10.0.0.2:4791";
+
+/// A configuration for tests: short timeouts, so that what ends by time ends soon.
+pub fn config(address: &str) -> Config {
+    let mut config = Config::in_memory(address).expect("a valid configuration");
+    config.tcp.rto_min_us = 500;
+    config.tcp.user_timeout_ms = 500;
+    config.mpa.startup_timeout_ms = 300;
+    config.mpa.terminate_timeout_ms = 100;
+    config
+}
+
+impl Pair {
+    pub fn new() -> Self {
+        Self::over(&MemoryConfig::default(), config)
+    }
+
+    pub fn over(port: &MemoryConfig, config: impl Fn(&str) -> Config) -> Self {
+        let far_port = MemoryConfig { mac: ironwarp::MacAddr([2, 0, 0, 0, 0, 2]), ..port.clone() };
+        let (near, far) = pair(port, &far_port);
+        Pair { near: Node::new(config("10.0.0.1/24"), near), far: Node::new(config("10.0.0.2/24"), far) }
+    }
+
+    /// Polls both nodes once and collects what they have to say.
+    pub fn turn(&mut self) {
+        self.near.turn();
+        self.far.turn();
+    }
+
+    /// Polls until `done`, and fails loudly when it never is.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Pair) -> bool) {
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let mut turns = 0;
+        while !done(self) {
+            self.turn();
+            turns += 1;
+            assert!(turns < TURNS_MAX || std::time::Instant::now() < limit, "never happened: {what}");
+        }
+    }
+
+    /// A connected pair of queue pairs.
+    #[track_caller]
+    pub fn connect(&mut self) -> (QueuePair, QueuePair) {
+        let (near_attr, far_attr) = (QpAttr::new(self.near.cq), QpAttr::new(self.far.cq));
+        self.connect_with(&near_attr, &far_attr)
+    }
+
+    #[track_caller]
+    pub fn connect_with(&mut self, near_attr: &QpAttr, far_attr: &QpAttr) -> (QueuePair, QueuePair) {
+        let near = self.near.ctx.create_qp(self.near.pd, near_attr).expect("a queue pair");
+        let far = self.far.ctx.create_qp(self.far.pd, far_attr).expect("a queue pair");
+        let _ = self.far.ctx.listen(FAR.parse().expect("an address"));
+        self.near.ctx.connect(near, FAR.parse().expect("an address"), b"from near").expect("connect");
+        self.until("connection request", |pair| {
+            pair.far.events.iter().any(|event| matches!(event, Event::ConnectRequest { .. }))
+        });
+        let index = self.far.events.iter().position(|event| matches!(event, Event::ConnectRequest { .. }));
+        if let Event::ConnectRequest { request, private_data, .. } =
+            self.far.events.remove(index.expect("a request"))
+        {
+            assert_eq!(&private_data[..], b"from near");
+            self.far.ctx.accept(request, far, b"from far").expect("accept");
+        }
+        self.until("both ends established", |pair| {
+            pair.near.is_established(near) && pair.far.is_established(far)
+        });
+        (near, far)
+    }
+}
+
+impl Node {
+    pub fn new(config: Config, port: ironwarp::memory::MemoryPort) -> Self {
+        let (stack, worker) = Stack::builder(config).memory_port(port).build_one().expect("a stack");
+        let mut ctx = stack.context().expect("a context");
+        let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(1024).expect("a completion queue"));
+        Node { stack, worker, ctx, pd, cq, events: Vec::new(), completions: Vec::new() }
+    }
+
+    pub fn turn(&mut self) {
+        self.worker.poll(4);
+        while let Some(event) = self.ctx.poll_event() {
+            self.events.push(event);
+        }
+        let mut reaped = [Completion::default(); 32];
+        let count = self.ctx.poll_cq(self.cq, &mut reaped).expect("the queue exists");
+        self.completions.extend_from_slice(&reaped[..count]);
+    }
+
+    pub fn is_established(&self, qp: QueuePair) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Established { qp: one, .. } if *one == qp))
+    }
+
+    pub fn is_disconnected(&self, qp: QueuePair) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Disconnected { qp: one, .. } if *one == qp))
+    }
+
+    /// Registered memory filled with `bytes`, every right.
+    pub fn memory(&self, bytes: &[u8]) -> Region {
+        let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        self.ctx.register(self.pd, bytes.to_vec(), all).expect("a region")
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        let counters = self.stack.counters();
+        counters.iter().find(|(one, _)| *one == name).unwrap_or_else(|| panic!("no counter {name}")).1
+    }
+}
+
+/// What a region holds.
+pub fn contents(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read_at(0, &mut bytes).expect("inside");
+    bytes
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
+}

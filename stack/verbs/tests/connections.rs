@@ -1,0 +1,219 @@
+//! How connections begin and end, as an application sees it.
+
+mod common;
+
+use common::{FAR, Pair, config};
+use ironwarp::memory::MemoryConfig;
+use ironwarp::{
+    CompletionStatus, ConnectFailure, DisconnectReason, Event, QpAttr, QpState, RecvWr, RemoteMemory, SendWr,
+    VerbsError,
+};
+
+fn failure(pair: &Pair) -> Option<ConnectFailure> {
+    pair.near.events.iter().find_map(|event| match event {
+        Event::ConnectFailed { reason, .. } => Some(*reason),
+        _ => None,
+    })
+}
+
+/// RFC 5044 s7.1.2: private data travels both ways with the start-up.
+#[test]
+fn both_sides_hear_what_the_other_said() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let said = pair.near.events.iter().find_map(|event| match event {
+        Event::Established { qp, private_data } if *qp == near => Some(private_data.to_vec()),
+        _ => None,
+    });
+    assert_eq!(said.as_deref(), Some(&b"from far"[..]));
+    assert_eq!(pair.near.ctx.qp_state(near).unwrap(), QpState::Established);
+    assert_eq!(pair.far.ctx.qp_state(far).unwrap(), QpState::Established);
+}
+
+/// RFC 5044 s7.1.2, rule 3: a rejection carries private data and ends the attempt.
+#[test]
+fn a_rejected_initiator_hears_why() {
+    let mut pair = Pair::new();
+    let (near_attr, far) = (QpAttr::new(pair.near.cq), FAR.parse().unwrap());
+    let near = pair.near.ctx.create_qp(pair.near.pd, &near_attr).unwrap();
+    pair.far.ctx.listen(far).unwrap();
+    pair.near.ctx.connect(near, far, b"").unwrap();
+    pair.until("the request", |pair| !pair.far.events.is_empty());
+    if let Event::ConnectRequest { request, .. } = pair.far.events.remove(0) {
+        pair.far.ctx.reject(request, b"not today").unwrap();
+    }
+    pair.until("the rejection", |pair| !pair.near.events.is_empty());
+    let Event::Rejected { qp, private_data } = &pair.near.events[0] else { panic!("{:?}", pair.near.events) };
+    assert_eq!((*qp, &private_data[..]), (near, &b"not today"[..]));
+    assert_eq!(pair.near.ctx.qp_state(near).unwrap(), QpState::Error);
+}
+
+#[test]
+fn a_port_that_nobody_listens_to_refuses() {
+    let mut pair = Pair::new();
+    let attr = QpAttr::new(pair.near.cq);
+    let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
+    pair.near.ctx.connect(near, FAR.parse().unwrap(), b"").unwrap();
+    pair.until("the failure", |pair| failure(pair).is_some());
+    assert_eq!(failure(&pair), Some(ConnectFailure::Refused));
+}
+
+#[test]
+fn an_address_in_another_network_without_a_gateway_is_unreachable() {
+    let mut pair = Pair::new();
+    let attr = QpAttr::new(pair.near.cq);
+    let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
+    pair.near.ctx.connect(near, "192.0.2.1:4791".parse().unwrap(), b"").unwrap();
+    pair.until("the failure", |pair| failure(pair).is_some());
+    assert_eq!(failure(&pair), Some(ConnectFailure::Unreachable));
+}
+
+#[test]
+fn an_address_where_nobody_answers_times_out() {
+    let mut pair = Pair::new();
+    let attr = QpAttr::new(pair.near.cq);
+    let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
+    pair.near.ctx.connect(near, "10.0.0.77:4791".parse().unwrap(), b"").unwrap();
+    pair.until("the failure", |pair| failure(pair).is_some());
+    assert_eq!(failure(&pair), Some(ConnectFailure::TimedOut));
+}
+
+/// semantics "Disconnect": what was posted is sent and acknowledged before the FIN.
+#[test]
+fn disconnecting_carries_out_what_was_posted_first() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let (source, target) = (pair.near.memory(&[7; 100_000]), pair.far.memory(&[0; 100_000]));
+    let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    pair.near.ctx.post_send(near, &SendWr::write(1, &[source.slice(0, 100_000).unwrap()], remote)).unwrap();
+    pair.near.ctx.disconnect(near).unwrap();
+    pair.until("both disconnected", |pair| pair.near.is_disconnected(near) && pair.far.is_disconnected(far));
+    assert_eq!(pair.near.completions[0].status, CompletionStatus::Success);
+    assert_eq!(common::contents(&target), vec![7; 100_000]);
+    for (node, qp) in [(&pair.near, near), (&pair.far, far)] {
+        assert!(node.events.iter().any(|event| matches!(event,
+            Event::Disconnected { qp: one, reason: DisconnectReason::Closed } if *one == qp)));
+        assert_eq!(node.ctx.qp_state(qp).unwrap(), QpState::Error);
+    }
+}
+
+/// RFC 5040 s6.2.1: what the end of a stream cuts short completes as flushed, receives too.
+#[test]
+fn receives_left_at_the_end_complete_as_flushed() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let sink = pair.far.memory(&[0; 64]);
+    for receive in 0..5 {
+        pair.far.ctx.post_recv(far, &RecvWr::new(receive, &[sink.slice(0, 64).unwrap()])).unwrap();
+    }
+    pair.near.ctx.disconnect(near).unwrap();
+    pair.until("the far end", |pair| pair.far.is_disconnected(far));
+    let flushed: Vec<_> = pair.far.completions.iter().map(|one| (one.wr_id, one.status)).collect();
+    assert_eq!(flushed, (0..5).map(|id| (id, CompletionStatus::FlushedInError)).collect::<Vec<_>>());
+    // What is posted afterwards is flushed too.
+    pair.far.ctx.post_recv(far, &RecvWr::new(5, &[sink.slice(0, 64).unwrap()])).unwrap();
+    pair.until("the late receive", |pair| pair.far.completions.len() == 6);
+}
+
+#[test]
+fn destroying_a_queue_pair_resets_its_connection_and_frees_its_place() {
+    let mut pair = Pair::new();
+    for _ in 0..20 {
+        let (near, far) = pair.connect();
+        pair.near.ctx.destroy_qp(near).unwrap();
+        pair.until("the far end", |pair| pair.far.is_disconnected(far));
+        pair.far.ctx.destroy_qp(far).unwrap();
+        pair.until("both gone", |pair| {
+            let gone =
+                |outcome: Result<QpState, VerbsError>| matches!(outcome, Err(VerbsError::UnknownQueuePair));
+            gone(pair.near.ctx.qp_state(near)) && gone(pair.far.ctx.qp_state(far))
+        });
+        pair.near.events.clear();
+        pair.far.events.clear();
+    }
+}
+
+#[test]
+fn a_dropped_context_takes_its_connections_with_it() {
+    let mut pair = Pair::new();
+    let (_, far) = pair.connect();
+    pair.near.ctx = pair.near.stack.context().unwrap();
+    pair.near.cq = pair.near.ctx.create_cq(16).unwrap();
+    pair.until("the far end", |pair| pair.far.is_disconnected(far));
+    // The stack goes on for others.
+    pair.far.events.clear();
+    pair.connect();
+}
+
+/// RFC 5042 s6.4.1: a request that nobody answers does not hold its place for ever.
+#[test]
+fn an_unanswered_request_is_dropped_when_start_up_takes_too_long() {
+    let patient_near = |address: &str| {
+        let mut config = config(address);
+        config.mpa.startup_timeout_ms = if address.starts_with("10.0.0.1/") { 10_000 } else { 100 };
+        config
+    };
+    let mut pair = Pair::over(&MemoryConfig::default(), patient_near);
+    let (attr, far) = (QpAttr::new(pair.near.cq), FAR.parse().unwrap());
+    let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
+    pair.far.ctx.listen(far).unwrap();
+    pair.near.ctx.connect(near, far, b"").unwrap();
+    pair.until("the failure", |pair| failure(pair).is_some());
+    assert_eq!(failure(&pair), Some(ConnectFailure::Closed));
+    assert_eq!(pair.far.counter("verbs_startup_timeouts"), 1);
+    // The late answer is told that nobody waits for it.
+    let Event::ConnectRequest { request, .. } = pair.far.events.remove(0) else { panic!("no request") };
+    let late_attr = QpAttr::new(pair.far.cq);
+    let late = pair.far.ctx.create_qp(pair.far.pd, &late_attr).unwrap();
+    pair.far.ctx.accept(request, late, b"").unwrap();
+    pair.until("the late failure", |pair| {
+        pair.far.events.iter().any(|event| matches!(event, Event::ConnectFailed { qp, .. } if *qp == late))
+    });
+}
+
+#[test]
+fn a_vanished_peer_ends_the_connection_by_the_user_timeout() {
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    let target = pair.far.memory(&[0; 8]);
+    let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    pair.near.ctx.post_send(near, &SendWr::write_inline(1, b"anybody?", remote)).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !pair.near.is_disconnected(near) {
+        pair.near.turn();
+        assert!(std::time::Instant::now() < deadline, "the connection never ended");
+    }
+    assert_eq!(pair.near.completions[0].status, CompletionStatus::FlushedInError);
+    assert!(
+        pair.near
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Disconnected { reason: DisconnectReason::TimedOut, .. }))
+    );
+}
+
+#[test]
+fn handles_of_another_context_are_refused() {
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    let mut other = pair.near.stack.context().unwrap();
+    assert!(matches!(other.disconnect(near), Err(VerbsError::UnknownQueuePair)));
+    assert!(matches!(other.poll_cq(pair.near.cq, &mut []), Err(VerbsError::UnknownCompletionQueue)));
+    assert!(matches!(pair.near.ctx.destroy_cq(pair.near.cq), Err(VerbsError::CompletionQueueInUse)));
+}
+
+#[test]
+fn the_configured_number_of_queue_pairs_is_kept() {
+    let limited = |address: &str| {
+        let mut config = config(address);
+        config.limits.queue_pairs = 2;
+        config
+    };
+    let mut pair = Pair::over(&MemoryConfig::default(), limited);
+    pair.connect();
+    pair.connect();
+    let attr = QpAttr::new(pair.near.cq);
+    let third = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
+    let refused = pair.near.ctx.connect(third, FAR.parse().unwrap(), b"");
+    assert!(matches!(refused, Err(VerbsError::LimitReached("queue pairs"))));
+}

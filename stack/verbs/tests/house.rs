@@ -1,0 +1,167 @@
+//! The rules that keep the house: arrows between crates point down, and `unsafe` stays in its six rooms.
+//!
+//! The rules are those of `docs/architecture.md`. A crate that is not listed here fails the test, so a new room is
+//! given its place on purpose.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each crate and the crates of this workspace that it may build on. Development dependencies may point anywhere.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("ironwarp-types", &[]),
+    ("dpdk-sys", &[]),
+    ("ironwarp-arch", &[]),
+    ("ironwarp-stats", &["types", "arch"]),
+    ("ironwarp-rings", &["types"]),
+    ("ironwarp-mem", &["types", "arch"]),
+    ("ironwarp-port", &["types", "arch", "stats", "dpdk-sys"]),
+    ("ironwarp-net", &["types", "arch", "stats", "port"]),
+    ("ironwarp-tcp", &["types", "arch", "stats", "port", "net"]),
+    ("ironwarp-iwarp", &["types", "arch", "stats", "rings", "mem", "tcp"]),
+    ("ironwarp", &["types", "arch", "stats", "rings", "mem", "port", "net", "tcp", "iwarp"]),
+    ("ironwarp-sim", &["types", "arch", "stats", "port"]),
+    ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
+    ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench"]),
+    ("iwarp-responder", &["types", "ironwarp"]),
+];
+
+/// The folders whose code may say `unsafe`.
+const UNSAFE_ROOMS: &[&str] =
+    &["dpdk-sys", "stack/port/src/dpdk", "stack/mem", "stack/rings", "stack/arch", "stack/capi"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace's root")
+}
+
+fn members() -> Vec<PathBuf> {
+    let manifest = parse(&root().join("Cargo.toml"));
+    let members = manifest["workspace"]["members"].as_array().expect("a list of members");
+    members.iter().map(|member| root().join(member.as_str().expect("a path"))).collect()
+}
+
+fn parse(manifest: &Path) -> toml::Table {
+    fs::read_to_string(manifest).expect("a manifest").parse().expect("TOML")
+}
+
+/// The name as the table above writes it.
+fn short(name: &str) -> &str {
+    match name {
+        "ironwarp-bench" => name,
+        _ => name.strip_prefix("ironwarp-").unwrap_or(name),
+    }
+}
+
+#[test]
+fn crates_import_downward_only() {
+    let rules: BTreeMap<_, _> = ARROWS.iter().copied().collect();
+    let names: Vec<String> = members().iter().map(|path| name_of(path)).collect();
+    for (member, name) in members().iter().zip(&names) {
+        let allowed = rules.get(name.as_str()).unwrap_or_else(|| panic!("{name} has no place in the house"));
+        let manifest = parse(&member.join("Cargo.toml"));
+        let Some(dependencies) = manifest.get("dependencies").and_then(|table| table.as_table()) else {
+            continue;
+        };
+        for dependency in dependencies.keys().filter(|dependency| names.contains(dependency)) {
+            assert!(allowed.contains(&short(dependency)), "{name} imports upward: {dependency}");
+        }
+    }
+}
+
+fn name_of(member: &Path) -> String {
+    parse(&member.join("Cargo.toml"))["package"]["name"].as_str().expect("a name").to_owned()
+}
+
+#[test]
+fn unsafe_stays_in_its_rooms() {
+    let mut offenders = Vec::new();
+    for member in members() {
+        for file in sources(&member) {
+            let relative = file.strip_prefix(root()).expect("inside the workspace").to_owned();
+            // Tests that count allocations must implement an allocator, which is an unsafe trait.
+            let counts_allocations = relative.components().any(|part| part.as_os_str() == "tests");
+            let room = UNSAFE_ROOMS.iter().any(|room| relative.starts_with(room));
+            if !room && !counts_allocations && says_unsafe(&fs::read_to_string(&file).expect("a source file"))
+            {
+                offenders.push(relative);
+            }
+        }
+    }
+    assert!(offenders.is_empty(), "unsafe outside its rooms: {offenders:?}");
+}
+
+/// Whether code, not a comment or a lint's name, uses the keyword.
+fn says_unsafe(text: &str) -> bool {
+    text.lines().map(|line| line.split("//").next().unwrap_or("")).any(|code| {
+        ["unsafe {", "unsafe fn", "unsafe impl", "unsafe trait", "unsafe extern"]
+            .iter()
+            .any(|use_| code.contains(use_))
+    })
+}
+
+#[test]
+fn crates_outside_the_rooms_forbid_unsafe_code() {
+    for member in members() {
+        let relative = member.strip_prefix(root()).expect("inside the workspace").to_owned();
+        if UNSAFE_ROOMS.iter().any(|room| Path::new(room).starts_with(&relative)) {
+            continue;
+        }
+        for file in ["src/lib.rs", "src/main.rs"].map(|file| member.join(file)) {
+            if let Ok(text) = fs::read_to_string(&file) {
+                assert!(
+                    text.contains("#![forbid(unsafe_code)]"),
+                    "{} does not forbid unsafe code",
+                    file.display()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_source_file_says_what_it_is() {
+    for member in members() {
+        for file in sources(&member) {
+            let text = fs::read_to_string(&file).expect("a source file");
+            assert!(text.starts_with("//!"), "{} has no header", file.display());
+        }
+    }
+}
+
+#[test]
+fn no_dependency_asks_for_a_newer_compiler_than_we_state() {
+    let stated = parse(&root().join("Cargo.toml"))["workspace"]["package"]["rust-version"].to_string();
+    let stated = version(stated.trim_matches('"'));
+    let metadata = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"])
+        .current_dir(root())
+        .output()
+        .expect("cargo metadata runs");
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).expect("JSON");
+    for package in metadata["packages"].as_array().expect("packages") {
+        if let Some(asked) = package["rust_version"].as_str() {
+            assert!(version(asked) <= stated, "{} asks for Rust {asked}", package["name"]);
+        }
+    }
+}
+
+fn version(text: &str) -> (u32, u32) {
+    let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}

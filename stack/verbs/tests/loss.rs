@@ -1,0 +1,55 @@
+//! The whole stack over a wire that drops, duplicates, reorders and damages frames: every byte arrives once and right.
+
+mod common;
+
+use common::{Pair, contents, pattern};
+use ironwarp::instrument::{FaultRates, Faults};
+use ironwarp::{CompletionStatus, RecvWr, RemoteMemory, SendWr};
+
+fn transfer(pair: &mut Pair, rounds: u64) {
+    let (near, far) = pair.connect();
+    const BYTES: usize = 40_000;
+    for round in 0..rounds {
+        let sent = pattern(BYTES, round as u8);
+        let (source, target) = (pair.near.memory(&sent), pair.far.memory(&[0; BYTES]));
+        let (landing, back) = (pair.far.memory(&[0; BYTES]), pair.near.memory(&[0; BYTES]));
+        let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+        let all = |region: &ironwarp::Region| [region.slice(0, BYTES as u32).unwrap()];
+        pair.far.ctx.post_recv(far, &RecvWr::new(round, &all(&landing))).unwrap();
+        pair.near.ctx.post_send(near, &SendWr::write(1, &all(&source), remote)).unwrap();
+        pair.near.ctx.post_send(near, &SendWr::send(2, &all(&source))).unwrap();
+        pair.near.ctx.post_send(near, &SendWr::read(3, &all(&back), remote).fenced()).unwrap();
+        pair.until("the round", |pair| pair.near.completions.len() == 3 && pair.far.completions.len() == 1);
+        assert!(pair.near.completions.drain(..).all(|one| one.status == CompletionStatus::Success));
+        pair.far.completions.clear();
+        for region in [&target, &landing, &back] {
+            assert!(contents(region) == sent, "round {round}");
+        }
+    }
+    pair.near.ctx.disconnect(near).unwrap();
+    pair.until("the end", |pair| pair.near.is_disconnected(near) && pair.far.is_disconnected(far));
+}
+
+fn survives(rates: FaultRates) {
+    for seed in 1..=4 {
+        let mut pair = Pair::new();
+        pair.near.worker.port_control().set_faults(Faults { seed, rx: rates, tx: rates });
+        pair.far.worker.port_control().set_faults(Faults { seed: seed + 100, rx: rates, tx: rates });
+        transfer(&mut pair, 5);
+    }
+}
+
+#[test]
+fn survives_the_loss_of_two_frames_in_a_hundred() {
+    survives(FaultRates { drop_ppm: 20_000, ..FaultRates::default() });
+}
+
+#[test]
+fn survives_duplication_and_reordering() {
+    survives(FaultRates { duplicate_ppm: 50_000, reorder_ppm: 50_000, ..FaultRates::default() });
+}
+
+#[test]
+fn survives_damage_that_the_checksums_catch() {
+    survives(FaultRates { corrupt_ppm: 20_000, truncate_ppm: 10_000, ..FaultRates::default() });
+}
