@@ -4,14 +4,16 @@
 //! once through a pair of rings and is read at the far end, and the same for a frame that its sender keeps.
 //!
 //! ```text
-//! cargo run --release -p ironwarp-port --features dpdk --example dpdk_cost
+//! cargo run --release -p ironwarp-port --features dpdk --example dpdk_cost [hugepages]
 //! ```
 
 use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
-use ironwarp_port::dpdk::{DpdkPort, Eal, EalConfig, MbufFrame, PortSettings, SealedMbuf, Vdev, ring_pair};
+use ironwarp_port::dpdk::{
+    DpdkPort, Eal, EalConfig, MbufFrame, Memory, PortSettings, SealedMbuf, Vdev, ring_pair,
+};
 use ironwarp_port::{Burst, Frame, Port, Sealed, TxMeta};
 use ironwarp_stats::CoreStats;
 
@@ -23,7 +25,11 @@ const BURSTS: u32 = 20_000;
 const ROUNDS: usize = 21;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let eal = Eal::start(&EalConfig::new().vdev(Vdev::null(0)))?;
+    let config = EalConfig::new().vdev(Vdev::null(0));
+    let eal = match std::env::args().nth(1).as_deref() {
+        Some("hugepages") => Eal::start(&config.memory(Memory::Hugepages))?,
+        _ => Eal::start(&config)?,
+    };
     let settings = PortSettings::default();
     let mut null = DpdkPort::open(&eal, "net_null0", &settings, CoreStats::detached())?;
     let mut pair = ring_pair(&eal, &settings, [CoreStats::detached(), CoreStats::detached()])?;

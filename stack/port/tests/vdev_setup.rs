@@ -36,7 +36,8 @@ fn an_eal_that_the_application_started_is_adopted_and_left_running() {
         // SAFETY: the application never cleans up.
         let eal = unsafe { Eal::adopt() }.unwrap_or_else(|error| panic!("{error}"));
         assert!(matches!(Eal::start(&lab.config()), Err(DpdkError::EalAlreadyStarted)));
-        let port = open(&eal, "net_ring0", &PortSettings::default()).unwrap_or_else(|error| panic!("{error}"));
+        let port =
+            open(&eal, "net_ring0", &PortSettings::default()).unwrap_or_else(|error| panic!("{error}"));
         drop((port, eal));
         // SAFETY: as above.
         let again = unsafe { Eal::adopt() }.unwrap_or_else(|error| panic!("{error}"));

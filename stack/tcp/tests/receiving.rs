@@ -145,10 +145,10 @@ fn a_closed_window_lets_acks_in() {
         s.peer(&format!("P. {at}:{}({len}) ack 1 win 64000", at + len));
         at += len;
         s.sent();
+        s.sent();
     }
-    s.peer(&format!("P. {at}:{}(1000) ack 1 win 64000", at + 1_000));
-    s.sent();
     let unread = s.node.tcp.rx(id).available() as u32;
+    assert!(unread > 66_000 && s.events() == TcpEvents::READABLE);
     s.peer(&format!("P. {}:{}(1) ack 101 win 64000", unread + 1, unread + 2));
     assert!(s.events().contains(TcpEvents::ACKED));
     assert_eq!(s.node.tcp.rx(id).available() as u32, unread);

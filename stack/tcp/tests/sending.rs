@@ -148,7 +148,7 @@ fn a_lost_unit_is_sent_again_when_its_timer_runs_out() {
     // The congestion window is one full segment, which three small units share.
     s.expect(&["P. 1:101(100) ack 1", "P. 101:201(100) ack 1", "P. 201:301(100) ack 1"]);
     s.peer(". 1 ack 301 win 64000");
-    assert_eq!(s.events(), TcpEvents::ACKED);
+    assert!(s.events().contains(TcpEvents::ACKED));
     assert_eq!(s.node.read(Counter::TcpTimeouts), 1);
     assert_eq!(s.node.tcp.next_deadline().map(|_| s.advance(Nanos::from_secs(5))), Some(()));
     s.expect(&[]);

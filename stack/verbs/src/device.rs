@@ -59,7 +59,7 @@ impl Device {
             DeviceConfig::Ring { .. } => {
                 return Err(SetupError::Port(
                     "ring",
-                    "has two ends, which `StackBuilder::ring_pair` opens together",
+                    "has two ends, which `Stack::ring_pair` opens together",
                 ));
             }
             DeviceConfig::Memif { role, socket, id, buffer_bytes } => {

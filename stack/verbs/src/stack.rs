@@ -65,6 +65,24 @@ impl Stack {
         ProtectionDomain(self.shared.next_pd())
     }
 
+    /// Two stacks in this process over two DPDK ports that are joined back to back; in the application's own
+    /// DPDK environment where it has one.
+    #[cfg(feature = "dpdk")]
+    pub fn ring_pair(
+        near: Config,
+        far: Config,
+        eal: Option<ironwarp_port::dpdk::Eal>,
+    ) -> Result<[(Stack, Worker); 2], SetupError> {
+        let frames = [Frame::new(near)?, Frame::new(far)?];
+        let stats = [frames[0].stats.core(0), frames[1].stats.core(0)];
+        let [near_port, far_port] = crate::device::open_ring(&frames[0].shared.config, eal, stats)?;
+        let [near, far] = frames;
+        Ok([
+            near.finish(near_port, |port| port.port_mut().link_up())?,
+            far.finish(far_port, |port| port.port_mut().link_up())?,
+        ])
+    }
+
     /// Every counter by name, all cores together.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         Counter::ALL.iter().map(|counter| (counter.name(), self.stats.total(*counter))).collect()
@@ -109,19 +127,6 @@ impl StackBuilder {
                 "is not in this build, which has no DPDK",
             )),
         }
-    }
-
-    /// Two stacks in this process over two DPDK ports that are joined back to back.
-    #[cfg(feature = "dpdk")]
-    pub fn ring_pair(near: Config, far: Config) -> Result<[(Stack, Worker); 2], SetupError> {
-        let frames = [Frame::new(near)?, Frame::new(far)?];
-        let stats = [frames[0].stats.core(0), frames[1].stats.core(0)];
-        let [near_port, far_port] = crate::device::open_ring(&frames[0].shared.config, None, stats)?;
-        let [near, far] = frames;
-        Ok([
-            near.finish(near_port, |port| port.port_mut().link_up())?,
-            far.finish(far_port, |port| port.port_mut().link_up())?,
-        ])
     }
 }
 

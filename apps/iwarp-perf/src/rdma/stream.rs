@@ -23,7 +23,10 @@ const LIST_MAX: usize = 64;
 /// Turns between two looks at the clock.
 const TURNS_A_LOOK: u64 = 8;
 /// How long after the stop the far end waits for messages that were sent and have not arrived.
-const LATE_AFTER: Duration = Duration::from_millis(200);
+const LATE_AFTER: Duration = Duration::from_secs(1);
+
+/// How long the far end polls on so that what came last is acknowledged.
+const SETTLE: Duration = Duration::from_millis(1);
 
 /// One end of an open case that streams.
 pub struct Stream {
@@ -357,7 +360,7 @@ impl Stream {
         }
         // The acknowledgements of what came last are still to be sent.
         let rest = Instant::now();
-        while rest.elapsed() < LATE_AFTER / 200 {
+        while rest.elapsed() < SETTLE {
             self.turn(endpoint, open)?;
         }
         Ok(expected.saturating_sub(self.arrived))

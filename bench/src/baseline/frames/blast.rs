@@ -11,7 +11,7 @@ use super::format::{Kind, Layout, mark, read};
 use crate::{FarSlice, Pace, StopSignal};
 
 /// How long the far end waits for frames that were sent and have not arrived, after the last one that did.
-const LATE_AFTER: Duration = Duration::from_millis(20);
+const LATE_AFTER: Duration = Duration::from_millis(500);
 /// How long a device may take nothing before the blast is given up.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
 /// Bursts between two looks at the clock.

@@ -7,10 +7,10 @@ use ironwarp_port::{Burst, Frame, Port, TxMeta};
 use super::format::{Kind, Layout, mark, read, turn};
 use crate::{FarSlice, Latency, Pace, Slice, StopSignal};
 
-/// A message that has not come back by then is lost: an eternity beside a round trip, short beside a slice.
-const LOST_AFTER: Duration = Duration::from_millis(50);
+/// A message that has not come back by then is lost. A far end that lost its processor for a while comes back sooner.
+const LOST_AFTER: Duration = Duration::from_millis(500);
 /// Losses in a row after which the far end is taken to be gone.
-const LOSSES_MAX: u32 = 20;
+const LOSSES_MAX: u32 = 4;
 
 /// The far end: sends every ping back, until the signal is raised.
 pub fn echo<P: Port>(port: &mut P, stop: &StopSignal) -> FarSlice {
@@ -41,11 +41,11 @@ pub fn latency<P: Port>(port: &mut P, layout: Layout, pace: Pace<'_>, sequence: 
     let mut warm = 0;
     while warm < pace.budget.warmup && losses < LOSSES_MAX && !pace.halted() {
         warm += 1;
-        losses = if round_trip(port, layout, sequence).is_some() { 0 } else { losses + 1 };
+        losses = if round_trip(port, layout, sequence, pace).is_some() { 0 } else { losses + 1 };
     }
     let start = Instant::now();
     while losses < LOSSES_MAX && !pace.is_spent(slice.messages + slice.errors, nanos(start.elapsed())) {
-        match round_trip(port, layout, sequence) {
+        match round_trip(port, layout, sequence, pace) {
             Some(rtt) => {
                 losses = 0;
                 slice.messages += 1;
@@ -63,7 +63,7 @@ pub fn latency<P: Port>(port: &mut P, layout: Layout, pace: Pace<'_>, sequence: 
 }
 
 /// Sends one message and waits until all of it is back; `None` when some of it was lost.
-fn round_trip<P: Port>(port: &mut P, layout: Layout, sequence: &mut u64) -> Option<Duration> {
+fn round_trip<P: Port>(port: &mut P, layout: Layout, sequence: &mut u64, pace: Pace<'_>) -> Option<Duration> {
     let first = *sequence;
     *sequence += layout.frames;
     let start = Instant::now();
@@ -82,7 +82,7 @@ fn round_trip<P: Port>(port: &mut P, layout: Layout, sequence: &mut u64) -> Opti
         for frame in arrived.drain(..) {
             back += u64::from(matches!(read(frame.bytes()), Some((Kind::Pong, n)) if n >= first));
         }
-        if start.elapsed() > LOST_AFTER {
+        if start.elapsed() > LOST_AFTER || pace.halted() {
             return None;
         }
     }

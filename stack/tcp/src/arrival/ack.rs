@@ -6,7 +6,7 @@ use ironwarp_types::limits::BURST_FRAMES;
 use ironwarp_types::{Nanos, Seq};
 
 use super::{DONE, NEXT, Step};
-use crate::conn::{Conn, Phase, State};
+use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
 use crate::output::Io;
@@ -98,7 +98,7 @@ impl Conn {
             *events |= TcpEvents::ACKED;
         }
         self.tell_writable(events);
-        if self.snd.resend_first || self.snd.cc.phase() == Phase::Loss {
+        if self.snd.resend_first || self.snd.unsent() || self.snd.fin_due() {
             self.recover(io, events);
         }
         io.arm(self);
@@ -111,8 +111,8 @@ impl Conn {
         }
     }
 
-    /// Sends again what is known to be missing, as far as the windows let it. What a lack of frames leaves over is for
-    /// the layer above to call for.
+    /// Sends what is here already and was not sent, or must go again, as far as the windows let it. What a lack of frames
+    /// leaves over is for the layer above to call for, and for the timer.
     #[cold]
     pub(crate) fn recover<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
         if self.wants_transmit() {

@@ -14,7 +14,7 @@ use ironwarp_types::Seq;
 
 /// Where loss recovery stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
+enum Phase {
     /// Nothing is known to be lost.
     Open,
     /// Fast recovery (RFC 6582 s3.2): a hole was inferred from duplicate ACKs.
@@ -65,8 +65,8 @@ impl NewReno {
         if self.phase == Phase::Open { self.cwnd + u32::from(self.dup_acks.min(2)) * self.emss } else { self.cwnd }
     }
 
-    #[inline]
-    pub(crate) fn phase(&self) -> Phase {
+    #[cfg(test)]
+    fn phase(&self) -> Phase {
         self.phase
     }
 

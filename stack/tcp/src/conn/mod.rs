@@ -15,7 +15,7 @@ use crate::TcpConfig;
 use crate::engine::ListenerId;
 use crate::header::SynOptions;
 
-pub(crate) use congestion::{NewReno, Phase};
+pub(crate) use congestion::NewReno;
 pub(crate) use receive::ReceiveSide;
 pub(crate) use send::SendSide;
 

@@ -154,17 +154,22 @@ impl Conn {
         io.shared.stats.add(Counter::TcpTxBytes, u64::from(len));
     }
 
-    /// Remembers what stopped the transmission, starts the persist timer where nothing else would wake us, and arms.
+    /// Remembers what stopped the transmission, and sees to it that a timer runs while anything is left to send.
     #[inline]
     fn after_transmit<P: Port>(&mut self, io: &mut Io<'_, P>, blocked: Blocked) {
         if matches!(blocked, Blocked::Window | Blocked::Congestion | Blocked::Retained) {
             self.snd.stopped = true;
         }
-        // RFC 9293 s3.8.6.1: a window that opens unheard of must be asked for.
-        if blocked == Blocked::Window && !self.snd.outstanding() && self.snd.timer_at == Nanos::MAX {
-            self.snd.progress_at = io.now;
-            self.snd.timer_at = io.now + self.snd.rtt.rto();
+        if self.snd.timer_at == Nanos::MAX && (self.snd.unsent() || self.snd.fin_due()) {
+            self.wait_to_send(io);
         }
         io.arm(self);
+    }
+
+    /// RFC 9293 s3.8.6.1: a window that opens unheard of must be asked for. The same timer tries again what found no frame.
+    #[cold]
+    fn wait_to_send<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        self.snd.progress_at = io.now;
+        self.snd.timer_at = io.now + self.snd.rtt.rto();
     }
 }

@@ -1,0 +1,217 @@
+//! The receive queues against a plain array of bytes, and against smoltcp's range tracker.
+
+use ironwarp_port::{RxMeta, Sealed, TxMeta};
+use proptest::prelude::*;
+use smoltcp::storage::Assembler;
+
+use super::*;
+use ironwarp_port::Frame;
+use ironwarp_types::Seq;
+
+/// A frame over a vector with as much spare room as is asked for.
+struct TestFrame {
+    bytes: Vec<u8>,
+    capacity: usize,
+}
+
+#[derive(Clone)]
+struct TestSealed(Vec<u8>);
+
+impl Sealed for TestSealed {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Frame for TestFrame {
+    type Sealed = TestSealed;
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn resize(&mut self, len: usize) {
+        self.bytes.resize(len.min(self.capacity), 0xee);
+    }
+
+    fn rx(&self) -> RxMeta {
+        RxMeta::default()
+    }
+
+    fn set_rx(&mut self, _rx: RxMeta) {}
+
+    fn seal(self, _tx: TxMeta) -> TestSealed {
+        TestSealed(self.bytes)
+    }
+}
+
+/// Where the stream begins: close to the wrap.
+const BASE: Seq = Seq(u32::MAX - 700);
+const STREAM_BYTES: u32 = 4_000;
+const HEADERS: u16 = 54;
+
+fn byte(at: u32) -> u8 {
+    (at.wrapping_mul(2_654_435_761) >> 24) as u8
+}
+
+fn piece(at: u32, len: u32, spare: usize) -> Piece<TestFrame> {
+    let mut bytes = vec![0; usize::from(HEADERS)];
+    bytes.extend((at..at + len).map(byte));
+    // Padding of the link lies behind the segment and must not be taken for payload.
+    bytes.extend([0xdd; 6]);
+    let capacity = bytes.len() + spare;
+    let frame = TestFrame { bytes, capacity };
+    Piece { frame, seq: BASE.plus(at), start: HEADERS, end: HEADERS + len as u16 }
+}
+
+/// One connection's queues with the two numbers that the connection keeps beside them.
+struct Receiver {
+    arena: Arena<Piece<TestFrame>>,
+    queues: RxQueues,
+    rcv_nxt: Seq,
+    unread: u32,
+    taken: u32,
+}
+
+impl Receiver {
+    fn new(frames: u32) -> Self {
+        Receiver { arena: Arena::new(0, frames), queues: RxQueues::new(0), rcv_nxt: BASE, unread: 0, taken: 0 }
+    }
+
+    /// What the seventh step does with a segment.
+    fn arrive(&mut self, mut piece: Piece<TestFrame>, frames_max: u16) -> bool {
+        piece.trim_front(self.rcv_nxt);
+        let seq_end = piece.seq_end();
+        let held = match (piece.len(), piece.seq == self.rcv_nxt) {
+            (0, _) => true,
+            (_, false) => self.queues.push_early(&mut self.arena, piece, frames_max).is_ok(),
+            (_, true) => {
+                let pushed = self.queues.push_ready(&mut self.arena, piece).is_ok();
+                if pushed {
+                    self.advance(seq_end);
+                    let to = self.queues.close_gap(&mut self.arena, self.rcv_nxt);
+                    self.advance(to);
+                }
+                pushed
+            }
+        };
+        self.queues.check(&self.arena, self.rcv_nxt, self.unread).expect("sound queues");
+        held
+    }
+
+    fn advance(&mut self, to: Seq) {
+        self.unread += to.since(self.rcv_nxt);
+        self.rcv_nxt = to;
+    }
+
+    fn read(&mut self, n: u32) {
+        let n = n.min(self.unread);
+        let bytes: Vec<u8> = self.arena.iter(&self.queues.ready).flat_map(|piece| piece.bytes()).copied().collect();
+        assert!(bytes.iter().take(n as usize).copied().eq((self.taken..self.taken + n).map(byte)));
+        self.queues.consume(&mut self.arena, n);
+        self.unread -= n;
+        self.taken += n;
+    }
+
+    fn early_ranges(&self) -> Vec<(u32, u32)> {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for piece in self.arena.iter(&self.queues.early) {
+            let (from, to) = (piece.seq.since(BASE), piece.seq_end().since(BASE));
+            match ranges.last_mut() {
+                Some(last) if last.1 == from => last.1 = to,
+                _ => ranges.push((from, to)),
+            }
+        }
+        ranges
+    }
+}
+
+fn arrivals() -> impl Strategy<Value = Vec<(u32, u32, usize, u32)>> {
+    prop::collection::vec((0..STREAM_BYTES, 1u32..600, 0usize..300, 0u32..500), 1..120)
+}
+
+proptest! {
+    /// Whatever comes in whatever order and overlap, every byte is read once, in order and right.
+    #[test]
+    fn every_byte_is_read_once_and_right(arrivals in arrivals()) {
+        let mut receiver = Receiver::new(10_000);
+        let mut arrived = vec![false; STREAM_BYTES as usize];
+        for (at, len, spare, read) in arrivals {
+            let len = len.min(STREAM_BYTES - at);
+            prop_assert!(receiver.arrive(piece(at, len, spare), u16::MAX));
+            arrived[at as usize..(at + len) as usize].fill(true);
+            let contiguous = arrived.iter().take_while(|&&here| here).count() as u32;
+            prop_assert_eq!(receiver.rcv_nxt, BASE.plus(contiguous));
+            receiver.read(read);
+        }
+        receiver.read(STREAM_BYTES);
+        prop_assert_eq!(receiver.arena.in_use(), usize::from(receiver.queues.early.len()));
+    }
+
+    /// The ranges held beyond the gap are the ones that smoltcp's tracker knows.
+    #[test]
+    fn early_ranges_agree_with_smoltcp(arrivals in prop::collection::vec((1u32..STREAM_BYTES, 1u32..1_200), 1..40)) {
+        let mut receiver = Receiver::new(10_000);
+        let mut oracle = Assembler::new();
+        for (at, len) in arrivals {
+            let len = len.min(STREAM_BYTES - at);
+            // It tracks four ranges at most; what it refuses is not sent.
+            if oracle.add(at as usize, len as usize).is_ok() {
+                receiver.arrive(piece(at, len, 0), u16::MAX);
+            }
+            let expected: Vec<(u32, u32)> =
+                oracle.iter_data().map(|(from, to)| (from as u32, to as u32)).collect();
+            prop_assert_eq!(receiver.early_ranges(), expected);
+        }
+    }
+
+    /// However few frames may be held, the stream comes through when the peer repeats what was refused.
+    #[test]
+    fn with_few_frames_the_stream_still_comes_through(arrivals in arrivals(), frames in 1u32..5, frames_max in 0u16..4) {
+        let mut receiver = Receiver::new(frames);
+        for (at, len, spare, _) in arrivals {
+            receiver.arrive(piece(at, len.min(STREAM_BYTES - at), spare), frames_max);
+            receiver.read(300);
+        }
+        while receiver.taken < STREAM_BYTES {
+            let at = receiver.rcv_nxt.since(BASE);
+            if at < STREAM_BYTES {
+                receiver.arrive(piece(at, 500.min(STREAM_BYTES - at), 0), frames_max);
+            }
+            let before = receiver.taken;
+            receiver.read(300);
+            prop_assert!(receiver.taken > before);
+        }
+    }
+}
+
+#[test]
+fn small_segments_share_a_frame() {
+    let mut receiver = Receiver::new(100);
+    for at in 0..200 {
+        receiver.arrive(piece(at, 1, 150), 8);
+    }
+    assert_eq!(receiver.queues.ready.len(), 2);
+    receiver.read(200);
+    assert_eq!(receiver.arena.in_use(), 0);
+}
+
+#[test]
+fn small_early_segments_share_a_frame() {
+    let mut receiver = Receiver::new(100);
+    for at in 1..100 {
+        receiver.arrive(piece(at, 1, 150), 8);
+    }
+    assert_eq!(receiver.queues.early.len(), 1);
+    receiver.arrive(piece(0, 1, 0), 8);
+    receiver.read(100);
+    assert_eq!(receiver.taken, 100);
+}

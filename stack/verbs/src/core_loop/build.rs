@@ -1,11 +1,13 @@
 //! Building a core loop from a configuration: every table is sized here and never grows.
 
+use core::net::Ipv4Addr;
+
 use super::*;
 use ironwarp_net::NetConfig;
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::MacAddr;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, DeviceConfig};
 
 /// What a core loop is built from, beside the configuration.
 pub(crate) struct CoreParts<P: Port, C: Clock> {
@@ -83,8 +85,19 @@ impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {
 
 fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConfig, ConfigError> {
     let (address, prefix_bits) = config.net.parse()?;
+    let mac = station_mac(config, mac, address);
     let net = NetConfig::new(mac, address, prefix_bits, config.port.mtu, secret);
     Ok(NetConfig { gateway: config.net.gateway, ..net })
+}
+
+/// Our link address: the device's, unless it has none (a ring), or the kernel's end of it already has it (a tap). Then
+/// it is a locally administered one made of our network address, so that both ends of a link differ.
+fn station_mac(config: &Config, device: MacAddr, address: Ipv4Addr) -> MacAddr {
+    if device != MacAddr::default() && !matches!(config.port.device, DeviceConfig::Tap { .. }) {
+        return device;
+    }
+    let [a, b, c, d] = address.octets();
+    MacAddr([0x02, 0x49, a, b, c, d])
 }
 
 /// Connections in set-up and in teardown come on top of those that queue pairs hold.

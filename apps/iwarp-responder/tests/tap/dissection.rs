@@ -1,0 +1,44 @@
+//! A capture as Wireshark's dissectors see it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::lab::said;
+
+/// Dissects iWARP wherever its start-up frames are seen. The last protocol is a guess that takes short Sends for its
+/// own.
+const OPTIONS: [&str; 4] = ["-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol", "rpcordma"];
+
+/// Whether there is a tshark.
+pub fn is_installed() -> bool {
+    Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// The whole dissection as text.
+pub fn text(capture: &Path) -> String {
+    let output = tshark(capture, &["-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap,tcp"]);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// How often each value of a field was seen.
+pub fn tally(capture: &Path, field: &str) -> BTreeMap<String, usize> {
+    let output = tshark(capture, &["-T", "fields", "-E", "aggregator= ", "-e", field]);
+    let mut tally = BTreeMap::new();
+    for value in String::from_utf8_lossy(&output.stdout).split_whitespace() {
+        *tally.entry(value.to_owned()).or_default() += 1;
+    }
+    tally
+}
+
+/// How many frames match a display filter.
+pub fn matching(capture: &Path, filter: &str) -> usize {
+    String::from_utf8_lossy(&tshark(capture, &["-Y", filter]).stdout).lines().count()
+}
+
+fn tshark(capture: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new("tshark");
+    let output = command.arg("-n").arg("-r").arg(capture).args(OPTIONS).args(arguments).output().expect("tshark");
+    assert!(output.status.success(), "{command:?}: {}", said(&output));
+    output
+}

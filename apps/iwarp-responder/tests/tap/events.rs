@@ -1,0 +1,89 @@
+//! What the responder says: one JSON object a line.
+
+use std::io::{BufRead, BufReader, Read};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Events in the order in which they were printed.
+#[derive(Default)]
+pub struct Events {
+    seen: Vec<Value>,
+    /// How many of them have been taken.
+    taken: usize,
+    coming: Option<Receiver<Value>>,
+    patience: Duration,
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.seen.iter().try_for_each(|event| writeln!(f, "{event}"))
+    }
+}
+
+impl Events {
+    /// Follows a pipe. Waiting for an event takes `patience` at most.
+    pub fn of(pipe: impl Read + Send + 'static, patience: Duration) -> Self {
+        let (sender, coming) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                let event = serde_json::from_str(&line).unwrap_or_else(|_| Value::String(line));
+                if sender.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        Events { seen: Vec::new(), taken: 0, coming: Some(coming), patience }
+    }
+
+    /// Waits for the next event of a kind and takes everything up to it. `None` at the end or after the patience.
+    pub fn wait_for(&mut self, kind: &str) -> Option<Value> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            while let Some(event) = self.seen.get(self.taken) {
+                self.taken += 1;
+                if event["event"] == kind {
+                    return Some(event.clone());
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.seen.push(self.coming.as_ref()?.recv_timeout(left).ok()?);
+        }
+    }
+
+    /// Takes everything up to the `count`th event of a kind from here on, and gives it.
+    pub fn through(&mut self, count: usize, kind: &str) -> Vec<Value> {
+        let from = self.taken;
+        for nth in 1..=count {
+            assert!(self.wait_for(kind).is_some(), "no {kind} number {nth} of {count}");
+        }
+        self.seen[from..self.taken].to_vec()
+    }
+
+    /// Everything until the pipe was closed, from the first event on.
+    pub fn to_the_end(mut self) -> Self {
+        if let Some(coming) = self.coming.take() {
+            self.seen.extend(coming);
+        }
+        self
+    }
+
+    /// All events of a kind.
+    pub fn all(&self, kind: &str) -> Vec<&Value> {
+        self.seen.iter().filter(|event| event["event"] == kind).collect()
+    }
+
+    /// How many completions there were with this operation and status.
+    pub fn completions(&self, opcode: &str, status: &str) -> usize {
+        let wanted = |event: &&&Value| event["opcode"] == opcode && event["status"] == status;
+        self.all("completion").iter().filter(wanted).count()
+    }
+
+    /// A counter's value at the end; 0 where it was not printed.
+    pub fn counter(&self, name: &str) -> u64 {
+        let last = self.all("counters").last().map(|event| &event["counters"][name]);
+        last.and_then(Value::as_u64).unwrap_or(0)
+    }
+}

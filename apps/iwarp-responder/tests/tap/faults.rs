@@ -1,0 +1,233 @@
+//! Bad input: each fault has its one outcome, is counted, and leaves the next connection undisturbed.
+//!
+//! The expected Terminates are rows of the tables in RFC 5040 s4.8, RFC 5041 s7.2 and RFC 5044 s8; which headers
+//! they show is figure 10 of RFC 5040.
+
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+
+/// What a Terminate must show of the message that caused it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shows {
+    Nothing,
+    Segment,
+    Request,
+}
+
+/// A fault's name in `faults.py`, the Terminate that it causes (layer, type, code), and what that shows.
+type Row = (&'static str, [u8; 3], Shows);
+
+const TAGGED: [Row; 9] = [
+    // RFC 5041 s7.2, type 1.
+    ("write-unknown-stag", [1, 1, 0], Shows::Segment),
+    ("write-stag-zero", [1, 1, 0], Shows::Segment),
+    ("write-below", [1, 1, 1], Shows::Segment),
+    ("write-beyond", [1, 1, 1], Shows::Segment),
+    ("write-far", [1, 1, 1], Shows::Segment),
+    ("write-second-segment-beyond", [1, 1, 1], Shows::Segment),
+    ("write-wraps", [1, 1, 3], Shows::Segment),
+    ("tagged-ddp-version-0", [1, 1, 4], Shows::Segment),
+    ("tagged-ddp-version-2", [1, 1, 4], Shows::Segment),
+];
+
+const UNTAGGED: [Row; 12] = [
+    // RFC 5041 s7.2, type 2.
+    ("queue-3", [1, 2, 1], Shows::Segment),
+    ("queue-top", [1, 2, 1], Shows::Segment),
+    ("send-without-receive", [1, 2, 2], Shows::Segment),
+    ("msn-0", [1, 2, 3], Shows::Segment),
+    ("msn-skips-one", [1, 2, 3], Shows::Segment),
+    ("msn-repeats", [1, 2, 3], Shows::Segment),
+    ("read-msn-2", [1, 2, 3], Shows::Segment),
+    ("offset-not-0", [1, 2, 4], Shows::Segment),
+    ("offset-with-gap", [1, 2, 4], Shows::Segment),
+    ("send-too-long", [1, 2, 5], Shows::Segment),
+    ("send-too-long-in-one-segment", [1, 2, 5], Shows::Segment),
+    ("untagged-ddp-version-3", [1, 2, 6], Shows::Segment),
+];
+
+const READS: [Row; 8] = [
+    // RFC 5040 s4.8, type 1: the request is shown with its segment.
+    ("read-unknown-stag", [0, 1, 0], Shows::Request),
+    ("read-beyond", [0, 1, 1], Shows::Request),
+    ("read-below", [0, 1, 1], Shows::Request),
+    ("read-more-than-all", [0, 1, 1], Shows::Request),
+    ("read-wraps", [0, 1, 4], Shows::Request),
+    // No code fits a request that is not one.
+    ("read-request-cut-short", [0, 2, 0xff], Shows::Segment),
+    ("read-request-too-long", [1, 2, 5], Shows::Segment),
+    // RFC 5040 s5.2.2: queue 1 holds as many buffers as Reads are taken at once.
+    ("reads-too-many", [1, 2, 2], Shows::Segment),
+];
+
+const OPERATIONS: [Row; 9] = [
+    // RFC 5040 s4.8, type 2.
+    ("opcode-15", [0, 2, 6], Shows::Segment),
+    ("opcode-of-a-write-untagged", [0, 2, 6], Shows::Segment),
+    ("opcode-of-a-send-tagged", [0, 2, 6], Shows::Segment),
+    ("opcode-of-a-send-on-the-read-queue", [0, 2, 6], Shows::Segment),
+    ("response-that-nobody-asked-for", [0, 2, 6], Shows::Segment),
+    ("rdmap-version-2", [0, 2, 5], Shows::Segment),
+    ("tagged-rdmap-version-3", [0, 2, 5], Shows::Segment),
+    // RFC 5041 s7.2, type 0: there is no header to show.
+    ("no-room-for-a-header", [1, 0, 0], Shows::Nothing),
+    ("no-octet-at-all", [1, 0, 0], Shows::Nothing),
+];
+
+const MPA: [Row; 3] = [
+    // RFC 5044 s8, code 2.
+    ("crc-wrong-in-one-bit", [2, 0, 2], Shows::Nothing),
+    ("crc-complemented", [2, 0, 2], Shows::Nothing),
+    ("payload-spoilt", [2, 0, 2], Shows::Nothing),
+];
+
+/// RFC 5044 s7.1.2, rules 2, 5, 8, 9 and 10.
+const STARTUP: [&str; 11] = [
+    "http",
+    "zeros",
+    "key-wrong-in-its-last-octet",
+    "reply-instead-of-request",
+    "revision-0",
+    "revision-3",
+    "private-data-of-513",
+    "private-data-of-65535",
+    "private-data-shorter-than-sent",
+    "private-data-longer-than-sent",
+    "silence",
+];
+
+/// RFC 5044 s8, code 4: a start-up fault closes the connection, without a word.
+#[test]
+fn startup_faults_close_without_an_answer() {
+    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    for fault in STARTUP {
+        let seen = lab.client("faults.py", &[fault]);
+        assert_eq!((&seen["terminate"], &seen["messages"]), (&Value::Null, &json!(0)), "{fault}");
+        good_one_follows(&lab.events.through(1, "disconnected"), fault);
+    }
+    let ended = lab.interrupt();
+    assert!(ended.status.success(), "{}", ended.log);
+    // The two that do not say enough to be wrong are waited for.
+    assert_eq!(ended.events.counter("verbs_startup_timeouts"), 2, "{:?}", ended.events);
+    assert_eq!(ended.events.counter("iwarp_startup_faults"), STARTUP.len() as u64 - 2, "{:?}", ended.events);
+}
+
+/// RFC 5044 s7.1.1: a peer that requires markers is refused, since none can be sent.
+#[test]
+fn a_peer_that_requires_markers_is_refused() {
+    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    let seen = lab.client("faults.py", &["markers"]);
+    assert_eq!(seen, json!({"fault": "markers", "refused": true, "end": "fin", "messages": 0, "terminate": null}));
+    good_one_follows(&lab.events.through(1, "disconnected"), "markers");
+    assert_eq!(lab.interrupt().events.counter("iwarp_markers_refused"), 1);
+}
+
+#[test]
+fn tagged_segments_that_may_not_be_placed_are_terminated() {
+    each_is_terminated(&TAGGED);
+}
+
+#[test]
+fn untagged_segments_that_fit_no_buffer_are_terminated() {
+    each_is_terminated(&UNTAGGED);
+}
+
+#[test]
+fn reads_of_what_may_not_be_read_are_terminated() {
+    each_is_terminated(&READS);
+}
+
+#[test]
+fn operations_that_do_not_exist_are_terminated() {
+    each_is_terminated(&OPERATIONS);
+}
+
+#[test]
+fn fpdus_with_a_wrong_crc_are_terminated() {
+    each_is_terminated(&MPA);
+}
+
+/// A Terminate on its way survives what the peer had already sent.
+#[test]
+fn data_behind_a_fault_does_not_destroy_the_terminate() {
+    each_is_terminated(&[("data-behind-the-fault", [1, 1, 1], Shows::Segment)]);
+}
+
+/// RFC 5040 s5.4: a Terminate is reported, and answered with the end of the connection alone.
+#[test]
+fn a_peers_terminate_is_reported_and_not_answered() {
+    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    let seen = lab.client("faults.py", &["peer-terminates"]);
+    assert_eq!((&seen["terminate"], &seen["end"]), (&Value::Null, &json!("fin")));
+    let events = lab.events.through(2, "disconnected");
+    let told = of_kind(&events, "terminate_received");
+    assert_eq!(told.len(), 1, "{events:?}");
+    assert_eq!([&told[0]["layer"], &told[0]["type"], &told[0]["code"]], [1, 2, 2]);
+    assert!(of_kind(&events, "terminate_sent").is_empty(), "{events:?}");
+    assert_eq!(reason(&events, &told[0]["qp"]), "Terminated");
+    assert!(lab.interrupt().status.success());
+}
+
+/// A peer that goes in the middle of anything takes its own connection along and nothing else.
+#[test]
+fn connections_that_end_at_any_octet_end_alone() {
+    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    for fault in ["cut-requests", "cut-fpdus", "reset-in-a-write", "reset-while-reading"] {
+        let seen = lab.client("faults.py", &[fault]);
+        let connections = seen["connections"].as_u64().unwrap_or(1) as usize;
+        let events = lab.events.through(connections + 1, "disconnected");
+        assert_eq!(of_kind(&events, "connected").len(), connections + 1, "{fault}: {events:?}");
+        assert!(of_kind(&events, "terminate_received").is_empty(), "{fault}: {events:?}");
+        if fault.starts_with("reset") {
+            let first = &of_kind(&events, "connected")[0]["qp"];
+            assert_eq!(reason(&events, first), "Reset", "{fault}: {events:?}");
+        }
+    }
+    assert!(lab.interrupt().status.success());
+}
+
+/// Each row in turn against one responder: the client sees the Terminate and then FIN, the responder reports the
+/// same one, and a good connection follows.
+fn each_is_terminated(rows: &[Row]) {
+    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    for (fault, terminate, shows) in rows {
+        let seen = lab.client("faults.py", &[fault]);
+        assert_eq!(seen["terminate"], json!(terminate), "{fault}: {seen}");
+        assert_eq!(seen["end"], "fin", "{fault}");
+        assert_eq!(seen["shows_segment"], *shows != Shows::Nothing, "{fault}: {seen}");
+        assert_eq!(seen["shows_request"], *shows == Shows::Request, "{fault}: {seen}");
+        is_reported(&lab.events.through(2, "disconnected"), fault, terminate);
+    }
+    let ended = lab.interrupt();
+    assert!(ended.status.success(), "{}", ended.log);
+    assert_eq!(ended.events.counter("iwarp_tx_terminates"), rows.len() as u64, "{:?}", ended.events);
+    assert_eq!(ended.events.counter("iwarp_streams_failed"), rows.len() as u64, "{:?}", ended.events);
+}
+
+fn is_reported(events: &[Value], fault: &str, terminate: &[u8; 3]) {
+    let sent = of_kind(events, "terminate_sent");
+    assert_eq!(sent.len(), 1, "{fault}: {events:?}");
+    assert_eq!(json!([sent[0]["layer"], sent[0]["type"], sent[0]["code"]]), json!(terminate), "{fault}");
+    assert_eq!(reason(events, &sent[0]["qp"]), "Terminated", "{fault}");
+    assert!(of_kind(events, "terminate_received").is_empty(), "{fault}: {events:?}");
+}
+
+/// Of the faulty connection nothing was told; the good one behind it was connected and closed.
+fn good_one_follows(events: &[Value], fault: &str) {
+    let connected = of_kind(events, "connected");
+    assert_eq!(connected.len(), 1, "{fault}: {events:?}");
+    assert_eq!(reason(events, &connected[0]["qp"]), "Closed", "{fault}");
+    assert!(of_kind(events, "terminate_sent").is_empty(), "{fault}: {events:?}");
+}
+
+fn of_kind<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["event"] == kind).collect()
+}
+
+/// Why a queue pair's connection ended.
+fn reason<'a>(events: &'a [Value], qp: &Value) -> &'a Value {
+    let of_qp = |event: &&&Value| event["qp"] == *qp;
+    let ended = of_kind(events, "disconnected");
+    &ended.iter().find(of_qp).unwrap_or_else(|| panic!("{qp} has not ended: {events:?}"))["reason"]
+}

@@ -1,0 +1,224 @@
+//! A room of its own for each test: a network namespace with a responder in it, and Linux at the other end of the tap.
+//!
+//! The responder is started as the first process of a new namespace and the client is run inside the same one. The
+//! namespace has no name: it goes with its last process, and the tap with the responder, which the kernel kills when
+//! the test dies. What is left on disk then is a folder among the build's temporary files. One room at a time, on the
+//! whole machine: two busy loops are all that two processors bear. Every wait has a deadline.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+use crate::events::Events;
+
+/// What the responder is reached at. The kernel's end has `LINUX`.
+pub const RESPONDER: &str = "10.99.2.1";
+const PORT: &str = "4791";
+const LINUX: &str = "10.99.2.2/24";
+/// The interface of `configs/tap.toml`.
+const INTERFACE: &str = "iwtap0";
+
+/// Ends whatever hangs. The slowest step takes a few seconds on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE_S: &str = "60";
+/// How often something that cannot be waited for is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A configuration like `configs/tap.toml`, with a start-up time that a test can sit out.
+const IMPATIENT: &str = r#"
+[eal]
+hugepages = "never"
+memory_mib = 128
+[port]
+device.tap = { interface = "iwtap0" }
+ring = 256
+rx_frames = 2048
+tx_frames = 2048
+[net]
+address = "10.99.2.1/24"
+[core]
+idle = "yield"
+[mpa]
+startup_timeout_ms = 1000
+"#;
+
+/// A responder that listens on a tap, and what it says.
+pub struct Lab {
+    child: Child,
+    pub events: Events,
+    folder: PathBuf,
+    _turn: File,
+}
+
+/// A responder that has ended.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub events: Events,
+    /// What it wrote to standard error.
+    pub log: String,
+}
+
+impl Lab {
+    /// Starts a responder under the configuration that the project ships. `None`, said on the terminal, where this
+    /// machine or this build has no tap.
+    pub fn shipped(options: &[&str]) -> Option<Lab> {
+        let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/tap.toml");
+        Self::start(&fs::read_to_string(config).expect("the shipped configuration"), options)
+    }
+
+    /// Starts a responder that gives a silent peer one second.
+    pub fn impatient(options: &[&str]) -> Option<Lab> {
+        Self::start(IMPATIENT, options)
+    }
+
+    fn start(config: &str, options: &[&str]) -> Option<Lab> {
+        let turn = turn();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("responder-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("a folder of its own");
+        fs::write(folder.join("tap.toml"), config).expect("a configuration");
+        let mut child = responder(&folder, options).spawn().expect("unshare and setpriv, of util-linux");
+        let events = Events::of(child.stdout.take().expect("a pipe"), DEADLINE);
+        let mut lab = Lab { child, events, folder, _turn: turn };
+        if lab.events.wait_for("listening").is_none() {
+            return lab.skip_or_fail();
+        }
+        lab.address_the_kernel_end();
+        Some(lab)
+    }
+
+    /// A responder that does not come up fails the test, unless there cannot be one here.
+    fn skip_or_fail(&mut self) -> Option<Lab> {
+        let status = self.wait();
+        let log = self.log();
+        let refused = ["unshare: unshare failed", "not in this build", "built without"];
+        match refused.iter().find(|reason| log.contains(**reason)) {
+            Some(_) => skipped(log.lines().last().unwrap_or_default()),
+            None => panic!("the responder ended with {status} before it listened"),
+        }
+        None
+    }
+
+    /// The tap is there once the responder listens, but nothing promises that its name is already known to `ip`.
+    fn address_the_kernel_end(&self) {
+        let up = format!("ip addr add {LINUX} dev {INTERFACE} && ip link set {INTERFACE} up");
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let output = self.inside("sh", &["-c", &up]);
+            if output.status.success() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{up}: {}", said(&output));
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// A file of this test.
+    pub fn path(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("responder-{}-{name}", std::process::id()))
+    }
+
+    /// Runs a client script against the responder; gives the JSON object that it prints.
+    pub fn client(&self, script: &str, arguments: &[&str]) -> serde_json::Value {
+        let script = client_script(script);
+        // No compiled modules are left beside the scripts.
+        let arguments = [&["-B", &script, RESPONDER, PORT], arguments].concat();
+        let output = self.inside("python3", &arguments);
+        assert!(output.status.success(), "{arguments:?}:\n{}", said(&output));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", said(&output)))
+    }
+
+    fn inside(&self, program: &str, arguments: &[&str]) -> Output {
+        let pid = self.child.id().to_string();
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", DEADLINE_S, "nsenter", "--target", &pid, "--net"]);
+        if !geteuid().is_root() {
+            command.args(["--user", "--preserve-credentials"]);
+        }
+        command.args(["--", "setpriv", "--pdeathsig", "KILL", "--", program]).args(arguments);
+        command.stdin(Stdio::null()).output().expect("timeout, of coreutils")
+    }
+
+    /// Waits until the responder has ended by itself.
+    pub fn ended(mut self) -> Ended {
+        let status = self.wait();
+        let log = self.log();
+        Ended { status, events: std::mem::take(&mut self.events).to_the_end(), log }
+    }
+
+    /// Presses Ctrl-C and waits.
+    pub fn interrupt(self) -> Ended {
+        kill_process(Pid::from_child(&self.child), Signal::INT).expect("a running responder");
+        self.ended()
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + DEADLINE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().expect("the responder's status") {
+                return status;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        panic!("the responder does not end");
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the responder's log:\n{}\nits events:\n{:#?}", self.log(), self.events);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The responder as the first process of a network namespace. Who is not root gets one with a user namespace.
+fn responder(folder: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command.arg("--net");
+    if !geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--", "setpriv", "--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_iwarp-responder"), "--config"]);
+    command.arg(folder.join("tap.toml")).args(options);
+    // DPDK's own files.
+    command.env("RUNTIME_DIRECTORY", folder).env("XDG_RUNTIME_DIR", folder);
+    let log = File::create(folder.join("log")).expect("a log");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    command
+}
+
+/// Waits until no other test of any binary has devices of its own.
+fn turn() -> File {
+    let path = std::env::temp_dir().join("ironwarp-vdev.lock");
+    let file = File::options().create(true).append(true).open(path).expect("a lock file");
+    file.lock().expect("the lock");
+    file
+}
+
+/// The path of a client script.
+pub fn client_script(name: &str) -> String {
+    format!("{}/tests/client/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Says so on the terminal, past the capturing of a test's output.
+pub fn skipped(reason: &str) {
+    writeln!(std::io::stderr(), "\nSKIPPED: {reason}").expect("a terminal");
+}
+
+/// Both outputs of a process.
+pub fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}

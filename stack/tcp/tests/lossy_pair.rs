@@ -1,0 +1,202 @@
+//! Two engines back to back over a link that loses, repeats and reorders, in virtual time: every byte arrives once, in
+//! order and right, both ways at once, and the connection closes. A seed replays exactly.
+
+mod common;
+
+use common::link::{Faults, Link, Rng};
+use common::node::{Node, addr};
+use common::pattern::{Pattern, read_all};
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{ConnId, State, TcpConfig, TcpEvents};
+use ironwarp_types::Nanos;
+
+const DELAY: Nanos = Nanos::from_micros(20);
+const STEP: Nanos = Nanos::from_micros(10);
+const PORT: u16 = 4_420;
+
+/// What one side of the connection does.
+struct Side {
+    node: Node,
+    id: Option<ConnId>,
+    source: Pattern,
+    taken: u64,
+    expected: u64,
+    peer_closed: bool,
+    closed: bool,
+    over: bool,
+}
+
+impl Side {
+    fn new(node: Node, sends: u64, expects: u64, unit: usize) -> Self {
+        Side {
+            node,
+            id: None,
+            source: Pattern::new(sends, unit),
+            taken: 0,
+            expected: expects,
+            peer_closed: false,
+            closed: false,
+            over: false,
+        }
+    }
+
+    /// One turn of the core loop.
+    fn turn(&mut self, now: Nanos, arrived: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        self.node.now = now;
+        for frame in arrived {
+            self.node.receive(&frame);
+        }
+        self.node.timers();
+        for (id, events) in std::mem::take(&mut self.node.events) {
+            self.on_events(id, events);
+        }
+        self.node.flush();
+        if let Some(id) = self.id.filter(|_| !self.over) {
+            self.node.transmit(id, &mut self.source, 8);
+            self.close_when_done(id);
+        }
+        self.node.sent()
+    }
+
+    fn on_events(&mut self, id: ConnId, events: TcpEvents) {
+        assert!(!events.intersects(TcpEvents::RESET | TcpEvents::TIMED_OUT | TcpEvents::REFUSED), "{events:?}");
+        self.id.get_or_insert(id);
+        read_all(&mut self.node.tcp.rx(id), &mut self.taken);
+        self.peer_closed |= events.contains(TcpEvents::PEER_CLOSED);
+        if self.peer_closed {
+            assert_eq!(self.taken, self.expected, "the peer closed before all its bytes were here");
+        }
+        self.over |= events.contains(TcpEvents::CLOSED);
+    }
+
+    fn close_when_done(&mut self, id: ConnId) {
+        let established = matches!(self.node.tcp.state(id), State::Established | State::CloseWait);
+        if established && !self.closed && self.source.left == 0 && self.taken == self.expected {
+            self.closed = true;
+            assert_eq!(self.node.tcp.close(self.node.now, id, &mut self.node.wire), TcpEvents::empty());
+        }
+    }
+}
+
+struct Run {
+    faults: Faults,
+    bytes: [u64; 2],
+    unit: usize,
+    mtus: [u16; 2],
+    config: TcpConfig,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        let config = TcpConfig {
+            rto_min: Nanos::from_millis(1),
+            rto_initial: Nanos::from_millis(5),
+            rto_max: Nanos::from_millis(500),
+            syn_retries: 20,
+            connections_max: 4,
+            ..TcpConfig::default()
+        };
+        Run { faults: Faults::default(), bytes: [100_000, 60_000], unit: 1_460, mtus: [1_500, 1_500], config }
+    }
+}
+
+impl Run {
+    /// Runs to the end and answers both sides and the time it took.
+    fn run(&self, seed: u64) -> ([Side; 2], Nanos) {
+        let mut rng = Rng(seed);
+        let [to_b, to_a] = self.bytes;
+        let node = |host: u8, mtu| Node::new(host, mtu, self.config.clone());
+        let mut a = Side::new(node(1, self.mtus[0]), to_b, to_a, self.unit);
+        let mut b = Side::new(node(2, self.mtus[1]), to_a, to_b, self.unit);
+        b.node.tcp.listen(addr(2, PORT)).expect("room");
+        a.id = Some(a.node.connect(50_000, addr(2, PORT), 2));
+        let (mut towards_a, mut towards_b) = (Link::new(self.faults, DELAY), Link::new(self.faults, DELAY));
+        let start = Nanos::from_secs(1);
+        let mut now = start;
+        while !(a.over && b.over) {
+            for frame in a.turn(now, towards_a.arrived(now)) {
+                towards_b.send(now, frame, &mut rng);
+            }
+            for frame in b.turn(now, towards_b.arrived(now)) {
+                towards_a.send(now, frame, &mut rng);
+            }
+            now = next_time(now, [&a, &b], [&towards_a, &towards_b]);
+            assert!(now < start + Nanos::from_secs(120), "seed {seed}: no end in sight: {:?}", self.faults);
+        }
+        for side in [&mut a, &mut b] {
+            side.node.tcp.release(side.id.expect("a connection"));
+            side.node.check();
+            assert_eq!(side.taken, side.expected, "seed {seed}");
+        }
+        ([a, b], now.since(start))
+    }
+}
+
+/// The next moment at which anything can happen.
+fn next_time(now: Nanos, sides: [&Side; 2], links: [&Link; 2]) -> Nanos {
+    let busy = sides.iter().any(|side| side.node.tcp.owes_acks() || side.source.left > 0 && side.id.is_some());
+    let arrivals = links.iter().filter_map(|link| link.next_arrival());
+    let timers = sides.iter().filter_map(|side| side.node.tcp.next_deadline());
+    let next = arrivals.chain(timers).min().unwrap_or(now + STEP);
+    if busy { (now + STEP).min(next.max(now + Nanos(1))) } else { next.max(now + Nanos(1)) }
+}
+
+#[test]
+fn a_clean_link_needs_no_retransmission_and_few_acks() {
+    let (sides, took) = Run { bytes: [1_000_000, 0], ..Run::default() }.run(1);
+    for side in &sides {
+        assert_eq!(side.node.read(Counter::TcpTxResent), 0);
+    }
+    let segments = sides[0].node.read(Counter::TcpTxSegments);
+    assert!(sides[1].node.read(Counter::TcpTxAcks) * 2 < segments, "one ACK a burst, not one a segment");
+    assert!(took < Nanos::from_millis(20), "{took:?}");
+}
+
+#[test]
+fn every_byte_arrives_over_a_link_that_loses() {
+    for seed in 0..40 {
+        Run { faults: Faults { lost: 1 + seed % 20, ..Faults::default() }, ..Run::default() }.run(seed);
+    }
+}
+
+#[test]
+fn every_byte_arrives_over_a_link_that_repeats_and_reorders() {
+    for seed in 100..140 {
+        let faults = Faults { lost: 0, repeated: seed % 30, reordered: seed % 50 };
+        Run { faults, ..Run::default() }.run(seed);
+    }
+}
+
+#[test]
+fn every_byte_arrives_over_a_link_that_does_all_of_it() {
+    for seed in 200..260 {
+        let faults = Faults { lost: seed % 12, repeated: seed % 10, reordered: seed % 20 };
+        let unit = 1 + (seed as usize * 137) % 1_460;
+        Run { faults, unit, bytes: [40_000, 20_000], ..Run::default() }.run(seed);
+    }
+}
+
+/// A window below one segment, frames of different sizes, few buffers: all limits at once.
+#[test]
+fn every_byte_arrives_through_narrow_windows_and_short_memory() {
+    for seed in 300..330 {
+        let config = TcpConfig {
+            rcv_window_bytes: 500 + 700 * (seed as u32 % 5),
+            ooo_frames_max: 2,
+            rx_frames_shared: 6,
+            retained_units_max: 3,
+            ..Run::default().config
+        };
+        let faults = Faults { lost: seed % 8, repeated: 2, reordered: 5 };
+        Run { faults, config, mtus: [9_000, 1_500], bytes: [30_000, 30_000], unit: 8_960 }.run(seed);
+    }
+}
+
+/// RFC 6582: one lost segment of a flight costs round trips, not a timeout.
+#[test]
+fn light_loss_is_mostly_repaired_without_timeouts() {
+    let faults = Faults { lost: 1, ..Faults::default() };
+    let (sides, _) = Run { faults, bytes: [4_000_000, 0], ..Run::default() }.run(77);
+    let (fast, timeouts) = (sides[0].node.read(Counter::TcpFastRetransmits), sides[0].node.read(Counter::TcpTimeouts));
+    assert!(fast > 10 * timeouts.max(1) / 2, "{fast} fast retransmits, {timeouts} timeouts");
+}
