@@ -24,6 +24,18 @@ uint16_t dsys_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **frames, 
 int dsys_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **frames, unsigned int count);
 void dsys_free(struct rte_mbuf *frame);
 
+/* What a pool is made of. */
+struct dsys_pool_shape {
+	uint32_t frames;
+	/* Frames that a thread's cache holds back. */
+	uint32_t cache_frames;
+	/* Bytes in each buffer, head room included. */
+	uint16_t room_bytes;
+	/* Nonzero: with ordinary pages each frame fills a page of its own, which an XDP socket needs. */
+	uint16_t page_each;
+	int32_t numa_node;
+};
+
 /* Threads. */
 unsigned int dsys_lcore_id(void);
 int dsys_enter_thread(void);
@@ -31,6 +43,7 @@ int dsys_enter_thread(void);
 /* Control. */
 int dsys_errno(void);
 int dsys_link_up(uint16_t port);
+struct rte_mempool *dsys_pool_create(const char *name, const struct dsys_pool_shape *shape);
 unsigned int dsys_ring_drain(struct rte_ring *ring, struct rte_mbuf **frames, unsigned int room);
 
 /* For the layout test alone: what the compiler makes of the bit field. */

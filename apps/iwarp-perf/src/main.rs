@@ -7,6 +7,7 @@
 //! Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.
 #![forbid(unsafe_code)]
 
+mod child;
 mod cli;
 mod control;
 mod far;
@@ -17,6 +18,7 @@ mod rdma;
 
 use std::process::ExitCode;
 
+use child::Role;
 use cli::{Args, Refusal};
 
 /// Bad arguments or configuration.
@@ -24,9 +26,9 @@ const REFUSED: u8 = 2;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
-    match parent::role(&arguments) {
-        Some(parent::Role::Near) => return near::main(),
-        Some(parent::Role::Far) => return far::main(),
+    match Role::of(&arguments) {
+        Some(Role::Near) => return near::main(),
+        Some(Role::Far) => return far::main(),
         None => {}
     }
     match Args::read(&arguments) {

@@ -234,7 +234,10 @@ fn linux_answers_through_an_xdp_socket_on_a_veth() {
         let vdev = Vdev::af_xdp(0, "veth1").unwrap();
         let eal = lab.eal(&lab.config().vdev(vdev.clone()));
         match DpdkPort::open(&eal, vdev.name(), &PortSettings::default(), CoreStats::detached()) {
-            Ok(mut port) => linux_echoes(&mut port, 1500),
+            Ok(mut port) => {
+                linux_echoes(&mut port, 1500);
+                sustained_echo(&mut port, 20_000);
+            }
             Err(error) => lab.skip(&error.to_string()),
         }
     });
@@ -250,4 +253,26 @@ fn an_xdp_socket_refuses_what_does_not_fit_a_page() {
         let refused = DpdkPort::open(&eal, vdev.name(), &jumbo, CoreStats::detached());
         assert!(matches!(refused, Err(DpdkError::Mtu { what: "the device", .. })));
     });
+}
+
+/// Keeps a burst of echo requests on the way until so many have been answered: every buffer of the port is used many
+/// times.
+fn sustained_echo(port: &mut DpdkPort, answers: usize) {
+    let question = echo_request(linux_mac(port), &pattern(3, 1200), true);
+    let (mut answered, mut waiting, mut idle_polls) = (0, 0_usize, 0);
+    while answered < answers {
+        // What was lost on the way is given up after a while, and asked again.
+        if waiting == 0 || idle_polls > 20_000 {
+            (waiting, idle_polls) = (16, 0);
+            (0..16).for_each(|_| send(port, &question));
+        }
+        let mut burst = Burst::new();
+        port.rx_burst(&mut burst);
+        let echoes =
+            burst.iter().filter_map(echoed).inspect(|(data, _)| assert_eq!(*data, pattern(3, 1200))).count();
+        answered += echoes;
+        waiting = waiting.saturating_sub(echoes);
+        idle_polls = if burst.is_empty() { idle_polls + 1 } else { 0 };
+        std::thread::yield_now();
+    }
 }

@@ -128,6 +128,27 @@ fn a_device_is_open_once_at_a_time() {
 }
 
 #[test]
+fn each_queue_of_a_device_is_a_port_and_the_last_one_closes_it() {
+    alone("each_queue_of_a_device_is_a_port_and_the_last_one_closes_it", Needs::Nothing, |lab| {
+        let eal = lab.eal(&lab.config().vdev(Vdev::null(0)));
+        let settings = PortSettings { rx_frames: 2048, tx_frames: 2048, ..PortSettings::default() };
+        let open_queues = |pages| DpdkPort::open_queues(&eal, "net_null0", &settings, pages);
+        assert!(matches!(open_queues(Vec::new()), Err(DpdkError::Setting { key: "queues", .. })));
+        let pages = vec![CoreStats::detached(), CoreStats::detached()];
+        let mut ports = open_queues(pages).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(ports.iter().map(DpdkPort::queue).collect::<Vec<_>>(), [0, 1]);
+        let mut last = ports.pop().expect("two ports");
+        drop(ports);
+        // net_null delivers without end: its queue still runs.
+        let mut burst = Burst::new();
+        last.rx_burst(&mut burst);
+        assert!(burst.is_full());
+        drop((burst, last));
+        assert!(open(&eal, "net_null0", &settings).is_err(), "the device is closed");
+    });
+}
+
+#[test]
 fn a_device_is_plugged_in_and_again_while_the_eal_runs() {
     alone("a_device_is_plugged_in_and_again_while_the_eal_runs", Needs::Nothing, |lab| {
         let eal = lab.eal(&lab.config());
@@ -136,7 +157,7 @@ fn a_device_is_plugged_in_and_again_while_the_eal_runs() {
         eal.add_vdev(&vdev).unwrap_or_else(|error| panic!("{error}"));
         let port =
             open(&eal, vdev.name(), &PortSettings::default()).unwrap_or_else(|error| panic!("{error}"));
-        let busy = eal.add_vdev(&vdev).err().expect("an error").to_string();
+        let busy = eal.add_vdev(&vdev).expect_err("an error").to_string();
         assert!(busy.starts_with("net_null5: cannot be plugged in: "), "{busy}");
         drop(port);
         assert!(open(&eal, vdev.name(), &PortSettings::default()).is_err(), "a closed device is gone");

@@ -8,7 +8,7 @@ bitflags! {
     pub struct TcpEvents: u16 {
         /// The handshake is done, whichever side began it.
         const ESTABLISHED = 1 << 0;
-        /// In-order bytes arrived.
+        /// In-order bytes arrived. Told once for each arrival: what is left unread is not told again.
         const READABLE = 1 << 1;
         /// Payload of ours was acknowledged.
         const ACKED = 1 << 2;
@@ -31,7 +31,8 @@ bitflags! {
 
 impl TcpEvents {
     /// Any of these ends the connection: read what is left, then release it.
-    pub const OVER: TcpEvents = TcpEvents::CLOSED.union(TcpEvents::RESET).union(TcpEvents::TIMED_OUT).union(TcpEvents::REFUSED);
+    pub const OVER: TcpEvents =
+        TcpEvents::CLOSED.union(TcpEvents::RESET).union(TcpEvents::TIMED_OUT).union(TcpEvents::REFUSED);
 }
 
 /// Why transmission stopped before its budget was used up.

@@ -22,6 +22,7 @@ mod conn;
 mod engine;
 mod events;
 mod header;
+mod ids;
 mod output;
 mod queue;
 mod stream;
@@ -29,6 +30,7 @@ pub mod wheel;
 
 pub use config::{Congestion, TcpConfig, TcpConfigError};
 pub use conn::State;
-pub use engine::{ConnId, ConnectError, ListenError, ListenerId, RxStream, Tcp};
+pub use engine::{RxStream, Tcp};
 pub use events::{Blocked, TcpEvents, Transmitted};
+pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
 pub use stream::{ByteStream, UnitSource};

@@ -131,7 +131,10 @@ fn time_wait_answers_repetitions_and_ignores_resets() {
     s.expect(&[". 2 ack 2"]);
     s.peer(". 2 ack 2 win 64000");
     s.expect(&[]);
-    assert_eq!(s.node.tcp.ephemeral_port(addr(1, 0).ip(), addr(2, 50_000)).map(|port| port == 4_420), Some(false));
+    assert_eq!(
+        s.node.tcp.ephemeral_port(addr(1, 0).ip(), addr(2, 50_000)).map(|port| port == 4_420),
+        Some(false)
+    );
     s.advance(Nanos::from_secs(61));
     s.peer("P. 2:3(1) ack 2 win 64000");
     s.expect(&["R 2"]);

@@ -123,7 +123,10 @@ fn a_probe_that_is_taken_moves_on() {
 /// RFC 9293 s3.8.6.1: a window may stay closed for as long as the peer answers.
 #[test]
 fn a_peer_that_answers_probes_is_not_given_up() {
-    let mut s = Script::accepted(TcpConfig { user_timeout: Nanos::from_secs(1), rto_max: Nanos::from_millis(80), ..config() }, 0);
+    let mut s = Script::accepted(
+        TcpConfig { user_timeout: Nanos::from_secs(1), rto_max: Nanos::from_millis(80), ..config() },
+        0,
+    );
     s.transmit(&mut Pattern::new(100, 100), 32);
     for _ in 0..50 {
         s.advance(Nanos::from_millis(81));

@@ -7,7 +7,8 @@ use std::process::Command;
 fn run(example: &str) -> String {
     let test = std::env::current_exe().expect("this test's own path");
     let folder: PathBuf = test.ancestors().nth(2).expect("target/PROFILE").join("examples");
-    let output = Command::new("timeout").arg("60").arg(folder.join(example)).output().expect("the example starts");
+    let output =
+        Command::new("timeout").arg("60").arg(folder.join(example)).output().expect("the example starts");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{example} failed with {}: {errors}", output.status);
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -165,3 +165,20 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     }
     found
 }
+
+/// The README shows the first example as it is.
+#[test]
+fn the_readme_shows_the_first_example_as_it_compiles() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("the README");
+    let example = fs::read_to_string(root().join("stack/verbs/examples/first.rs")).expect("the example");
+    let (_, shown) = example.split_once("#![forbid(unsafe_code)]").expect("a header");
+    assert!(readme.contains(shown.trim()), "README.md shows another program than examples/first.rs");
+}
+
+/// Every configuration that is shipped is one that the stack accepts.
+#[test]
+fn every_shipped_configuration_is_valid() {
+    for entry in fs::read_dir(root().join("configs")).expect("the folder").flatten() {
+        ironwarp::Config::from_file(&entry.path()).unwrap_or_else(|error| panic!("{error}"));
+    }
+}

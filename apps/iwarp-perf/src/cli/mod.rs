@@ -4,7 +4,7 @@ mod args;
 mod cases;
 mod size;
 
-pub use args::{Args, What};
+pub use args::{Args, Log, What};
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -23,6 +23,9 @@ impl Args {
     pub fn read(arguments: &[std::ffi::OsString]) -> Result<Self, Refusal> {
         Args::try_parse_from(arguments).map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Refusal::Shown(error.to_string()),
+            ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                Refusal::Refused(format!("{}; --help lists them", one_line(&error.to_string())))
+            }
             _ => Refusal::Refused(one_line(&error.to_string())),
         })
     }

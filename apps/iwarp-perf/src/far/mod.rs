@@ -4,7 +4,6 @@ mod sockets;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use ironwarp_bench::host::{cpu_ns, pin};
 use ironwarp_bench::{Case, FarSlice, StopSignal, Transport};
 
+use crate::child::Role;
 use crate::control::{Channel, ChannelError, FromFar, Hear, ToFar};
 use crate::plan::FarSetup;
 use crate::rdma::{Endpoint, OpenRdma, RdmaError, accept, frames_far, wait_for_ends};
@@ -19,27 +19,11 @@ use sockets::Sockets;
 
 /// The far end's process: its standard input is the near end's socket.
 pub fn main() -> ExitCode {
-    match die_with_parent().and_then(|()| inherited_socket()) {
+    match Role::Far.settle() {
         Ok(socket) => serve(socket, None),
         Err(error) => eprintln!("far end: {error}"),
     }
     ExitCode::SUCCESS
-}
-
-/// The socket that was handed over as standard input.
-pub fn inherited_socket() -> io::Result<UnixStream> {
-    Ok(UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?))
-}
-
-/// Lets the kernel end this process when the one that started it ends, whose number is the second argument.
-pub fn die_with_parent() -> io::Result<()> {
-    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-    // It may have ended before the kernel was asked.
-    let parent = std::env::args().nth(2).and_then(|pid| pid.parse::<i32>().ok());
-    match parent {
-        Some(pid) if pid == nix::unistd::getppid().as_raw() => Ok(()),
-        _ => Err(io::Error::other("not started by iwarp-perf")),
-    }
 }
 
 /// Serves a near end until it says goodbye or goes. A thread of the near end's process is given its endpoint; a

@@ -192,7 +192,9 @@ impl Pair for OpenGroup<'_, '_> {
     type Error = NearError;
 
     fn slice(&mut self, case: usize) -> Result<Slice, NearError> {
-        self.measuring.parent.send(&FromNear::Slice { title: self.cases[case].title() })?;
+        let title = self.cases[case].title();
+        tracing::info!("a slice of {title}");
+        self.measuring.parent.send(&FromNear::Slice { title })?;
         let answer = self.measuring.far.ask(&ToFar::Start { case })?;
         due(answer, |answer| if matches!(answer, FromFar::Ready) { Ok(()) } else { Err(answer) })?;
         let before = cpu_ns();

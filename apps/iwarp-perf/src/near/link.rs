@@ -1,10 +1,9 @@
 //! The far end, seen from the near end.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,9 +12,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::NearError;
+use crate::child::{Role, log_level};
 use crate::control::{Channel, ChannelError, FromFar, Hear, ToFar};
 use crate::far;
-use crate::parent::FAR;
 use crate::plan::{FarPlace, Session};
 use crate::rdma::Endpoint;
 
@@ -57,12 +56,11 @@ impl FarLink {
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let place = match session.far {
-            FarPlace::Process => Place::Process(
-                Command::new(std::env::current_exe()?)
-                    .args([FAR, &std::process::id().to_string()])
-                    .stdin(Stdio::from(OwnedFd::from(theirs)))
-                    .spawn()?,
-            ),
+            FarPlace::Process => {
+                let child = Role::Far.command(theirs, &log_level())?.spawn()?;
+                tracing::info!("the far end is process {}", child.id());
+                Place::Process(child)
+            }
             FarPlace::RingThread | FarPlace::MemoryThread => {
                 let thread = std::thread::Builder::new().name("far-end".into());
                 Place::Thread(Some(thread.spawn(move || far::serve(theirs, endpoint))?))
@@ -127,8 +125,13 @@ impl FarLink {
         }
     }
 
-    /// How the far end went.
+    /// How the far end went. What it said last may still wait to be heard.
     fn death(&mut self) -> NearError {
+        while let Ok(last) = self.channel.recv() {
+            if let FromFar::Failed(line) = last {
+                return NearError::FarFailed(line);
+            }
+        }
         let how = match &mut self.place {
             Place::Process(child) => match child.wait().ok().and_then(|status| status.signal()) {
                 Some(signal) => match Signal::try_from(signal) {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ironwarp_bench::host::pin;
 
 use crate::control::{Channel, ChannelError, FromNear, Hear, ToNear};
-use crate::far::{die_with_parent, inherited_socket};
+use crate::child::Role;
 use crate::plan::Session;
 use crate::rdma::RdmaError;
 use group::Measuring;
@@ -54,7 +54,7 @@ pub enum NearError {
 
 /// The near end's process: its standard input is the parent's socket.
 pub fn main() -> ExitCode {
-    match die_with_parent().and_then(|()| inherited_socket()) {
+    match Role::Near.settle() {
         Ok(socket) => {
             let halt = Arc::new(AtomicBool::new(false));
             let (stop, end) = (halt.clone(), halt.clone());

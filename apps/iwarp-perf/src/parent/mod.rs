@@ -3,7 +3,6 @@
 mod run;
 mod workdir;
 
-use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -13,35 +12,12 @@ use ironwarp_bench::output::{Outcome, tables, write_html};
 use ironwarp_bench::report::{Report, SCHEMA};
 
 use crate::cli::{Args, Refusal, What};
-use crate::plan::{PairKind, Plan, Session, needs_device, single, suite};
+use crate::plan::{FarPlace, PairKind, Plan, Session, needs_device, single, suite};
 use run::{Ended, Run};
 use workdir::WorkDir;
 
-/// What a process of a run is, when it is not the parent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// It measures.
-    Near,
-    /// It serves.
-    Far,
-}
-
-/// The first argument of a near end's process.
-pub const NEAR: &str = "__near-end";
-/// The first argument of a far end's process.
-pub const FAR: &str = "__far-end";
-
 /// Bad arguments or configuration.
 const REFUSED: u8 = 2;
-
-/// The role that the arguments name, none for a user's.
-pub fn role(arguments: &[OsString]) -> Option<Role> {
-    match arguments.get(1)?.to_str()? {
-        NEAR => Some(Role::Near),
-        FAR => Some(Role::Far),
-        _ => None,
-    }
-}
 
 /// Runs what the user asked for.
 pub fn main(args: &Args) -> ExitCode {
@@ -72,7 +48,7 @@ fn start(args: &Args) -> Result<ExitCode, Refusal> {
         },
         latencies: Vec::new(),
     };
-    let ended = Run::new(&plan, &folder, args.log.is_some()).all(&plan, &mut outcome);
+    let ended = Run::new(&plan, &folder, args.log).all(&plan, &mut outcome);
     Ok(finish(args, &outcome, ended))
 }
 
@@ -116,7 +92,6 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
         let mut session = kind.session(mtu, cores, folder.path());
         session.app_core = args.app_core;
         session.pcap = args.pcap.clone();
-        session.log = args.log.map_or("warn", |log| log.name()).to_owned();
         session
     };
     match args.what {
@@ -136,6 +111,7 @@ fn one(args: &Args, mut session: Session, kind: PairKind) -> Result<Plan, Refusa
     if needs_device(test) {
         require(kind)?;
     } else {
+        session.far = FarPlace::Process;
         session.near_config = None;
         session.far_setup.config = None;
     }

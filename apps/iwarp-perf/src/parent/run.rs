@@ -3,11 +3,10 @@
 use std::fs::File;
 use std::io;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::workdir::WorkDir;
+use crate::child::Role;
+use crate::cli::Log;
 use crate::control::{Channel, FromNear, Hear, Measured, ToNear};
 use crate::plan::{Plan, Session};
 
@@ -40,8 +41,8 @@ pub enum Ended {
 pub struct Run {
     progress: Progress,
     output: PathBuf,
-    /// Ends speak to the terminal, since the user asked for their log.
-    speak: bool,
+    /// What the ends say, where the user asked for it; to the terminal then.
+    log: Option<Log>,
     interrupt: Interrupt,
 }
 
@@ -57,13 +58,13 @@ struct Stopping {
 
 impl Run {
     /// Gets ready to run a plan.
-    pub fn new(plan: &Plan, folder: &WorkDir, speak: bool) -> Self {
+    pub fn new(plan: &Plan, folder: &WorkDir, log: Option<Log>) -> Self {
         let interrupt = Interrupt::default();
         interrupt.listen();
         Run {
             progress: Progress::new(plan.slices(), plan.expected()),
             output: folder.path().join("ends.log"),
-            speak,
+            log,
             interrupt,
         }
     }
@@ -96,15 +97,14 @@ impl Run {
     /// Starts a near end in a process group of its own, so that Ctrl-C reaches the parent alone.
     fn start(&self) -> io::Result<(Child, Channel<FromNear>)> {
         let (ours, theirs) = UnixStream::pair()?;
-        let (stdout, stderr) = if self.speak {
+        let (stdout, stderr) = if self.log.is_some() {
             (Stdio::from(io::stderr()), Stdio::inherit())
         } else {
             let file = File::options().create(true).append(true).open(&self.output)?;
             (Stdio::from(file.try_clone()?), Stdio::from(file))
         };
-        let near = Command::new(std::env::current_exe()?)
-            .args([super::NEAR, &std::process::id().to_string()])
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
+        let near = Role::Near
+            .command(theirs, self.log.unwrap_or(Log::Warn).name())?
             .stdout(stdout)
             .stderr(stderr)
             .process_group(0)
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     fn status(script: &str) -> Option<ExitStatus> {
-        Command::new("sh").args(["-c", script]).status().ok()
+        std::process::Command::new("sh").args(["-c", script]).status().ok()
     }
 
     #[test]

@@ -51,8 +51,6 @@ pub struct Session {
     pub pcap: Option<PathBuf>,
     /// The groups, one after the other.
     pub groups: Vec<Group>,
-    /// The log level.
-    pub log: String,
 }
 
 /// What the far end must know before it opens its device.

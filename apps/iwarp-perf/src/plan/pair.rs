@@ -79,7 +79,6 @@ impl PairKind {
             mtu,
             pcap: None,
             groups: Vec::new(),
-            log: "warn".to_owned(),
         }
     }
 }

@@ -273,9 +273,9 @@ def good(address):
     stream, memory = connected(address)
     payload = bytes(range(256)) * 10
     stream.send(payload)
+    stream.expect("send", payload)
     stream.write(memory.stag, memory.offset, payload)
     stream.post_read(memory.stag, memory.offset, len(payload))
-    stream.expect("send", payload)
     stream.expect("read", payload)
     stream.close()
 

@@ -8,7 +8,7 @@
 mod portable;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -41,7 +41,7 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Means {
     /// The `crc32` instruction, and whatever `crc-fast` finds for long inputs.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     Instruction(x86::Sse42),
     /// Tables for short inputs, `crc-fast` with its own choice for long ones.
     #[cfg(not(miri))]
@@ -69,7 +69,7 @@ impl Means {
 #[inline]
 fn advance(means: Means, state: u32, bytes: &[u8]) -> u32 {
     match means {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         Means::Instruction(sse42) if bytes.len() <= ONE_LANE_BYTES_MAX => sse42.advance(state, bytes),
         #[cfg(any(test, miri))]
         Means::Tables => portable::advance(state, bytes),

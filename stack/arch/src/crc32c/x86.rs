@@ -8,7 +8,6 @@ pub(super) struct Sse42(());
 
 impl Sse42 {
     #[inline]
-    #[cfg_attr(miri, allow(dead_code))]
     pub(super) fn detect() -> Option<Self> {
         is_x86_feature_detected!("sse4.2").then_some(Sse42(()))
     }

@@ -79,6 +79,8 @@ const ROOM_STEP_BYTES: u32 = 64;
 const SPARE_FRAMES: u32 = 2 * BURST_FRAMES as u32;
 /// Two bytes which, repeated, make a Toeplitz key under which both directions of a flow have one hash.
 const SYMMETRIC_RSS_KEY: [u8; 2] = [0x6d, 0x5a];
+/// What a page leaves for a frame beside the pool's and the mbuf's own headers and the head room.
+const PAGE_ROOM_BYTES: u32 = 4096 - 64 - 128 - HEADROOM_BYTES as u32;
 /// More than any card's key (40 or 52 bytes).
 const RSS_KEY_BYTES_MAX: usize = 64;
 
@@ -162,6 +164,7 @@ impl Drop for Device {
 
 const MEMIF_DRIVER: &str = "net_memif";
 const PACKET_DRIVER: &str = "net_af_packet";
+const XDP_DRIVER: &str = "net_af_xdp";
 
 fn find(name: &str) -> Result<u16, DpdkError> {
     let unknown = || DpdkError::UnknownDevice { device: name.into(), present: present() };
@@ -254,6 +257,7 @@ impl Setup<'_> {
     fn room_bytes(&self, buffers: Option<Buffers>) -> Result<u16, DpdkError> {
         let frame_bytes = u32::from(self.settings.mtu_bytes) + LINK_BYTES;
         let asked = buffers.map_or(ROOM_BYTES_MIN, |buffers| buffers.room_bytes_min.max(ROOM_BYTES_MIN));
+        let asked = if self.page_each() { PAGE_ROOM_BYTES } else { asked };
         let fitting = frame_bytes.max(asked).next_multiple_of(ROOM_STEP_BYTES);
         let room = self.settings.room_bytes.map_or(fitting, u32::from);
         self.mtu_below("the buffer (room_bytes)", room)?;
@@ -327,6 +331,14 @@ impl Setup<'_> {
         [MEMIF_DRIVER, PACKET_DRIVER].contains(&self.driver().as_str())
     }
 
+    /// Whether received frames must fill a page each. An XDP socket gives the kernel the pool as one area of equal
+    /// frames, and where a card reads them directly the kernel refuses those that cross into a page that is not the
+    /// next one in memory too. So in ordinary pages only frames of exactly a page are never lost.
+    fn page_each(&self) -> bool {
+        // SAFETY: reads what the EAL was started with.
+        self.driver() == XDP_DRIVER && unsafe { dpdk_sys::rte_eal_has_hugepages() } == 0
+    }
+
     fn configure(&self, queues: u16, caps: &PortCaps) -> Result<(), DpdkError> {
         let mut key = [0; RSS_KEY_BYTES_MAX];
         key.iter_mut().zip(SYMMETRIC_RSS_KEY.iter().cycle()).for_each(|(byte, &value)| *byte = value);
@@ -370,8 +382,10 @@ impl Setup<'_> {
         require(rx_frames >= u32::from(rings.rx) + SPARE_FRAMES, "rx_frames", rx_frames, enough)?;
         require(tx_frames >= u32::from(rings.tx) + SPARE_FRAMES, "tx_frames", tx_frames, enough)?;
         let room_bytes = room_bytes + HEADROOM_BYTES;
-        let pool = |frames| Pool::new(self.name, PoolShape { frames, room_bytes, numa_node }).map(Arc::new);
-        Ok(QueuePools { rx: pool(rx_frames)?, tx: pool(tx_frames)? })
+        let pool = |frames, page_each| {
+            Pool::new(self.name, PoolShape { frames, room_bytes, numa_node, page_each }).map(Arc::new)
+        };
+        Ok(QueuePools { rx: pool(rx_frames, self.page_each())?, tx: pool(tx_frames, false)? })
     }
 
     fn set_up_queue(&self, queue: u16, rings: &Rings, pools: &QueuePools) -> Result<(), DpdkError> {

@@ -20,7 +20,9 @@
 //! Errors: [`DpdkError`], at set-up only; each names device, step or key, and what the system said. The data path
 //! has none: full rings and empty pools are answers, and a frame that cannot be used is counted and dropped.
 //!
-//! Cost per frame, on net_null at burst 32: see `examples/dpdk_cost.rs`.
+//! Cost a frame in bursts of 32, drivers included, on a 2-core virtual machine with ordinary pages: 5 ns to receive and
+//! free on net_null, 7 to allocate, seal and send, 7 from allocation through a pair of rings and back to the pool, 27
+//! when the sender keeps the frame and the receiver copies it. `examples/dpdk_cost.rs` measures them.
 #![allow(unsafe_code)]
 
 mod device;

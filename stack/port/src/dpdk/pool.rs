@@ -48,20 +48,27 @@ pub(super) struct PoolShape {
     pub room_bytes: u16,
     /// The memory node, or any.
     pub numa_node: Option<u16>,
+    /// Whether each frame fills a page where pages are ordinary ones.
+    pub page_each: bool,
 }
 
 impl Pool {
     /// Takes the memory. `device` is only for the error.
     pub(super) fn new(device: &str, shape: PoolShape) -> Result<Self, DpdkError> {
-        let PoolShape { frames, room_bytes, numa_node } = shape;
+        let PoolShape { frames, room_bytes, numa_node, page_each } = shape;
         let failed = |errno| DpdkError::Pool { device: device.into(), frames, room_bytes, errno };
         let name = CString::new(format!("ironwarp-{}", NEXT_POOL.fetch_add(1, Ordering::Relaxed)))
             .map_err(|_| failed(Errno::INVALID))?;
-        let cache = if frames < CACHED_FROM_FRAMES { frames / 8 } else { CACHE_FRAMES };
-        let node = numa_node.map_or(dpdk_sys::DSYS_SOCKET_ID_ANY, i32::from);
-        // SAFETY: the name is copied; the EAL runs, since the caller holds a handle to it.
-        let raw =
-            unsafe { dpdk_sys::rte_pktmbuf_pool_create(name.as_ptr(), frames, cache, 0, room_bytes, node) };
+        let cache_frames = if frames < CACHED_FROM_FRAMES { frames / 8 } else { CACHE_FRAMES };
+        let shape = dpdk_sys::dsys_pool_shape {
+            frames,
+            cache_frames,
+            room_bytes,
+            page_each: page_each.into(),
+            numa_node: numa_node.map_or(dpdk_sys::DSYS_SOCKET_ID_ANY, i32::from),
+        };
+        // SAFETY: the name and the shape are copied; the EAL runs, since the caller holds a handle to it.
+        let raw = unsafe { dpdk_sys::dsys_pool_create(name.as_ptr(), &shape) };
         NonNull::new(raw).map(|raw| Pool { raw, frames }).ok_or_else(|| failed(Errno::last()))
     }
 

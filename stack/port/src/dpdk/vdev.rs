@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn only_a_socket_that_nobody_listens_on_is_cleared() {
-        let folder = std::env::temp_dir().join(format!("ironwarp-vdev-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("ironwarp-memif-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("memif.sock");
         assert!(!Memif::clear_stale_socket(&path).unwrap(), "there was none");

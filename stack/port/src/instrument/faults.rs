@@ -37,7 +37,7 @@ pub struct FaultRates {
     pub duplicate_ppm: u32,
     /// Frames that one to three later ones overtake.
     pub reorder_ppm: u32,
-    /// Frames in which one byte changes. Every checksum that covers the byte then fails.
+    /// TCP segments in which one byte of the packet changes: the checksum over it then fails. Other frames pass.
     pub corrupt_ppm: u32,
     /// Frames that lose their end; the Ethernet header stays.
     pub truncate_ppm: u32,

@@ -8,6 +8,7 @@ use ironwarp_types::SeededEntropy;
 
 use super::faults::FaultRates;
 use super::side::Side;
+use crate::memory::Ipv4Tcp;
 use crate::{Burst, Frame, Port};
 
 /// One direction.
@@ -96,11 +97,12 @@ impl<P: Port, S: Side<P>> Lane<P, S> {
     }
 
     fn corrupt(&mut self, around: &mut Surroundings<'_, P>, frame: S::Item) -> S::Item {
-        let bytes = S::frame_bytes(&frame);
-        if bytes == 0 || !self.dice.chance(self.rates.corrupt_ppm) {
+        if !self.dice.chance(self.rates.corrupt_ppm) {
             return frame;
         }
-        let at = self.dice.below(bytes as u64) as usize;
+        // ARP has no checksum: damage to it would teach wrong addresses, where a real link drops the frame.
+        let Some(packet) = Ipv4Tcp::locate(S::bytes(&frame)) else { return frame };
+        let at = packet.l3 + self.dice.below((packet.end - packet.l3) as u64) as usize;
         // Never zero. A difference confined to one byte changes a ones' complement sum (RFC 1071), so no checksum
         // over the byte misses it.
         let difference = 1 + self.dice.below(255) as u8;
@@ -113,7 +115,7 @@ impl<P: Port, S: Side<P>> Lane<P, S> {
     }
 
     fn truncate(&mut self, around: &mut Surroundings<'_, P>, frame: S::Item) -> S::Item {
-        let bytes = S::frame_bytes(&frame);
+        let bytes = S::bytes(&frame).len();
         if bytes <= LINK_HEADER_BYTES || !self.dice.chance(self.rates.truncate_ppm) {
             return frame;
         }

@@ -222,3 +222,11 @@ impl Clock for WallClock {
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(Nanos::ZERO, Nanos::from)
     }
 }
+
+// The control is switched from any thread; the port moves to the thread that polls it.
+const _: fn() = || {
+    fn shared<T: Send + Sync>() {}
+    fn sendable<T: Send>() {}
+    shared::<PortControl>();
+    sendable::<Instrumented<crate::memory::MemoryPort, WallClock>>();
+};

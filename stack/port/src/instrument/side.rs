@@ -7,8 +7,8 @@ pub(super) trait Side<P: Port> {
     /// A frame going this way.
     type Item;
 
-    /// Its length in bytes.
-    fn frame_bytes(item: &Self::Item) -> usize;
+    /// Its bytes.
+    fn bytes(item: &Self::Item) -> &[u8];
 
     /// Changes the frame; gives it back as it was when that needs a buffer and none is free.
     fn change(
@@ -27,8 +27,8 @@ pub(super) struct Inbound;
 impl<P: Port> Side<P> for Inbound {
     type Item = P::Frame;
 
-    fn frame_bytes(frame: &P::Frame) -> usize {
-        frame.bytes().len()
+    fn bytes(frame: &P::Frame) -> &[u8] {
+        frame.bytes()
     }
 
     fn change(
@@ -56,8 +56,8 @@ pub(super) struct Outbound;
 impl<P: Port> Side<P> for Outbound {
     type Item = <P::Frame as Frame>::Sealed;
 
-    fn frame_bytes(sealed: &Self::Item) -> usize {
-        sealed.bytes().len()
+    fn bytes(sealed: &Self::Item) -> &[u8] {
+        sealed.bytes()
     }
 
     fn change(

@@ -23,6 +23,9 @@ const CHILD: &str = "IRONWARP_VDEV_CHILD";
 const ROLE: &str = "IRONWARP_VDEV_ROLE";
 const FOLDER: &str = "IRONWARP_VDEV_FOLDER";
 
+/// How the folders of the tests begin; the runner's process number follows.
+const FOLDERS: &str = "ironwarp-vdev-";
+
 /// Ends a test that hangs. The slowest takes two seconds on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(90);
 
@@ -52,7 +55,8 @@ pub fn alone(test: &str, needs: Needs, body: impl FnOnce(&Lab)) {
         return skipped(test, "needs root for a network namespace");
     }
     let _one_at_a_time = turn();
-    let folder = std::env::temp_dir().join(format!("ironwarp-vdev-{}", std::process::id()));
+    sweep();
+    let folder = std::env::temp_dir().join(format!("{FOLDERS}{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder of its own");
     let output = run_to_deadline(child_command(test, needs, &folder, "first"));
     std::fs::remove_dir_all(&folder).expect("to remove the folder");
@@ -70,6 +74,15 @@ fn turn() -> File {
     let file = File::options().create(true).append(true).open(path).expect("a lock file");
     file.lock().expect("the lock");
     file
+}
+
+/// Removes the folder of a test runner that was itself killed. Whoever has the turn is the only one with a folder.
+fn sweep() {
+    let entries = std::fs::read_dir(std::env::temp_dir()).expect("the folder for temporary files");
+    let folders = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(FOLDERS));
+    for folder in folders {
+        std::fs::remove_dir_all(folder.path()).expect("to remove a folder that a killed test left behind");
+    }
 }
 
 fn child_command(test: &str, needs: Needs, folder: &Path, role: &str) -> Command {

@@ -14,7 +14,12 @@ use crate::queue::NIL;
 
 impl Conn {
     /// Fifth step.
-    pub(super) fn check_ack<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment, events: &mut TcpEvents) -> Step {
+    pub(super) fn check_ack<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        segment: &Segment,
+        events: &mut TcpEvents,
+    ) -> Step {
         if !segment.has(Flags::ACK) {
             io.count(Counter::TcpDropNoAck);
             return DONE;
@@ -45,7 +50,9 @@ impl Conn {
         } else if self.is_duplicate(segment) {
             self.on_duplicate_ack(io, events);
         }
-        if self.snd.snd_una.leq(segment.ack) && self.snd.update_window(segment.seq, segment.ack, segment.window) {
+        if self.snd.snd_una.leq(segment.ack)
+            && self.snd.update_window(segment.seq, segment.ack, segment.window)
+        {
             self.on_window_grown(io, events);
         }
         if self.snd.snd_wnd == 0 {

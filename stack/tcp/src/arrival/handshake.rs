@@ -48,7 +48,12 @@ impl Conn {
     }
 
     /// Second step: a reset that acknowledges our SYN is believed, any other is not.
-    fn on_reset_in_syn_sent<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment, events: &mut TcpEvents) {
+    fn on_reset_in_syn_sent<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        segment: &Segment,
+        events: &mut TcpEvents,
+    ) {
         if segment.has(Flags::ACK) {
             io.count(Counter::TcpRxResets);
             self.end(TcpEvents::REFUSED, events);
@@ -106,7 +111,13 @@ impl Conn {
 
     /// Both SYNs are acknowledged.
     #[cold]
-    fn establish<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment, window: u32, events: &mut TcpEvents) {
+    fn establish<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        segment: &Segment,
+        window: u32,
+        events: &mut TcpEvents,
+    ) {
         io.count(Counter::TcpEstablished);
         self.state = if self.snd.fin_queued { State::FinWait1 } else { State::Established };
         let snd = &mut self.snd;

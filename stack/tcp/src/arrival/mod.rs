@@ -78,7 +78,13 @@ impl Conn {
     }
 
     #[inline]
-    fn on_predicted<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment, frame: P::Frame, events: &mut TcpEvents) {
+    fn on_predicted<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        segment: &Segment,
+        frame: P::Frame,
+        events: &mut TcpEvents,
+    ) {
         if segment.ack != self.snd.snd_una {
             self.on_ack_advance(io, segment.ack, events);
         }

@@ -13,7 +13,8 @@ impl Conn {
     /// RFC 9293 figure 7: after a simultaneous open each side's SYN-ACK repeats its SYN. The SYN is old; what the segment
     /// acknowledges is not, so it is taken without its SYN.
     pub(super) fn complete_simultaneous_open(&self, segment: &mut Segment) {
-        let repeats = segment.flags.contains(Flags::SYN | Flags::ACK) && segment.seq.plus(1) == self.rcv.rcv_nxt;
+        let repeats =
+            segment.flags.contains(Flags::SYN | Flags::ACK) && segment.seq.plus(1) == self.rcv.rcv_nxt;
         if repeats && self.state == State::SynReceived && self.cold.listener.is_none() {
             segment.flags.remove(Flags::SYN);
             segment.seq = self.rcv.rcv_nxt;
@@ -38,7 +39,9 @@ impl Conn {
     /// "If the RCV.WND is zero, no segments will be acceptable, but special allowance should be made to accept valid
     /// ACKs": the payload stays out.
     fn is_allowed_into_closed_window(&self, segment: &Segment) -> bool {
-        self.rcv.rcv_adv == self.rcv.rcv_nxt && segment.seq == self.rcv.rcv_nxt && !segment.has(Flags::SYN | Flags::RST)
+        self.rcv.rcv_adv == self.rcv.rcv_nxt
+            && segment.seq == self.rcv.rcv_nxt
+            && !segment.has(Flags::SYN | Flags::RST)
     }
 
     #[cold]
@@ -62,7 +65,12 @@ impl Conn {
 
     /// Second step, with the checks of RFC 5961 s3: only a reset that names the next byte exactly is believed; one that
     /// lies elsewhere in the window draws a challenge.
-    pub(super) fn check_reset<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment, events: &mut TcpEvents) -> Step {
+    pub(super) fn check_reset<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        segment: &Segment,
+        events: &mut TcpEvents,
+    ) -> Step {
         if !segment.has(Flags::RST) {
             return NEXT;
         }

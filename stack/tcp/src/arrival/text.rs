@@ -22,7 +22,11 @@ impl Conn {
     ) -> Step {
         if !self.state.may_receive() {
             // The peer has said that nothing follows its FIN: this is a repetition, or not its own.
-            return if segment.len() > 0 || segment.has(Flags::FIN) { self.acknowledge_again(io) } else { DONE };
+            return if segment.len() > 0 || segment.has(Flags::FIN) {
+                self.acknowledge_again(io)
+            } else {
+                DONE
+            };
         }
         self.learn_fin(&segment);
         if segment.len() > 0 {
@@ -54,6 +58,10 @@ impl Conn {
         mut piece: Piece<P::Frame>,
         events: &mut TcpEvents,
     ) {
+        if self.state == State::FinWait2 {
+            // A peer that still sends has not forgotten us.
+            self.cold.linger_at = io.now + io.shared.config.fin_wait_2;
+        }
         piece.trim_front(self.rcv.rcv_nxt);
         piece.trim_back(self.rcv.fin.unwrap_or(self.rcv.rcv_adv).min(self.rcv.rcv_adv));
         if segment.seq != piece.seq || piece.len() == 0 {
@@ -73,7 +81,12 @@ impl Conn {
 
     /// Bytes that come next.
     #[inline]
-    pub(super) fn on_next_text<P: Port>(&mut self, io: &mut Io<'_, P>, piece: Piece<P::Frame>, events: &mut TcpEvents) {
+    pub(super) fn on_next_text<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        piece: Piece<P::Frame>,
+        events: &mut TcpEvents,
+    ) {
         let seq_end = piece.seq_end();
         if self.rcv.queues.push_ready(&mut io.shared.rx, piece).is_err() {
             self.on_refused(io);
@@ -146,7 +159,10 @@ impl Conn {
 }
 
 /// What the check of a whole connection says about its receive queues.
-pub(crate) fn check_received<F: Frame>(conn: &Conn, rx: &crate::queue::Arena<Piece<F>>) -> Result<(), String> {
+pub(crate) fn check_received<F: Frame>(
+    conn: &Conn,
+    rx: &crate::queue::Arena<Piece<F>>,
+) -> Result<(), String> {
     let fin_taken = conn.rcv.fin.is_some_and(|fin| fin.plus(1) == conn.rcv.rcv_nxt);
     let text_end = conn.rcv.rcv_nxt.minus(u32::from(fin_taken));
     conn.rcv.queues.check(rx, text_end, conn.rcv.unread)

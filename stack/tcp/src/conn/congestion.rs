@@ -62,7 +62,11 @@ impl NewReno {
     /// What may be in flight. RFC 3042: the first two duplicate ACKs each let one more segment out.
     #[inline]
     pub(crate) fn window(&self) -> u32 {
-        if self.phase == Phase::Open { self.cwnd + u32::from(self.dup_acks.min(2)) * self.emss } else { self.cwnd }
+        if self.phase == Phase::Open {
+            self.cwnd + u32::from(self.dup_acks.min(2)) * self.emss
+        } else {
+            self.cwnd
+        }
     }
 
     #[cfg(test)]

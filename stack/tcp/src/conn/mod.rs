@@ -12,8 +12,8 @@ use ironwarp_net::Path;
 use ironwarp_types::{Flow, Nanos, Seq};
 
 use crate::TcpConfig;
-use crate::engine::ListenerId;
 use crate::header::SynOptions;
+use crate::ids::ListenerId;
 
 pub(crate) use congestion::NewReno;
 pub(crate) use receive::ReceiveSide;
@@ -166,7 +166,13 @@ impl Conn {
     }
 
     /// A connection that the peer's SYN, numbered `irs`, opens. Its SYN-ACK is about to be sent.
-    pub(crate) fn passive(config: &TcpConfig, opening: Opening, listener: ListenerId, irs: Seq, options: SynOptions) -> Self {
+    pub(crate) fn passive(
+        config: &TcpConfig,
+        opening: Opening,
+        listener: ListenerId,
+        irs: Seq,
+        options: SynOptions,
+    ) -> Self {
         let mut conn = Conn::active(config, opening);
         conn.cold.listener = Some(listener);
         conn.state = State::SynReceived;

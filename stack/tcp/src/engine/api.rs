@@ -3,9 +3,10 @@
 use ironwarp_port::{Port, Wire};
 use ironwarp_types::{Flow, Nanos};
 
-use super::{ConnId, ListenerId, Tcp};
+use super::Tcp;
 use crate::conn::{Conn, State};
 use crate::events::{TcpEvents, Transmitted};
+use crate::ids::{ConnId, ListenerId};
 use crate::output::Io;
 use crate::stream::UnitSource;
 
@@ -51,7 +52,13 @@ impl<P: Port> Tcp<P> {
     }
 
     #[cold]
-    fn on_timer(&mut self, now: Nanos, at: u32, wire: &mut Wire<P>, events: &mut impl FnMut(ConnId, TcpEvents)) {
+    fn on_timer(
+        &mut self,
+        now: Nanos,
+        at: u32,
+        wire: &mut Wire<P>,
+        events: &mut impl FnMut(ConnId, TcpEvents),
+    ) {
         let Some(id) = self.id_of(at) else { return };
         let Some((conn, mut io)) = self.conn_and_io(id, now, wire) else { return };
         let before = conn.state;

@@ -5,9 +5,10 @@ use ironwarp_port::{Port, Wire};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
-use super::{ConnId, Tcp};
+use super::Tcp;
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
+use crate::ids::ConnId;
 use crate::output::Io;
 
 impl<P: Port> Tcp<P> {
@@ -29,7 +30,9 @@ impl<P: Port> Tcp<P> {
             return None;
         };
         match self.find(arrived.hash, &arrived.flow) {
-            Some(at) if at < self.shared.config.connections_max => self.on_own_segment(now, at, segment, arrived, wire),
+            Some(at) if at < self.shared.config.connections_max => {
+                self.on_own_segment(now, at, segment, arrived, wire)
+            }
             Some(at) => {
                 self.on_segment_in_time_wait(now, at, &segment, &arrived, path(), wire);
                 None

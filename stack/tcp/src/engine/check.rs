@@ -33,7 +33,10 @@ impl<P: Port> Tcp<P> {
         self.check_retained(conn)?;
         let deadline = conn.deadline(self.shared.config.user_timeout);
         if conn.state.is_live() && self.shared.wheel.deadline(conn.slot) > deadline {
-            return Err(format!("the wheel fires at {:?}, later than {deadline:?}", self.shared.wheel.deadline(conn.slot)));
+            return Err(format!(
+                "the wheel fires at {:?}, later than {deadline:?}",
+                self.shared.wheel.deadline(conn.slot)
+            ));
         }
         Ok(())
     }

@@ -75,14 +75,17 @@ mod tests {
     #[test]
     fn a_flow_opened_again_begins_beyond_its_last_numbers() {
         let numbers = Numbers::new([1, 2]);
-        let (first, later) = (numbers.iss(Nanos::ZERO, &flow(1)), numbers.iss(Nanos::from_secs(60), &flow(1)));
+        let (first, later) =
+            (numbers.iss(Nanos::ZERO, &flow(1)), numbers.iss(Nanos::from_secs(60), &flow(1)));
         assert_eq!(later.since(first), (60_000_000_000u64 >> 12) as u32);
     }
 
     #[test]
     fn flows_and_secrets_have_numbers_of_their_own() {
         let seen: HashSet<Seq> = (0..100)
-            .flat_map(|port| [[1, 2], [1, 3]].map(|secret| Numbers::new(secret).iss(Nanos::ZERO, &flow(port))))
+            .flat_map(|port| {
+                [[1, 2], [1, 3]].map(|secret| Numbers::new(secret).iss(Nanos::ZERO, &flow(port)))
+            })
             .collect();
         assert_eq!(seen.len(), 200);
     }

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use super::{ListenError, ListenerId};
+use crate::ids::{ListenError, ListenerId};
 
 struct Place {
     generation: u32,
@@ -33,7 +33,9 @@ impl Listeners {
     }
 
     pub(super) fn remove(&mut self, id: ListenerId) {
-        if let Some(place) = self.places.get_mut(id.slot as usize).filter(|place| place.generation == id.generation) {
+        if let Some(place) =
+            self.places.get_mut(id.slot as usize).filter(|place| place.generation == id.generation)
+        {
             place.local = None;
             place.generation = place.generation.wrapping_add(1);
         }

@@ -7,7 +7,6 @@
 mod api;
 mod arrive;
 mod check;
-mod ids;
 mod isn;
 mod listeners;
 mod open;
@@ -19,11 +18,11 @@ use ironwarp_port::{Port, Wire};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::Nanos;
 
-pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
 pub use rx_stream::RxStream;
 
 use crate::TcpConfig;
 use crate::conn::{Conn, State};
+use crate::ids::ConnId;
 use crate::output::{Io, Shared};
 use isn::Numbers;
 use listeners::Listeners;
@@ -37,6 +36,10 @@ struct Slot {
 }
 
 /// TCP for one core: connections, listeners, timers and TIME-WAIT. See the crate's documentation.
+///
+/// Once an iteration, in the core loop's order: [`Tcp::on_segment`] for every segment, [`Tcp::on_timers`],
+/// [`Tcp::flush_acks`], then [`Tcp::transmit`] for every connection that has something to send. It keeps at most one
+/// transmit frame for later, the one that a source had nothing for.
 pub struct Tcp<P: Port> {
     slots: Box<[Slot]>,
     /// Places without a connection; the last is used next.
@@ -129,7 +132,9 @@ impl<P: Port> Tcp<P> {
 
     /// Takes a connection out of the flow table and gives back all it held but what can still be read.
     fn unlink(&mut self, slot: u32) {
-        let Some(conn) = self.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut()) else { return };
+        let Some(conn) = self.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut()) else {
+            return;
+        };
         if core::mem::take(&mut conn.cold.linked) {
             self.flows.remove(conn.cold.hash, slot);
         }
@@ -141,7 +146,9 @@ impl<P: Port> Tcp<P> {
     }
 
     fn enter_time_wait(&mut self, slot: u32, now: Nanos) {
-        let Some(conn) = self.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut()) else { return };
+        let Some(conn) = self.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut()) else {
+            return;
+        };
         conn.state = State::Closed;
         let base = self.shared.config.connections_max;
         self.time_wait.insert(conn, now, &mut self.flows, base, &self.shared.stats);

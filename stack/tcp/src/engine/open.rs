@@ -7,10 +7,11 @@ use ironwarp_port::{Port, Wire};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
+use super::Tcp;
 use super::isn::EPHEMERAL_PORTS;
-use super::{ConnId, ConnectError, ListenError, ListenerId, Tcp};
 use crate::conn::{Conn, Opening};
 use crate::header::{Segment, SynOptions};
+use crate::ids::{ConnId, ConnectError, ListenError, ListenerId};
 use crate::output::Io;
 
 impl<P: Port> Tcp<P> {
@@ -37,8 +38,15 @@ impl<P: Port> Tcp<P> {
     }
 
     /// RFC 9293 s3.10.1, active: sends a SYN. ESTABLISHED, REFUSED or TIMED_OUT follows.
-    pub fn connect(&mut self, now: Nanos, flow: Flow, path: Path, wire: &mut Wire<P>) -> Result<ConnId, ConnectError> {
-        let unusable = |end: SocketAddr| end.port() == 0 || end.ip().is_unspecified() || end.ip().is_multicast();
+    pub fn connect(
+        &mut self,
+        now: Nanos,
+        flow: Flow,
+        path: Path,
+        wire: &mut Wire<P>,
+    ) -> Result<ConnId, ConnectError> {
+        let unusable =
+            |end: SocketAddr| end.port() == 0 || end.ip().is_unspecified() || end.ip().is_multicast();
         if unusable(flow.local) || unusable(flow.remote) {
             return Err(ConnectError::Unusable);
         }

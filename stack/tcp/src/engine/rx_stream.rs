@@ -2,8 +2,9 @@
 
 use ironwarp_port::{Frame, Port};
 
-use super::{ConnId, Tcp};
+use super::Tcp;
 use crate::conn::Conn;
+use crate::ids::ConnId;
 use crate::output::Shared;
 use crate::stream::ByteStream;
 

@@ -67,7 +67,14 @@ impl TimeWait {
     }
 
     /// Takes over the flow of a connection. Entries are known to `flows` as `base` plus their place.
-    pub(super) fn insert(&mut self, conn: &Conn, now: Nanos, flows: &mut FlowTable, base: u32, stats: &CoreStats) {
+    pub(super) fn insert(
+        &mut self,
+        conn: &Conn,
+        now: Nanos,
+        flows: &mut FlowTable,
+        base: u32,
+        stats: &CoreStats,
+    ) {
         if self.free == NIL {
             self.remove_oldest(flows, base);
             stats.count(Counter::TcpTimeWaitEvicted);

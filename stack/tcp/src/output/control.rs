@@ -15,12 +15,8 @@ impl Conn {
         let flags = if answers { Flags::SYN | Flags::ACK } else { Flags::SYN };
         let window_scale = self.cold.scaled.then_some(self.rcv.wscale());
         let (options, used) = SynOptions { mss: Some(self.mss_announced()), window_scale }.encode();
-        let control = Control {
-            seq: self.cold.iss,
-            ack: self.rcv.rcv_nxt,
-            window: self.rcv.announce_in_syn(),
-            flags,
-        };
+        let control =
+            Control { seq: self.cold.iss, ack: self.rcv.rcv_nxt, window: self.rcv.announce_in_syn(), flags };
         io.send_control(&self.path, &self.flow, control, options.get(..used).unwrap_or_default());
         self.snd.snd_nxt = self.cold.iss;
         self.snd.on_sent(io.now, 1);

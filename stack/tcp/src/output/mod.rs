@@ -102,7 +102,14 @@ impl<P: Port> Io<'_, P> {
 
     /// Writes all headers of a frame whose payload and options are in place, and seals it.
     #[inline]
-    fn finish(&mut self, mut frame: P::Frame, path: &Path, flow: &Flow, control: Control, options_bytes: usize) -> SealedOf<P> {
+    fn finish(
+        &mut self,
+        mut frame: P::Frame,
+        path: &Path,
+        flow: &Flow,
+        control: Control,
+        options_bytes: usize,
+    ) -> SealedOf<P> {
         let l4_at = path.header_bytes();
         let bytes = frame.bytes_mut();
         let l4_bytes = bytes.len() - l4_at;
@@ -123,7 +130,13 @@ impl<P: Port> Io<'_, P> {
     }
 
     /// Sends a segment without payload.
-    pub(crate) fn send_control(&mut self, path: &Path, flow: &Flow, control: Control, options: &[u8]) -> bool {
+    pub(crate) fn send_control(
+        &mut self,
+        path: &Path,
+        flow: &Flow,
+        control: Control,
+        options: &[u8],
+    ) -> bool {
         let options_at = path.header_bytes() + HEADER_BYTES;
         let Some(mut frame) = self.frame(options_at + options.len()) else { return false };
         if let Some(room) = frame.bytes_mut().get_mut(options_at..) {

@@ -89,7 +89,13 @@ impl Conn {
     }
 
     /// Sends `len` bytes of a unit under `control`, which says where they begin.
-    fn send_range<P: Port>(&self, io: &mut Io<'_, P>, node: u32, control: Control, len: u32) -> Result<(), Blocked> {
+    fn send_range<P: Port>(
+        &self,
+        io: &mut Io<'_, P>,
+        node: u32,
+        control: Control,
+        len: u32,
+    ) -> Result<(), Blocked> {
         let payload_at = self.path.header_bytes() + HEADER_BYTES;
         let mut frame = io.frame(payload_at + len as usize).ok_or(Blocked::Pool)?;
         let unit = io.shared.tx.value(node).ok_or(Blocked::None)?;

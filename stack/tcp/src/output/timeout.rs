@@ -20,8 +20,8 @@ impl Conn {
         if !self.state.is_live() {
             return events;
         }
-        let given_up = self.snd.timer_at != Nanos::MAX
-            && self.snd.progress_at + io.shared.config.user_timeout <= io.now;
+        let given_up =
+            self.snd.timer_at != Nanos::MAX && self.snd.progress_at + io.shared.config.user_timeout <= io.now;
         if given_up || self.cold.linger_at <= io.now {
             self.give_up(io, &mut events);
         } else if self.snd.timer_at <= io.now {

@@ -54,7 +54,11 @@ impl Conn {
 
     /// Sends the one segment that is next in turn and answers its payload bytes.
     #[inline]
-    fn send_next<P: Port>(&mut self, io: &mut Io<'_, P>, source: &mut impl UnitSource) -> Result<usize, Blocked> {
+    fn send_next<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        source: &mut impl UnitSource,
+    ) -> Result<usize, Blocked> {
         if !io.wire.has_room() {
             return Err(Blocked::Wire);
         }
@@ -81,7 +85,9 @@ impl Conn {
         if self.snd.retained.is_empty() {
             return Ok(());
         }
-        if self.snd.retained_bytes >= limits.retained_bytes_max || self.snd.retained.len() >= limits.retained_units_max {
+        if self.snd.retained_bytes >= limits.retained_bytes_max
+            || self.snd.retained.len() >= limits.retained_units_max
+        {
             return Err(Blocked::Retained);
         }
         let emss = u32::from(self.snd.emss);
@@ -122,7 +128,9 @@ impl Conn {
         let control = self.data_control();
         let sealed = io.finish(frame, &self.path, &self.flow, control, 0);
         let unit = Unit { sealed: sealed.clone(), seq: self.snd.snd_end, len, payload_at };
-        let Ok(node) = io.shared.tx.push_back(&mut self.snd.retained, unit) else { return Err(Blocked::Pool) };
+        let Ok(node) = io.shared.tx.push_back(&mut self.snd.retained, unit) else {
+            return Err(Blocked::Pool);
+        };
         self.snd.retained_bytes += u32::from(len);
         self.snd.snd_end = self.snd.snd_end.plus(u32::from(len));
         self.snd.cursor = node;

@@ -45,7 +45,11 @@ impl RxQueues {
 
     /// Appends the bytes that come next.
     #[inline]
-    pub(crate) fn push_ready<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, piece: Piece<F>) -> Result<(), Refused> {
+    pub(crate) fn push_ready<F: Frame>(
+        &mut self,
+        arena: &mut Arena<Piece<F>>,
+        piece: Piece<F>,
+    ) -> Result<(), Refused> {
         if !self.ready.is_empty() && self.compact(arena, &piece) {
             return Ok(());
         }
@@ -61,7 +65,11 @@ impl RxQueues {
     }
 
     #[cold]
-    fn push_when_full<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, piece: Piece<F>) -> Result<(), Refused> {
+    fn push_when_full<F: Frame>(
+        &mut self,
+        arena: &mut Arena<Piece<F>>,
+        piece: Piece<F>,
+    ) -> Result<(), Refused> {
         arena.clear(&mut self.early);
         if arena.back_mut(&self.ready).is_some_and(|tail| tail.absorb(&piece)) {
             return Ok(());
@@ -182,7 +190,12 @@ impl RxQueues {
     }
 
     /// Ready bytes are contiguous up to `rcv_nxt` and `unread` in number; early ones are sorted, apart and beyond it.
-    pub(crate) fn check<F: Frame>(&self, arena: &Arena<Piece<F>>, rcv_nxt: Seq, unread: u32) -> Result<(), String> {
+    pub(crate) fn check<F: Frame>(
+        &self,
+        arena: &Arena<Piece<F>>,
+        rcv_nxt: Seq,
+        unread: u32,
+    ) -> Result<(), String> {
         let mut at = rcv_nxt.minus(unread);
         for piece in arena.iter(&self.ready) {
             if piece.seq != at || piece.len() == 0 {

@@ -83,7 +83,13 @@ struct Receiver {
 
 impl Receiver {
     fn new(frames: u32) -> Self {
-        Receiver { arena: Arena::new(0, frames), queues: RxQueues::new(0), rcv_nxt: BASE, unread: 0, taken: 0 }
+        Receiver {
+            arena: Arena::new(0, frames),
+            queues: RxQueues::new(0),
+            rcv_nxt: BASE,
+            unread: 0,
+            taken: 0,
+        }
     }
 
     /// What the seventh step does with a segment.
@@ -114,7 +120,8 @@ impl Receiver {
 
     fn read(&mut self, n: u32) {
         let n = n.min(self.unread);
-        let bytes: Vec<u8> = self.arena.iter(&self.queues.ready).flat_map(|piece| piece.bytes()).copied().collect();
+        let bytes: Vec<u8> =
+            self.arena.iter(&self.queues.ready).flat_map(|piece| piece.bytes()).copied().collect();
         assert!(bytes.iter().take(n as usize).copied().eq((self.taken..self.taken + n).map(byte)));
         self.queues.consume(&mut self.arena, n);
         self.unread -= n;

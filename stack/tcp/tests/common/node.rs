@@ -33,7 +33,8 @@ impl Node {
     pub fn new(host: u8, mtu_bytes: u16, config: TcpConfig) -> Self {
         let (port, far) = QueuePort::new(mac(host), mtu_bytes);
         let stats = CoreStats::detached();
-        let net_config = NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, mtu_bytes, [u64::from(host), 7]);
+        let net_config =
+            NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, mtu_bytes, [u64::from(host), 7]);
         let wire = Wire::new(port);
         let net = Net::new(net_config, wire.caps(), stats.clone());
         let tcp = Tcp::new(config, net.hasher(), [u64::from(host), 11], stats.clone());

@@ -104,15 +104,25 @@ impl Script {
     #[track_caller]
     pub fn expect(&mut self, expected: &[&str]) {
         let sent = self.sent();
-        let shown: Vec<String> = sent
-            .iter()
-            .enumerate()
-            .map(|(at, line)| if expected.get(at).is_some_and(|e| e.contains("win")) { line.clone() } else { bare(line) })
-            .collect();
+        let shown: Vec<String> =
+            sent.iter()
+                .enumerate()
+                .map(|(at, line)| {
+                    if expected.get(at).is_some_and(|e| e.contains("win")) {
+                        line.clone()
+                    } else {
+                        bare(line)
+                    }
+                })
+                .collect();
         assert_eq!(shown, expected);
     }
 
-    pub fn transmit(&mut self, source: &mut impl UnitSource, segments_max: usize) -> ironwarp_tcp::Transmitted {
+    pub fn transmit(
+        &mut self,
+        source: &mut impl UnitSource,
+        segments_max: usize,
+    ) -> ironwarp_tcp::Transmitted {
         let id = self.id();
         self.node.transmit(id, source, segments_max)
     }
@@ -171,7 +181,8 @@ impl Script {
         assert!(ip.verify_checksum() && ip.dont_frag());
         let (src, dst) = (IpAddress::from(ip.src_addr()), IpAddress::from(ip.dst_addr()));
         let packet = TcpPacket::new_checked(ip.payload()).expect("a segment");
-        let repr = TcpRepr::parse(&packet, &src, &dst, &ChecksumCapabilities::default()).expect("a right segment");
+        let repr =
+            TcpRepr::parse(&packet, &src, &dst, &ChecksumCapabilities::default()).expect("a right segment");
         assert_eq!((repr.src_port, repr.dst_port), (self.our_port, self.peer_port));
         if packet.syn() {
             self.our_iss.get_or_insert(repr.seq_number.0 as u32);
@@ -181,9 +192,13 @@ impl Script {
 
     fn print(&self, packet: &TcpPacket<&[u8]>, repr: &TcpRepr<'_>) -> String {
         let mut text = String::new();
-        for (set, letter) in
-            [(packet.syn(), "S"), (packet.fin(), "F"), (packet.rst(), "R"), (packet.psh(), "P"), (packet.ack(), ".")]
-        {
+        for (set, letter) in [
+            (packet.syn(), "S"),
+            (packet.fin(), "F"),
+            (packet.rst(), "R"),
+            (packet.psh(), "P"),
+            (packet.ack(), "."),
+        ] {
             text += if set { letter } else { "" };
         }
         let seq = (repr.seq_number.0 as u32).wrapping_sub(self.our_iss.unwrap_or(0));

@@ -11,13 +11,11 @@
 //! from contexts and go back to them.
 
 mod build;
+mod connection;
 mod control;
 mod cq;
-mod passive;
 mod qp;
 mod receive;
-mod setup;
-mod teardown;
 mod timers;
 mod transmit;
 
@@ -34,9 +32,9 @@ use ironwarp_types::limits::FPDU_BYTES_MAX;
 use ironwarp_types::{Clock, Nanos};
 
 pub(crate) use build::CoreParts;
+use connection::passive::PassiveTable;
 pub(crate) use cq::CqCore;
 use cq::CqTable;
-use passive::PassiveTable;
 use qp::QpTable;
 pub(crate) use qp::{QpCore, QpSetup};
 
@@ -118,7 +116,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.wire.flush();
         self.cqs.notify();
         self.rest();
-        Polled { work: self.work, next_deadline: self.next_deadline() }
+        Polled { work: self.work, next_deadline: self.next_deadline(now) }
     }
 
     /// Says that nothing of registered memory is in use. A core that found nothing to do counts as resting until it
@@ -127,7 +125,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if self.work == 0 { self.mem.park() } else { self.mem.quiesce() }
     }
 
-    fn next_deadline(&self) -> Option<Nanos> {
+    /// When the next iteration is due: at once while an ACK is held or somebody waits for a turn.
+    fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        if self.tcp.owes_acks() || !self.ready.is_empty() || self.wire.waiting_frames() > 0 {
+            return Some(now);
+        }
         [self.tcp.next_deadline(), self.net.next_deadline(), self.wheel.next_deadline()]
             .into_iter()
             .flatten()

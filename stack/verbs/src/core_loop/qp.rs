@@ -10,8 +10,8 @@ use ironwarp_stats::CoreStats;
 use ironwarp_tcp::ConnId;
 use ironwarp_types::{Nanos, PdId};
 
+use super::connection::setup::Setup;
 use super::cq::CqTable;
-use super::setup::Setup;
 use crate::context::{QpAttr, QpShared, QpState, QueuePair};
 use crate::event::DisconnectReason;
 

@@ -9,9 +9,9 @@
 
 use core::net::SocketAddr;
 
-use super::qp::Phase;
 use super::setup::Setup;
 use super::*;
+use crate::core_loop::qp::Phase;
 use ironwarp_iwarp::mpa::startup::{Decision, FrameBytes, FrameSource, Responder, responder::Progress};
 use ironwarp_tcp::{ListenerId, UnitSource};
 
@@ -30,9 +30,9 @@ enum Stage {
 }
 
 /// An incoming connection that has no queue pair.
-pub(super) struct Passive {
-    pub(super) conn: ConnId,
-    pub(super) queued: bool,
+pub(in crate::core_loop) struct Passive {
+    pub(in crate::core_loop) conn: ConnId,
+    pub(in crate::core_loop) queued: bool,
     stage: Stage,
     context: u16,
     generation: u32,
@@ -55,7 +55,7 @@ struct Listening {
 }
 
 /// Incoming connections, by place, and who listens.
-pub(super) struct PassiveTable {
+pub(in crate::core_loop) struct PassiveTable {
     places: Box<[Option<Passive>]>,
     free: Vec<u32>,
     /// Counts up at every arrival: tells an answer to an earlier occupant of a place from one to this one.
@@ -64,7 +64,7 @@ pub(super) struct PassiveTable {
 }
 
 impl PassiveTable {
-    pub(super) fn new(places: u32) -> Self {
+    pub(in crate::core_loop) fn new(places: u32) -> Self {
         PassiveTable {
             places: (0..places).map(|_| None).collect(),
             free: (0..places).rev().collect(),
@@ -73,7 +73,7 @@ impl PassiveTable {
         }
     }
 
-    pub(super) fn at(&mut self, slot: u32) -> Option<&mut Passive> {
+    pub(in crate::core_loop) fn at(&mut self, slot: u32) -> Option<&mut Passive> {
         self.places.get_mut(slot as usize)?.as_mut()
     }
 
@@ -106,18 +106,18 @@ impl PassiveTable {
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// A context takes connections for an address.
-    pub(super) fn listen(&mut self, context: u16, local: SocketAddr) {
+    pub(in crate::core_loop) fn listen(&mut self, context: u16, local: SocketAddr) {
         match self.tcp.listen(local) {
             Ok(id) => self.passives.listening.push(Listening { id, local, context }),
             Err(_) => self.tell_event(context, Event::ListenFailed { local }),
         }
     }
 
-    pub(super) fn unlisten(&mut self, context: u16, local: SocketAddr) {
+    pub(in crate::core_loop) fn unlisten(&mut self, context: u16, local: SocketAddr) {
         self.stop_listening(|listening| listening.context == context && listening.local == local);
     }
 
-    pub(super) fn close_listeners(&mut self, context: u16) {
+    pub(in crate::core_loop) fn close_listeners(&mut self, context: u16) {
         self.stop_listening(|listening| listening.context == context);
     }
 
@@ -128,7 +128,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// A peer's TCP connection is up.
-    pub(super) fn on_arrival(&mut self, now: Nanos, conn: ConnId, events: TcpEvents) {
+    pub(in crate::core_loop) fn on_arrival(&mut self, now: Nanos, conn: ConnId, events: TcpEvents) {
         let listener = self.tcp.listener(conn);
         let context =
             self.passives.listening.iter().find(|one| Some(one.id) == listener).map(|one| one.context);
@@ -143,7 +143,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.on_passive_events(now, slot, conn, events);
     }
 
-    pub(super) fn on_passive_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+    pub(in crate::core_loop) fn on_passive_events(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        conn: ConnId,
+        events: TcpEvents,
+    ) {
         if events.contains(TcpEvents::READABLE) {
             self.on_request_bytes(now, slot, conn);
         }
@@ -186,7 +192,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The context binds a request to a queue pair.
-    pub(super) fn accept(
+    pub(in crate::core_loop) fn accept(
         &mut self,
         now: Nanos,
         request: (u32, u32),
@@ -215,7 +221,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The context refuses a request.
-    pub(super) fn reject(
+    pub(in crate::core_loop) fn reject(
         &mut self,
         now: Nanos,
         context: u16,
@@ -238,7 +244,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// After a turn at sending: a refusal that TCP has pulled whole is followed by FIN.
-    pub(super) fn after_refusal(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn after_refusal(&mut self, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         let conn = passive.conn;
         if matches!(&passive.stage, Stage::Refusing(frame) if frame.is_done()) {
@@ -248,7 +254,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Start-up took too long.
-    pub(super) fn on_passive_timer(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn on_passive_timer(&mut self, now: Nanos, slot: u32) {
         self.stats.count(Counter::VerbsStartupTimeouts);
         self.drop_passive(now, slot);
     }

@@ -5,8 +5,8 @@ use thiserror::Error;
 /// A connection. Stays valid until released; afterwards every call with it does nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConnId {
-    pub(super) slot: u32,
-    pub(super) generation: u32,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
 }
 
 impl ConnId {
@@ -19,8 +19,8 @@ impl ConnId {
 /// A listener.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ListenerId {
-    pub(super) slot: u32,
-    pub(super) generation: u32,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
 }
 
 /// Why a connection cannot be opened.

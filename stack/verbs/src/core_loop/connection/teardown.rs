@@ -10,8 +10,8 @@
 //! Whatever the way, every posted request has its completion before the context hears that it is over. While a
 //! Terminate is on its way, incoming data is acknowledged and discarded: a reset would destroy it.
 
-use super::qp::Phase;
 use super::*;
+use crate::core_loop::qp::Phase;
 use ironwarp_iwarp::StreamError;
 use ironwarp_iwarp::stream::StreamState;
 
@@ -20,7 +20,7 @@ use crate::link::Notice;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The application closes the connection: what was posted is carried out first.
-    pub(super) fn disconnect(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn disconnect(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
             Phase::Running => {
@@ -33,7 +33,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Sends FIN once a draining queue pair has nothing left to do.
-    pub(super) fn close_if_drained(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn close_if_drained(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         if !matches!(qp.phase, Phase::Draining) {
             return;
@@ -60,7 +60,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Sends FIN on a connection that nobody owns any more. Its end, or TCP's timeouts, release it.
-    pub(super) fn let_close(&mut self, now: Nanos, conn: ConnId) {
+    pub(in crate::core_loop) fn let_close(&mut self, now: Nanos, conn: ConnId) {
         self.set_owner(conn, Owner::Nobody);
         let events = self.tcp.close(now, conn, &mut self.wire);
         if events.intersects(TcpEvents::OVER) {
@@ -69,7 +69,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The stream ended itself: it found an error, or the peer's Terminate came.
-    pub(super) fn on_stream_end(&mut self, now: Nanos, slot: u32, end: StreamError) {
+    pub(in crate::core_loop) fn on_stream_end(&mut self, now: Nanos, slot: u32, end: StreamError) {
         let Some(qp) = self.qps.at(slot) else { return };
         let (handle, context) = (qp.handle, qp.context);
         if matches!(qp.phase, Phase::Running | Phase::Draining) {
@@ -86,7 +86,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// After a turn at sending: an ended stream whose Terminate is out closes, a drained one too.
-    pub(super) fn after_sending(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn after_sending(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         match (&qp.phase, qp.stream.state(), qp.conn) {
             (Phase::Terminating, StreamState::Ended, Some(conn)) => self.close(now, slot, conn),
@@ -102,7 +102,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The peer's FIN. RFC 5040 has no half-closed streams: we close too.
-    pub(super) fn on_peer_closed(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+    pub(in crate::core_loop) fn on_peer_closed(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
             Phase::Running | Phase::Draining => self.close(now, slot, conn),
@@ -112,7 +112,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// TCP has let go of the connection.
-    pub(super) fn on_ended(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+    pub(in crate::core_loop) fn on_ended(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
         self.set_owner(conn, Owner::Nobody);
         self.tcp.release(conn);
         let Some(qp) = self.qps.at(slot) else { return };
@@ -142,7 +142,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// A connection that never came up.
-    pub(super) fn give_up(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
+    pub(in crate::core_loop) fn give_up(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
         self.let_go(now, slot);
         let Some(qp) = self.qps.at(slot) else { return };
         qp.enter(Phase::Ended);
@@ -162,7 +162,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The queue pair's patience has run out: closing took too long, or start-up did.
-    pub(super) fn on_patience_ended(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn on_patience_ended(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
             Phase::Setup(_) => self.give_up(now, slot, ConnectFailure::TimedOut),
@@ -176,7 +176,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The application gave the queue pair up: its half goes back, with everything flushed.
-    pub(super) fn destroy_qp(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn destroy_qp(&mut self, now: Nanos, slot: u32) {
         self.let_go(now, slot);
         self.flush_all(slot);
         self.resolving.retain(|waiting| *waiting != slot);
@@ -187,14 +187,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Ends the stream, where it has not ended, and completes everything posted as flushed.
-    pub(super) fn flush_all(&mut self, slot: u32) {
+    pub(in crate::core_loop) fn flush_all(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
         stream.abort(&mut io);
     }
 
     /// Completes as flushed what was posted after the end.
-    pub(super) fn flush(&mut self, slot: u32) {
+    pub(in crate::core_loop) fn flush(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
         stream.flush(&mut io);

@@ -9,8 +9,8 @@
 
 use core::net::SocketAddr;
 
-use super::qp::Phase;
 use super::*;
+use crate::core_loop::qp::Phase;
 use ironwarp_iwarp::mpa::startup::{FrameSource, Initiator, initiator::Progress};
 use ironwarp_iwarp::{Role, Start};
 use ironwarp_net::Route;
@@ -21,7 +21,7 @@ use crate::event::{ConnectFailure, Event, PrivateData};
 use crate::link::Notice;
 
 /// How far set-up has come.
-pub(super) enum Setup {
+pub(in crate::core_loop) enum Setup {
     /// The peer's link address, or the gateway's, is asked for.
     Resolving { remote: SocketAddr, private_data: Box<PrivateData> },
     /// TCP shakes hands.
@@ -43,7 +43,7 @@ impl UnitSource for Setup {
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The application connects an idle queue pair.
-    pub(super) fn connect(
+    pub(in crate::core_loop) fn connect(
         &mut self,
         now: Nanos,
         slot: u32,
@@ -58,7 +58,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Tries again for everyone who waits for a link address.
-    pub(super) fn resolve_waiting(&mut self, now: Nanos) {
+    pub(in crate::core_loop) fn resolve_waiting(&mut self, now: Nanos) {
         if self.resolving.is_empty() || self.routes_seen == self.net.route_changes() {
             return;
         }
@@ -111,7 +111,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// TCP is up: the request goes out.
-    pub(super) fn on_opened(&mut self, slot: u32) {
+    pub(in crate::core_loop) fn on_opened(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         let Phase::Setup(Setup::Opening { private_data }) = core::mem::replace(&mut qp.phase, Phase::Idle)
         else {
@@ -127,7 +127,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Bytes arrived during start-up.
-    pub(super) fn on_startup_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+    pub(in crate::core_loop) fn on_startup_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
         let Phase::Setup(Setup::Requesting { initiator, frame }) = &qp.phase else { return };
         // Bytes before our request is out are no reply; they are looked at when it is.
@@ -188,7 +188,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// After a turn at sending: a reply that TCP has pulled whole ends the start-up.
-    pub(super) fn after_startup(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn after_startup(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         let Phase::Setup(Setup::Replying { frame, crc }) = &qp.phase else { return };
         if !frame.is_done() {

@@ -1,0 +1,53 @@
+//! The program from outside: exit codes and what is said.
+
+use std::process::{Command, Output};
+
+fn run(line: &str) -> Output {
+    let words = line.split(' ').filter(|word| !word.is_empty());
+    Command::new(env!("CARGO_BIN_EXE_iwarp-perf")).args(words).output().expect("the program starts")
+}
+
+fn refusal(line: &str) -> String {
+    let output = run(line);
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    assert!(output.stdout.is_empty(), "{line} prints nothing that could be taken for a result");
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text.trim_end().to_owned()
+}
+
+#[test]
+fn help_and_version_are_no_failure() {
+    let help = run("--help");
+    assert_eq!(help.status.code(), Some(0));
+    let text = String::from_utf8(help.stdout).expect("text");
+    assert!(text.contains("Examples:") && text.contains("write-bw") && text.contains("--pair"));
+    let version = run("--version");
+    assert_eq!(version.status.code(), Some(0));
+    assert!(String::from_utf8(version.stdout).expect("text").starts_with("iwarp-perf "));
+}
+
+#[test]
+fn bad_arguments_are_refused_in_one_line_that_names_them() {
+    for (line, words) in [
+        ("", ["TEST", "--help"]),
+        ("rdma-lat", ["rdma-lat", "send-lat"]),
+        ("send-lat --size 3x", ["--size", "1 to 1G"]),
+        ("send-lat --qps 0", ["--qps", "1..=1024"]),
+        ("tcp-lat --depth 4", ["--depth", "tcp-lat"]),
+        ("send-lat --pair carrier-pigeon", ["--pair", "memif"]),
+        ("send-lat --connect 10.0.0.300 --config x", ["--connect", "IPv4"]),
+        ("tcp-lat --json /no/such/folder/o.json", ["--json", "folder that exists"]),
+        ("send-lat --app-core 100000", ["--app-core 100000", "one of"]),
+    ] {
+        let text = refusal(line);
+        assert!(words.iter().all(|word| text.contains(word)), "{line}: {text}");
+    }
+}
+
+#[test]
+fn a_role_that_nobody_gave_is_not_taken() {
+    let output = run("__near-end 1 warn");
+    assert!(String::from_utf8(output.stderr).expect("text").contains("started by iwarp-perf itself"));
+    assert!(output.stdout.is_empty());
+}

@@ -1,0 +1,209 @@
+//! Whole runs with a handful of messages: over Linux sockets and over memory, with everything that a run writes.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_iwarp-perf");
+
+/// A folder of one test, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("iwarp-perf-runs-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a writable folder");
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().expect("the program starts")
+}
+
+/// The JSON of a run that succeeds.
+fn measured(name: &str, arguments: &[&str]) -> Value {
+    let folder = Folder::new(name);
+    let file = folder.file("out.json");
+    let output = run(&[arguments, &["--json", &file]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+    let text = std::fs::read_to_string(&file).expect("the file was written");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn a_round_trip_over_sockets_is_measured_and_reported_as_the_contract_says() {
+    let json = measured("lo", &["tcp-lat", "--path", "lo", "--iterations", "100", "--warmup", "5", "--validate"]);
+    let result = &json["results"][0];
+    assert_eq!(result["test"], "tcp-lat");
+    assert_eq!((&result["path"], &result["wait"]), (&"lo".into(), &"spin".into()));
+    assert_eq!(result["errors"], 0);
+    assert!(result["iterations"].as_u64() >= Some(1));
+    assert!(result["rtt_ns"]["p999"].as_u64() >= result["rtt_ns"]["p50"].as_u64());
+    assert_eq!(result["gbit_per_s"], Value::Null);
+    assert_eq!(result["device"], Value::Null);
+    assert_eq!(json["schema"], 1);
+    assert!(json["machine"]["kernel"].is_string() && json["build"]["version"].is_string());
+}
+
+#[test]
+fn bytes_one_way_over_sockets_are_counted_where_they_arrive() {
+    for wait in ["spin", "block"] {
+        let arguments = ["tcp-bw", "--path", "lo", "--size", "64k", "--iterations", "100", "--validate", "--wait", wait];
+        let result = measured(&format!("bw-{wait}"), &arguments)["results"][0].clone();
+        assert!(result["gbit_per_s"].as_f64() > Some(0.0));
+        assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &wait.into()));
+        assert!(result["verified_bytes"].as_u64() >= Some(100 * 65_536));
+    }
+}
+
+#[test]
+fn sockets_run_over_a_veth_pair_where_namespaces_are_allowed_and_say_so_where_they_are_not() {
+    let result = measured("veth", &["tcp-lat", "--iterations", "50"])["results"][0].clone();
+    match result["path"].as_str() {
+        Some("veth") => assert_eq!(result["notes"], Value::Array(vec![])),
+        path => {
+            assert_eq!(path, Some("lo"));
+            assert!(result["notes"][0].as_str().is_some_and(|note| note.contains("no veth pair")));
+        }
+    }
+}
+
+#[test]
+fn every_rdma_test_checks_every_byte_over_memory() {
+    for (test, bytes) in [
+        ("send-lat", "4k"),
+        ("write-lat", "4k"),
+        ("read-lat", "4k"),
+        ("send-bw", "10000"),
+        ("write-bw", "10000"),
+        ("read-bw", "10000"),
+    ] {
+        let arguments = [test, "--pair", "memory", "--size", bytes, "--iterations", "60", "--validate"];
+        let result = measured(test, &arguments)["results"][0].clone();
+        assert_eq!((&result["transport"], &result["path"]), (&"ironwarp".into(), &"memory".into()), "{test}");
+        assert_eq!(result["errors"], 0, "{test}");
+        let size = if bytes == "4k" { 4096 } else { 10_000 };
+        assert!(result["verified_bytes"].as_u64() >= Some(60 * size), "{test}: {}", result["verified_bytes"]);
+        assert_eq!((&result["crc"], &result["markers"]), (&true.into(), &false.into()));
+    }
+}
+
+#[test]
+fn options_of_bandwidth_tests_take_effect_over_memory() {
+    for options in [
+        "--qps 3 --depth 4",
+        "--depth 16 --post-list 4 --signal-every 8",
+        "--size 64 --inline 64",
+        "--bidirectional",
+        "--qps 2 --depth 8 --validate --signal-every 4",
+        "--rate 2000 --size 100",
+    ] {
+        for test in ["send-bw", "write-bw", "read-bw"] {
+            if test == "read-bw" && options.contains("inline") {
+                continue;
+            }
+            let options: Vec<&str> = options.split(' ').collect();
+            let whole = [[test, "--pair", "memory", "--iterations", "200"].as_slice(), &options].concat();
+            let result = measured(&format!("{test}-{}", options.join("")), &whole)["results"][0].clone();
+            assert_eq!(result["errors"], 0, "{whole:?}");
+            assert!(result["iterations"].as_u64() >= Some(200), "{whole:?}: {}", result["iterations"]);
+        }
+    }
+}
+
+#[test]
+fn raw_frames_run_over_the_same_device() {
+    let json = measured("frames", &["frame-lat", "--pair", "memory", "--iterations", "50"]);
+    assert_eq!((&json["results"][0]["transport"], &json["results"][0]["errors"]), (&"frames".into(), &0.into()));
+}
+
+#[test]
+fn a_run_writes_its_histograms_its_page_and_its_frames() {
+    let folder = Folder::new("files");
+    let (hdr, html, pcap) = (folder.file("out.hlog"), folder.file("report"), folder.file("near.pcapng"));
+    let output = run(&[
+        "send-lat", "--pair", "memory", "--iterations", "50", "--hdr", &hdr, "--html", &html, "--pcap", &pcap,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("send-lat") && text.contains("full round trip") && text.contains("index.html"), "{text}");
+    assert!(std::fs::read_to_string(&hdr).expect("a log").contains("Tag=send-lat_64B_memory"));
+    assert!(std::fs::read_to_string(format!("{html}/index.html")).expect("a page").contains("<svg"));
+    let capture = std::fs::read(&pcap).expect("a capture");
+    assert_eq!(capture.get(..4), Some([0x0a, 0x0d, 0x0d, 0x0a].as_slice()), "pcapng begins with its section header");
+}
+
+/// A long run that logs; its standard error, read up to a line that contains `until`.
+fn started(arguments: &[&str], until: &str) -> (Child, BufReader<std::process::ChildStderr>, String) {
+    let mut child = Command::new(PROGRAM)
+        .args(arguments)
+        .args(["--duration", "600", "--log", "info"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut log = BufReader::new(child.stderr.take().expect("piped"));
+    let mut seen = String::new();
+    while !seen.contains(until) {
+        let read = log.read_line(&mut seen).expect("text");
+        assert!(read > 0, "the run ended before it said {until:?}: {seen}");
+    }
+    (child, log, seen)
+}
+
+fn far_end(log: &str) -> Pid {
+    let (_, rest) = log.split_once("the far end is process ").expect("the near end names it");
+    Pid::from_raw(rest.lines().next().and_then(|pid| pid.trim().parse().ok()).expect("a number"))
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id() as i32)
+}
+
+#[test]
+fn ctrl_c_prints_what_was_measured_so_far() {
+    let (mut child, mut log, _) = started(&["tcp-lat", "--path", "lo"], "a slice of");
+    kill(pid(&child), Signal::SIGINT).expect("it runs");
+    let mut said = String::new();
+    log.read_to_string(&mut said).expect("text");
+    let mut table = String::new();
+    child.stdout.take().expect("piped").read_to_string(&mut table).expect("text");
+    assert_eq!(child.wait().expect("it ends").code(), Some(1));
+    assert!(table.contains("tcp-lat"), "{table}");
+    assert!(said.contains("interrupted"), "{said}");
+}
+
+#[test]
+fn a_far_end_that_is_killed_is_reported_and_ends_the_run() {
+    let (mut child, mut log, seen) = started(&["tcp-lat", "--path", "lo"], "a slice of");
+    kill(far_end(&seen), Signal::SIGKILL).expect("it runs");
+    let mut said = String::new();
+    log.read_to_string(&mut said).expect("text");
+    assert_eq!(child.wait().expect("it ends").code(), Some(1));
+    assert!(said.contains("far end") || said.contains("Linux sockets"), "{said}");
+}
+
+#[test]
+fn nothing_outlives_a_parent_that_is_killed() {
+    let (mut child, mut log, _) = started(&["tcp-lat", "--path", "lo"], "a slice of");
+    kill(pid(&child), Signal::SIGKILL).expect("it runs");
+    child.wait().expect("it ends");
+    // Both ends hold the other side of this pipe: it ends when the last of them does.
+    log.read_to_string(&mut String::new()).expect("text");
+}

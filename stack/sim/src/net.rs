@@ -1,0 +1,351 @@
+//! Nodes, links, and the order in which everything happens.
+//!
+//! An event is an arrival, a wake-up of a node, or a change of a link. Events happen one after the other, by time and
+//! then by the order in which they were planned. A frame that arrives wakes the node that owns the port; after each
+//! poll the frames that the node sent are put on their links. A node is polled at most once in the time that a turn of
+//! its loop takes, so time always moves on.
+
+use std::io;
+
+use ironwarp_port::instrument::{Capture, CaptureInterface, Direction};
+use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryPort};
+use ironwarp_port::{Burst, Frame};
+use ironwarp_types::{Clock, Nanos, SeededEntropy};
+
+use crate::{EventHeap, Link, LinkConfig, Node, TraceHash, VirtualClock};
+
+/// A port of a [`SimNet`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PortId(usize);
+
+/// A node of a [`SimNet`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NodeId(usize);
+
+/// One direction between two ports of a [`SimNet`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LinkId(usize);
+
+/// Why a run ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// A node found its own state broken.
+    #[error("node {node} at {at:?}: {what}")]
+    Node {
+        /// The node's number, in the order of adding.
+        node: usize,
+        /// When.
+        at: Nanos,
+        /// What the node says.
+        what: String,
+    },
+    /// A link lost count of its frames.
+    #[error("link {link} at {at:?}: {what}")]
+    Link {
+        /// The link's number, in the order of connecting.
+        link: usize,
+        /// When.
+        at: Nanos,
+        /// What is wrong.
+        what: String,
+    },
+    /// The capture cannot be written.
+    #[error("the capture cannot be written: {0}")]
+    Capture(#[from] io::Error),
+}
+
+/// A network in virtual time.
+pub struct SimNet<N> {
+    clock: VirtualClock,
+    dice: SeededEntropy,
+    heap: EventHeap<Event>,
+    nodes: Vec<NodeSlot<N>>,
+    ports: Vec<PortSlot>,
+    links: Vec<LinkSlot>,
+    trace: TraceHash,
+    loop_time: Nanos,
+    /// Buffers of frames that have arrived, for those to come.
+    spare: Vec<Vec<u8>>,
+}
+
+impl<N: Node> SimNet<N> {
+    /// An empty network. Everything that chance decides follows from `seed`.
+    pub fn new(seed: u64) -> Self {
+        SimNet {
+            clock: VirtualClock::new(),
+            dice: SeededEntropy::new(seed),
+            heap: EventHeap::new(),
+            nodes: Vec::new(),
+            ports: Vec::new(),
+            links: Vec::new(),
+            trace: TraceHash::new(),
+            loop_time: LOOP_TIME,
+            spare: Vec::new(),
+        }
+    }
+
+    /// Sets how long one turn of a node's loop takes; at least a nanosecond.
+    pub fn set_loop_time(&mut self, loop_time: Nanos) {
+        self.loop_time = loop_time.max(Nanos(1));
+    }
+
+    /// Adds a port. The port itself goes into the node that will own it.
+    pub fn add_port(&mut self, config: &MemoryConfig) -> (PortId, MemoryPort) {
+        let (port, far) = memory::detached(config);
+        let ring_frames = config.rx_ring_frames;
+        let slot = PortSlot { far, ring_frames, owner: None, link: None, tap: None, refused: 0 };
+        self.ports.push(slot);
+        (PortId(self.ports.len() - 1), port)
+    }
+
+    /// Adds a node that owns these ports. It is polled for the first time when the run goes on.
+    pub fn add_node(&mut self, node: N, ports: &[PortId]) -> NodeId {
+        let id = NodeId(self.nodes.len());
+        for port in ports {
+            self.ports[port.0].owner = Some(id);
+        }
+        let ports = ports.to_vec();
+        self.nodes.push(NodeSlot { node, ports, wakes_at: None, busy_until: Nanos::ZERO });
+        self.wake(id);
+        id
+    }
+
+    /// Connects two ports: the first link leads from `a` to `b`, the second back.
+    pub fn connect(&mut self, a: PortId, b: PortId, config: LinkConfig) -> [LinkId; 2] {
+        [(a, b), (b, a)].map(|(from, to)| {
+            let link = Link::new(config.clone(), self.dice.split());
+            self.links.push(LinkSlot { link, to });
+            let id = LinkId(self.links.len() - 1);
+            self.ports[from.0].link = Some(id);
+            id
+        })
+    }
+
+    /// Writes every frame from now on to `capture`, one interface for each port that there is. Fails if the capture
+    /// cannot be written.
+    pub fn capture(&mut self, capture: &Capture) -> io::Result<()> {
+        for (number, port) in self.ports.iter_mut().enumerate() {
+            port.tap = Some(capture.interface(&format!("port{number}"))?);
+        }
+        Ok(())
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// The clock, for nodes that read one.
+    pub fn clock(&self) -> VirtualClock {
+        self.clock.clone()
+    }
+
+    /// A node.
+    pub fn node(&self, id: NodeId) -> &N {
+        &self.nodes[id.0].node
+    }
+
+    /// A node, to give it work; [`SimNet::wake`] lets it notice.
+    pub fn node_mut(&mut self, id: NodeId) -> &mut N {
+        &mut self.nodes[id.0].node
+    }
+
+    /// A link and its counts.
+    pub fn link(&self, id: LinkId) -> &Link {
+        &self.links[id.0].link
+    }
+
+    /// A link, to turn its knobs.
+    pub fn link_mut(&mut self, id: LinkId) -> &mut Link {
+        &mut self.links[id.0].link
+    }
+
+    /// Changes a link when the time comes.
+    pub fn change_link_at(&mut self, at: Nanos, id: LinkId, config: LinkConfig) {
+        let at = at.max(self.now());
+        self.heap.push(at, Event::Change { link: id, config });
+    }
+
+    /// Polls a node as soon as its loop comes round.
+    pub fn wake(&mut self, id: NodeId) {
+        self.wake_at(id, self.now());
+    }
+
+    /// Frames that arrived at a port and found no place in its ring or its pool.
+    pub fn refused_frames(&self, id: PortId) -> u64 {
+        self.ports[id.0].refused
+    }
+
+    /// Frames on their way.
+    pub fn frames_in_flight(&self) -> usize {
+        self.heap.iter().filter(|event| matches!(event, Event::Arrive { .. })).count()
+    }
+
+    /// The hash of everything that has happened.
+    pub fn trace_hash(&self) -> u64 {
+        self.trace.value()
+    }
+
+    /// Lets everything happen up to `until`, which it then is.
+    pub fn run_until(&mut self, until: Nanos) -> Result<(), SimError> {
+        while self.step(until)? {}
+        self.clock.advance_to(until);
+        Ok(())
+    }
+
+    /// Lets things happen until `done` or the time is `until`. Answers whether it was done.
+    pub fn run_until_done(
+        &mut self,
+        until: Nanos,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> Result<bool, SimError> {
+        while !done(self) {
+            if !self.step(until)? {
+                self.clock.advance_to(until);
+                return Ok(done(self));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Lets the next event happen, if it is not later than `until`. Answers whether there was one.
+    pub fn step(&mut self, until: Nanos) -> Result<bool, SimError> {
+        if self.heap.next_at().is_none_or(|at| at > until) {
+            return Ok(false);
+        }
+        let Some((at, event)) = self.heap.pop() else { return Ok(false) };
+        self.clock.advance_to(at);
+        match event {
+            Event::Arrive { link, frame } => self.arrive(at, link, frame)?,
+            Event::Wake { node } => self.poll_if_due(at, node)?,
+            Event::Change { link, config } => self.links[link.0].link.config = config,
+        }
+        Ok(true)
+    }
+
+    fn arrive(&mut self, at: Nanos, link: LinkId, frame: Vec<u8>) -> Result<(), SimError> {
+        let to = self.links[link.0].to;
+        self.trace.add(TRACE_ARRIVED, at, to.0, &frame);
+        let port = &mut self.ports[to.0];
+        if let Some(tap) = &port.tap {
+            tap.record(at, Direction::Inbound, &frame)?;
+        }
+        if !port.far.inject(&frame) {
+            port.refused += 1;
+            self.trace.add(TRACE_REFUSED, at, to.0, &[]);
+        }
+        let owner = port.owner;
+        self.spare.push(frame);
+        if let Some(owner) = owner {
+            self.wake_at(owner, at);
+        }
+        Ok(())
+    }
+
+    fn poll_if_due(&mut self, at: Nanos, id: NodeId) -> Result<(), SimError> {
+        let slot = &mut self.nodes[id.0];
+        // A wake-up that was overtaken by an earlier one.
+        if slot.wakes_at != Some(at) {
+            return Ok(());
+        }
+        slot.wakes_at = None;
+        slot.busy_until = at + self.loop_time;
+        let next = slot.node.poll(at);
+        slot.node.check().map_err(|what| SimError::Node { node: id.0, at, what })?;
+        for place in 0..self.nodes[id.0].ports.len() {
+            let port = self.nodes[id.0].ports[place];
+            self.collect(at, id, port)?;
+        }
+        if let Some(next) = next {
+            self.wake_at(id, next);
+        }
+        Ok(())
+    }
+
+    /// Puts what a port has sent on its link.
+    fn collect(&mut self, at: Nanos, owner: NodeId, id: PortId) -> Result<(), SimError> {
+        let (mut burst, mut collected) = (Burst::new(), 0);
+        loop {
+            self.ports[id.0].far.collect(&mut burst);
+            if burst.is_empty() {
+                break;
+            }
+            collected += burst.len();
+            for frame in burst.drain(..) {
+                self.send(at, id, frame.bytes())?;
+            }
+        }
+        // The ring was full, so the port may hold more, which leave with the next poll.
+        if collected >= self.ports[id.0].ring_frames {
+            self.wake_at(owner, at);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, at: Nanos, from: PortId, bytes: &[u8]) -> Result<(), SimError> {
+        self.trace.add(TRACE_SENT, at, from.0, bytes);
+        let port = &self.ports[from.0];
+        if let Some(tap) = &port.tap {
+            tap.record(at, Direction::Outbound, bytes)?;
+        }
+        // A port without a cable sends into the air.
+        let Some(id) = port.link else { return Ok(()) };
+        let mut frame = self.spare.pop().unwrap_or_default();
+        frame.clear();
+        frame.extend_from_slice(bytes);
+        let link = &mut self.links[id.0].link;
+        let arrivals = link.offer(at, &mut frame);
+        link.check().map_err(|what| SimError::Link { link: id.0, at, what })?;
+        if let [_, second] = arrivals[..] {
+            self.heap.push(second, Event::Arrive { link: id, frame: frame.clone() });
+        }
+        match arrivals.first() {
+            Some(first) => self.heap.push(*first, Event::Arrive { link: id, frame }),
+            None => self.spare.push(frame),
+        }
+        Ok(())
+    }
+
+    fn wake_at(&mut self, id: NodeId, at: Nanos) {
+        let slot = &mut self.nodes[id.0];
+        let at = at.max(slot.busy_until).max(self.clock.now());
+        if slot.wakes_at.is_none_or(|planned| at < planned) && at < Nanos::MAX {
+            slot.wakes_at = Some(at);
+            self.heap.push(at, Event::Wake { node: id });
+        }
+    }
+}
+
+enum Event {
+    Arrive { link: LinkId, frame: Vec<u8> },
+    Wake { node: NodeId },
+    Change { link: LinkId, config: LinkConfig },
+}
+
+struct NodeSlot<N> {
+    node: N,
+    ports: Vec<PortId>,
+    wakes_at: Option<Nanos>,
+    busy_until: Nanos,
+}
+
+struct PortSlot {
+    far: FarEnd,
+    ring_frames: usize,
+    owner: Option<NodeId>,
+    link: Option<LinkId>,
+    tap: Option<CaptureInterface>,
+    refused: u64,
+}
+
+struct LinkSlot {
+    link: Link,
+    to: PortId,
+}
+
+/// One turn of a busy core's loop.
+const LOOP_TIME: Nanos = Nanos(200);
+
+const TRACE_SENT: u8 = 1;
+const TRACE_ARRIVED: u8 = 2;
+const TRACE_REFUSED: u8 = 3;

@@ -1,0 +1,230 @@
+//! Segments that nobody should send: whatever arrives, nothing panics, every invariant holds, and a connection that the
+//! segments do not name goes on as if nothing had been.
+
+mod common;
+
+use common::node::{Node, addr, mac};
+use common::pattern::{Pattern, bytes_at, read_all};
+use common::port::QueuePort;
+use common::script::Script;
+use ironwarp_net::TcpSegment;
+use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents};
+use ironwarp_types::{Flow, Nanos};
+use proptest::prelude::*;
+
+fn config() -> TcpConfig {
+    TcpConfig {
+        connections_max: 6,
+        half_open_max: 3,
+        time_wait_max: 3,
+        ooo_frames_max: 4,
+        rx_frames_shared: 12,
+        retained_units_shared: 12,
+        rcv_window_bytes: 20_000,
+        rto_min: Nanos::from_millis(1),
+        rto_initial: Nanos::from_millis(5),
+        user_timeout: Nanos::from_millis(400),
+        ..TcpConfig::default()
+    }
+}
+
+/// A TCP header with options and payload, every field anything, numbers relative to the right ones.
+#[derive(Clone, Debug)]
+struct Wild {
+    port: u16,
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    window: u16,
+    header_words: u8,
+    options: Vec<u8>,
+    payload: u16,
+}
+
+/// How far a number lies from the one that would be right.
+fn near() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        6 => Just(0),
+        3 => (-2_000i32..2_000).prop_map(|off| off as u32),
+        1 => (-70_000i32..70_000).prop_map(|off| off as u32),
+        1 => any::<u32>(),
+    ]
+}
+
+fn wild() -> impl Strategy<Value = Wild> {
+    let flags = prop_oneof![3 => Just(0x10u8), 2 => Just(0x18u8), 1 => Just(0x02u8), 1 => Just(0x11u8), 3 => any::<u8>()];
+    let options = prop::collection::vec(any::<u8>(), 0..40);
+    (
+        0u16..4,
+        near(),
+        near(),
+        flags,
+        any::<u16>(),
+        prop_oneof![3 => Just(5u8), 1 => 0u8..16],
+        options,
+        0u16..1_400,
+    )
+        .prop_map(|(port, seq, ack, flags, window, header_words, options, payload)| Wild {
+            port,
+            seq,
+            ack,
+            flags,
+            window,
+            header_words,
+            options,
+            payload,
+        })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Segment(Wild),
+    Time(u64),
+    Transmit(usize),
+    Read,
+    Flush,
+    Close,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => wild().prop_map(Step::Segment),
+        1 => (0u64..200_000_000).prop_map(Step::Time),
+        2 => (0usize..3_000).prop_map(Step::Transmit),
+        1 => Just(Step::Read),
+        1 => Just(Step::Flush),
+        1 => Just(Step::Close),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+/// Hands a segment to TCP as `net` would after its checks, which wild segments would not pass.
+fn deliver(node: &mut Node, wild: &Wild, seen: &Seen) {
+    let (seq, ack) = seen.next[usize::from(wild.port)];
+    let mut frame = vec![0u8; 34];
+    frame.extend(40_000u16.wrapping_add(wild.port).to_be_bytes());
+    frame.extend(4_420u16.to_be_bytes());
+    frame.extend(seq.wrapping_add(wild.seq).to_be_bytes());
+    frame.extend(ack.wrapping_add(wild.ack).to_be_bytes());
+    frame.extend([wild.header_words << 4, wild.flags]);
+    frame.extend(wild.window.to_be_bytes());
+    frame.extend([0; 4]);
+    frame.extend(&wild.options);
+    frame.resize(frame.len() + usize::from(wild.payload), 0x77);
+    let flow = Flow { local: addr(1, 4_420), remote: addr(2, 40_000 + wild.port) };
+    let segment = TcpSegment {
+        l4_end: frame.len() as u16,
+        frame: QueuePort::arrived(&frame),
+        hash: node.net.hasher().hash(&flow),
+        flow,
+        l4_offset: 34,
+        remote_mac: mac(2),
+        ecn: 0,
+    };
+    let net = &node.net;
+    let event =
+        node.tcp.on_segment(node.now, segment, || net.path_to(flow.remote.ip(), mac(2)), &mut node.wire);
+    node.events.extend(event);
+}
+
+/// The numbers that an attacker on the path reads from what we send: for each port, what comes next both ways.
+#[derive(Default)]
+struct Seen {
+    next: [(u32, u32); 4],
+}
+
+impl Seen {
+    fn look(&mut self, frames: &[Vec<u8>]) {
+        for frame in frames {
+            let word =
+                |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
+            let port = usize::from(u16::from_be_bytes([frame[36], frame[37]]).wrapping_sub(40_000));
+            let payload = frame.len() - 34 - usize::from(frame[46] >> 4) * 4;
+            let counted = payload as u32 + u32::from(frame[47] & 1) + u32::from(frame[47] >> 1 & 1);
+            if let Some(next) = self.next.get_mut(port) {
+                *next = (word(42), word(38).wrapping_add(counted));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_sequence_of_segments_breaks_an_invariant_or_another_connection(steps in steps()) {
+        let mut bystander = Script::accepted(config(), 64_000);
+        let mut seen = Seen::default();
+        let mut conns: Vec<ConnId> = Vec::new();
+        for step in steps {
+            let node = &mut bystander.node;
+            match step {
+                Step::Segment(wild) => deliver(node, &wild, &seen),
+                Step::Time(ns) => {
+                    node.now += Nanos(ns);
+                    node.timers();
+                }
+                Step::Transmit(bytes) => {
+                    for &id in &conns {
+                        node.transmit(id, &mut Pattern::new(bytes as u64, 1_000), 4);
+                    }
+                }
+                Step::Read => {
+                    for &id in &conns {
+                        use ironwarp_tcp::ByteStream;
+                        node.tcp.rx(id).consume(3_000);
+                    }
+                }
+                Step::Flush => node.flush(),
+                Step::Close => {
+                    if let Some(&id) = conns.first() {
+                        node.tcp.close(node.now, id, &mut node.wire);
+                    }
+                }
+            }
+            seen.look(&node.sent());
+            for (id, events) in std::mem::take(&mut node.events) {
+                if events.contains(TcpEvents::ESTABLISHED) {
+                    conns.push(id);
+                }
+                if events.intersects(TcpEvents::OVER) {
+                    conns.retain(|&conn| conn != id);
+                    node.tcp.release(id);
+                }
+            }
+            node.check();
+        }
+        still_works(bystander);
+    }
+}
+
+/// The bystander can still be sent to and read from.
+fn still_works(mut s: Script) {
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    assert_eq!(s.read(), 100);
+    s.transmit(&mut Pattern::new(100, 100), 1);
+    let sent = s.node.sent();
+    assert!(sent.iter().any(|frame| frame.ends_with(&bytes_at(0, 100))), "nothing was sent");
+    s.peer(". 101 ack 101 win 64000");
+    assert_eq!(s.node.tcp.acked_bytes(s.id()), 100);
+}
+
+/// A peer that knows everything about a connection can end it, and nothing else.
+#[test]
+fn a_reset_ends_one_connection_and_its_memory_is_there_for_the_next() {
+    let mut s = Script::accepted(config(), 64_000);
+    for round in 0..50u16 {
+        s.open_to(20_000 + round);
+        s.transmit(&mut Pattern::new(3_000, 1_000), 8);
+        s.sent();
+        s.peer("P. 2001:3001(1000) ack 1 win 64000");
+        s.peer("R 1 win 0");
+        assert_eq!(s.events(), TcpEvents::RESET);
+        read_all(&mut s.node.tcp.rx(s.id()), &mut 0);
+        s.node.tcp.release(s.id());
+        s.sent();
+        s.node.check();
+    }
+    // One frame may be kept for the next unit.
+    assert!(s.node.far.in_use.get() <= 1);
+}
