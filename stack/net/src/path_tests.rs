@@ -1,3 +1,5 @@
+//! Header templates, field by field, against smoltcp's own reading of them.
+
 use ironwarp_port::memory::MemoryConfig;
 use proptest::prelude::*;
 use smoltcp::wire::{IpAddress, TcpPacket};

@@ -1,3 +1,5 @@
+//! The flow table against a hash map, and its probe limit under crafted collisions.
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;

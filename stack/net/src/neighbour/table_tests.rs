@@ -1,3 +1,5 @@
+//! Every transition of a neighbour, and the table's invariants under random histories.
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;

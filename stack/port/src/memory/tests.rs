@@ -1,3 +1,5 @@
+//! The in-memory device: rings, pools, offloads, races between its two ends.
+
 use super::*;
 use crate::sample::{segment, unfilled_segment};
 use crate::{Burst, Checksum, Frame, Port, RxMeta, Sealed, TxMeta};

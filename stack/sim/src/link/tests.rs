@@ -1,3 +1,5 @@
+//! A link's rates, delays, queue and faults.
+
 use super::*;
 use crate::node::{FnNode, Node};
 

@@ -1,3 +1,5 @@
+//! Every kind of fault: how often, in which direction, and what it does to a frame.
+
 use super::*;
 use crate::sample::{segment, unfilled_segment};
 use crate::{Checksum, TxOffloads};

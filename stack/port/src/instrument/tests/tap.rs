@@ -1,3 +1,5 @@
+//! Captures: what is in them, and how a capture that cannot go on ends.
+
 use std::io::{self, Write};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
