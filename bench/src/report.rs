@@ -71,6 +71,8 @@ pub struct TestResult {
     pub gbit_per_s: Option<f64>,
     /// Processor time of both ends a message.
     pub cpu_ns_per_message: Option<f64>,
+    /// Whether every byte was checked, which takes most of the time.
+    pub validated: bool,
     /// Bytes compared with what they should be.
     pub verified_bytes: Option<u64>,
     /// Messages lost, late or wrong.
@@ -168,6 +170,7 @@ impl TestResult {
             messages_per_s: None,
             gbit_per_s: None,
             cpu_ns_per_message: None,
+            validated: case.validate,
             verified_bytes: None,
             errors: None,
             notes: Vec::new(),
@@ -176,12 +179,11 @@ impl TestResult {
         }
     }
 
-    /// The name in tables: the test, and how it waits where that is unusual.
+    /// The name in tables: the test, and what is unusual about it.
     pub fn name(&self) -> String {
-        match self.wait {
-            Some(Wait::Block) => format!("{} (blocking)", self.test),
-            _ => self.test.to_string(),
-        }
+        let wait = if self.wait == Some(Wait::Block) { " (blocking)" } else { "" };
+        let checked = if self.validated { " (checked)" } else { "" };
+        format!("{}{wait}{checked}", self.test)
     }
 }
 

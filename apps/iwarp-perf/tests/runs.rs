@@ -48,7 +48,8 @@ fn measured(name: &str, arguments: &[&str]) -> Value {
 
 #[test]
 fn a_round_trip_over_sockets_is_measured_and_reported_as_the_contract_says() {
-    let json = measured("lo", &["tcp-lat", "--path", "lo", "--iterations", "100", "--warmup", "5", "--validate"]);
+    let json =
+        measured("lo", &["tcp-lat", "--path", "lo", "--iterations", "100", "--warmup", "5", "--validate"]);
     let result = &json["results"][0];
     assert_eq!(result["test"], "tcp-lat");
     assert_eq!((&result["path"], &result["wait"]), (&"lo".into(), &"spin".into()));
@@ -64,7 +65,8 @@ fn a_round_trip_over_sockets_is_measured_and_reported_as_the_contract_says() {
 #[test]
 fn bytes_one_way_over_sockets_are_counted_where_they_arrive() {
     for wait in ["spin", "block"] {
-        let arguments = ["tcp-bw", "--path", "lo", "--size", "64k", "--iterations", "100", "--validate", "--wait", wait];
+        let arguments =
+            ["tcp-bw", "--path", "lo", "--size", "64k", "--iterations", "100", "--validate", "--wait", wait];
         let result = measured(&format!("bw-{wait}"), &arguments)["results"][0].clone();
         assert!(result["gbit_per_s"].as_f64() > Some(0.0));
         assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &wait.into()));
@@ -130,7 +132,10 @@ fn options_of_bandwidth_tests_take_effect_over_memory() {
 #[test]
 fn raw_frames_run_over_the_same_device() {
     let json = measured("frames", &["frame-lat", "--pair", "memory", "--iterations", "50"]);
-    assert_eq!((&json["results"][0]["transport"], &json["results"][0]["errors"]), (&"frames".into(), &0.into()));
+    assert_eq!(
+        (&json["results"][0]["transport"], &json["results"][0]["errors"]),
+        (&"frames".into(), &0.into())
+    );
 }
 
 #[test]
@@ -138,15 +143,32 @@ fn a_run_writes_its_histograms_its_page_and_its_frames() {
     let folder = Folder::new("files");
     let (hdr, html, pcap) = (folder.file("out.hlog"), folder.file("report"), folder.file("near.pcapng"));
     let output = run(&[
-        "send-lat", "--pair", "memory", "--iterations", "50", "--hdr", &hdr, "--html", &html, "--pcap", &pcap,
+        "send-lat",
+        "--pair",
+        "memory",
+        "--iterations",
+        "50",
+        "--hdr",
+        &hdr,
+        "--html",
+        &html,
+        "--pcap",
+        &pcap,
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("send-lat") && text.contains("full round trip") && text.contains("index.html"), "{text}");
+    assert!(
+        text.contains("send-lat") && text.contains("full round trip") && text.contains("index.html"),
+        "{text}"
+    );
     assert!(std::fs::read_to_string(&hdr).expect("a log").contains("Tag=send-lat_64B_memory"));
     assert!(std::fs::read_to_string(format!("{html}/index.html")).expect("a page").contains("<svg"));
     let capture = std::fs::read(&pcap).expect("a capture");
-    assert_eq!(capture.get(..4), Some([0x0a, 0x0d, 0x0d, 0x0a].as_slice()), "pcapng begins with its section header");
+    assert_eq!(
+        capture.get(..4),
+        Some([0x0a, 0x0d, 0x0d, 0x0a].as_slice()),
+        "pcapng begins with its section header"
+    );
 }
 
 /// A long run that logs; its standard error, read up to a line that contains `until`.

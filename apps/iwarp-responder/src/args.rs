@@ -1,9 +1,16 @@
 //! The command line.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::Parser;
+
+/// The port that is listened to unless another is named.
+const PORT: u16 = 4791;
+
+/// The most that `--receives` messages of `--message-bytes` may take together, for each peer.
+const RECEIVE_BYTES_MAX: u64 = 1 << 30;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,11 +58,41 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Where to listen, given our own address: nothing for another one would ever arrive.
+    pub(crate) fn local(&self, ours: Ipv4Addr) -> Result<SocketAddr, String> {
+        let local = self.listen.unwrap_or(SocketAddr::new(ours.into(), PORT));
+        let answered = [IpAddr::V4(ours), IpAddr::V4(Ipv4Addr::UNSPECIFIED)].contains(&local.ip());
+        if answered && local.port() != 0 {
+            Ok(local)
+        } else {
+            Err(format!(
+                "--listen {local}: net.address, which is {ours}, or 0.0.0.0, and a port from 1 to 65535"
+            ))
+        }
+    }
+
+    /// What one peer's receives take in all.
+    pub(crate) fn receive_bytes(&self) -> Result<usize, String> {
+        let bytes = u64::from(self.receives) * u64::from(self.message_bytes);
+        let fits = usize::try_from(bytes).ok().filter(|_| bytes <= RECEIVE_BYTES_MAX);
+        fits.ok_or_else(|| {
+            format!(
+                "--receives {} of --message-bytes {}: at most {RECEIVE_BYTES_MAX} bytes in all",
+                self.receives, self.message_bytes
+            )
+        })
+    }
+
     /// Sends the log to standard error, so that standard output holds events alone.
     pub(crate) fn start_log(&self) -> Result<(), String> {
         let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
             .map_err(|error| format!("--log {}: {error}", self.log))?;
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        let colours = std::io::stderr().is_terminal();
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(colours)
+            .init();
         Ok(())
     }
 }

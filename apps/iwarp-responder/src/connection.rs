@@ -26,16 +26,21 @@ impl Connection {
         pd: ProtectionDomain,
         cq: CompletionQueue,
         args: &Args,
+        receive_bytes: usize,
     ) -> Result<Self, VerbsError> {
         let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let offered = ctx.register(pd, vec![0u8; args.bytes as usize], all)?;
-        let bytes = args.message_bytes as usize * args.receives as usize;
-        let buffers = ctx.register(pd, vec![0u8; bytes], Access::LOCAL_WRITE)?;
+        let offered = ctx.register(pd, zeros(args.bytes as usize)?, all)?;
+        let buffers = ctx.register(pd, zeros(receive_bytes)?, Access::LOCAL_WRITE)?;
         let attr = QpAttr { send_depth: args.receives, recv_depth: args.receives, ..QpAttr::new(cq) };
         let qp = ctx.create_qp(pd, &attr)?;
         let connection = Connection { qp, offered, buffers, buffer_bytes: args.message_bytes };
-        (0..args.receives.into()).try_for_each(|buffer| connection.post_receive(ctx, buffer))?;
-        Ok(connection)
+        match (0..args.receives.into()).try_for_each(|buffer| connection.post_receive(ctx, buffer)) {
+            Ok(()) => Ok(connection),
+            Err(error) => {
+                ctx.destroy_qp(connection.qp)?;
+                Err(error)
+            }
+        }
     }
 
     /// STag, tagged offset and length of the offered memory, big-endian.
@@ -75,4 +80,15 @@ impl Connection {
         let addr = self.buffers.base_to() + buffer * u64::from(self.buffer_bytes);
         Sge { addr, len: bytes, lkey: self.buffers.stag() }
     }
+}
+
+/// Zeroed memory, or an error where the system has none: a peer must not be able to end the program by connecting.
+fn zeros(bytes: usize) -> Result<Vec<u8>, VerbsError> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(bytes).map_err(|source| VerbsError::System {
+        what: "memory for a peer",
+        source: std::io::Error::new(std::io::ErrorKind::OutOfMemory, source),
+    })?;
+    memory.resize(bytes, 0);
+    Ok(memory)
 }

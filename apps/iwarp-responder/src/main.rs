@@ -36,6 +36,7 @@ fn main() -> ExitCode {
     }
     match Responder::start(&args, config) {
         Ok(mut responder) => outcome(responder.run(&stop)),
+        Err(StartError::Argument(line)) => refuse(&line),
         Err(StartError::Setup(SetupError::Config(error))) => refuse(&error.to_string()),
         Err(error) => fail(&error.to_string()),
     }
@@ -44,6 +45,9 @@ fn main() -> ExitCode {
 /// Why the responder did not come up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
+    /// An argument that does not go with the others, or with the configuration.
+    #[error("{0}")]
+    Argument(String),
     /// The stack.
     #[error(transparent)]
     Setup(#[from] SetupError),

@@ -14,9 +14,6 @@ use crate::args::Args;
 use crate::connection::Connection;
 use crate::{StartError, report};
 
-/// The port that is listened to unless another is named.
-const PORT: u16 = 4791;
-
 /// Completions taken from the queue at once.
 const COMPLETIONS: usize = 64;
 
@@ -31,6 +28,10 @@ pub(crate) struct Responder<'a> {
     ctx: Context,
     pd: ProtectionDomain,
     cq: CompletionQueue,
+    /// What each peer's receives take.
+    receive_bytes: usize,
+    /// As many peers as the stack has queue pairs for.
+    peers_max: usize,
     connections: HashMap<u32, Connection>,
     /// Connections that have ended.
     ended: u64,
@@ -39,7 +40,9 @@ pub(crate) struct Responder<'a> {
 impl<'a> Responder<'a> {
     pub(crate) fn start(args: &'a Args, config: Config) -> Result<Self, StartError> {
         let (address, _) = config.net.parse().map_err(ironwarp::SetupError::from)?;
-        let local = args.listen.unwrap_or(SocketAddr::new(address.into(), PORT));
+        let local = args.local(address).map_err(StartError::Argument)?;
+        let receive_bytes = args.receive_bytes().map_err(StartError::Argument)?;
+        let peers_max = config.limits.queue_pairs as usize;
         let completions = config.limits.queue_pairs.saturating_mul(args.receives * 2).clamp(1, 1 << 18);
         let (stack, mut workers) = Stack::builder(config).build()?;
         let worker = workers.remove(0);
@@ -49,7 +52,8 @@ impl<'a> Responder<'a> {
         let cq = ctx.create_cq(completions)?;
         ctx.listen(local)?;
         report::listening(local);
-        Ok(Responder { args, stack, worker, ctx, pd, cq, connections: HashMap::new(), ended: 0 })
+        let connections = HashMap::new();
+        Ok(Responder { args, stack, worker, ctx, pd, cq, receive_bytes, peers_max, connections, ended: 0 })
     }
 
     /// Answers peers until `stop` is set, or until the first has gone under `--once`.
@@ -81,8 +85,11 @@ impl<'a> Responder<'a> {
         let reaped = self.ctx.poll_cq(self.cq, &mut completions)?;
         for completion in completions.iter().take(reaped) {
             report::completion(completion);
-            if let Some(connection) = self.connections.get(&completion.qp.0) {
-                connection.on_completion(&mut self.ctx, completion)?;
+            let Some(connection) = self.connections.get(&completion.qp.0) else { continue };
+            if let Err(error) = connection.on_completion(&mut self.ctx, completion) {
+                // This peer goes unanswered; the others are none the worse.
+                tracing::warn!("queue pair {} is given up: {error}", completion.qp.0);
+                self.ctx.disconnect(connection.qp)?;
             }
         }
         Ok(reaped)
@@ -109,7 +116,7 @@ impl<'a> Responder<'a> {
         remote: SocketAddr,
         private_data: &[u8],
     ) -> Result<(), VerbsError> {
-        let connection = match Connection::new(&mut self.ctx, self.pd, self.cq, self.args) {
+        let connection = match self.make_room() {
             Ok(connection) => connection,
             Err(error) => {
                 tracing::warn!("{remote} refused: {error}");
@@ -117,10 +124,21 @@ impl<'a> Responder<'a> {
             }
         };
         let num = connection.qp.num().0;
-        self.ctx.accept(request, connection.qp, &connection.advertisement())?;
+        if let Err(error) = self.ctx.accept(request, connection.qp, &connection.advertisement()) {
+            // A queue pair that was given up is still on its way back. The start-up timeout lets the peer go.
+            tracing::warn!("{remote} not accepted: {error}");
+            return self.ctx.destroy_qp(connection.qp);
+        }
         report::connected(num, remote, private_data);
         self.connections.insert(num, connection);
         Ok(())
+    }
+
+    fn make_room(&mut self) -> Result<Connection, VerbsError> {
+        if self.connections.len() >= self.peers_max {
+            return Err(VerbsError::LimitReached("queue pairs"));
+        }
+        Connection::new(&mut self.ctx, self.pd, self.cq, self.args, self.receive_bytes)
     }
 
     fn forget(&mut self, num: u32, reason: &str) -> Result<(), VerbsError> {

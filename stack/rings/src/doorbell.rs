@@ -13,7 +13,7 @@
 //! A queue's number may be given to another queue, with another bell, while the first one's name is still in the
 //! ring. Then the ring can be short of a place; the listener is told, and hears every queue's number once. Hearing a
 //! number without work is harmless.
-//! Cost: ringing 6 ns or so, one exchange; hearing one 1 ns, silencing it another exchange.
+//! Cost: 5 ns to ring and 5 to silence, an exchange each; under a nanosecond to hear nothing.
 
 use core::ops::Range;
 

@@ -3,7 +3,7 @@
 //! An application arms, looks at the queue once more, and sleeps if it is empty. A core adds completions, then looks
 //! whether the queue is armed. Both are a store and then a load of different words, so both put a sequentially
 //! consistent fence between the two: one of them sees the other. Any number of cores may fire; one of them wins.
-//! Cost: firing a queue that is not armed is one fence and one load, 5 to 10 ns; done once an iteration.
+//! Cost: firing a queue that is not armed is one fence and one load, 5 ns; done once an iteration.
 
 use crate::sync::{AtomicU8, Ordering, fence};
 

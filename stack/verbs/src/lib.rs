@@ -44,5 +44,5 @@ pub use ironwarp_port::instrument;
 pub use ironwarp_port::memory;
 pub use ironwarp_types::{MacAddr, Nanos, QpNum, STag};
 pub use stack::{Stack, StackBuilder};
-pub use worker::{Polled, Worker, WorkerThread, idle, pin};
+pub use worker::{Polled, PortVisit, Worker, WorkerThread, idle, pin};
 pub use wr::{RecvWr, RemoteMemory, SendWr};

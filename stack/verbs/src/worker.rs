@@ -23,6 +23,17 @@ pub struct Polled {
     pub next_deadline: Option<Nanos>,
 }
 
+/// The ports that a stack may have.
+type Tapped<P> = ironwarp_port::instrument::Instrumented<P, ironwarp_port::instrument::WallClock>;
+
+/// Something to do with a port of any type.
+pub trait PortVisit {
+    /// What comes of it.
+    type Output;
+    /// Does it.
+    fn visit<P: ironwarp_port::Port>(self, port: &mut P) -> Self::Output;
+}
+
 /// One core of a stack.
 ///
 /// A worker may be sent to the thread that will poll it, and is polled by one thread at a time.
@@ -61,6 +72,20 @@ impl Worker {
     /// What the configuration says to do between two fruitless polls.
     pub fn idle_policy(&self) -> IdlePolicy {
         self.idle
+    }
+
+    /// Lends the port itself, for raw frames, while the stack stands still. Frames that are none of the visitor's are
+    /// lost to the stack.
+    pub fn with_port<V: PortVisit>(&mut self, visit: V) -> Option<V::Output> {
+        let port = self.inner.port_any();
+        if let Some(port) = port.downcast_mut::<Tapped<ironwarp_port::memory::MemoryPort>>() {
+            return Some(visit.visit(port));
+        }
+        #[cfg(feature = "dpdk")]
+        if let Some(port) = port.downcast_mut::<Tapped<ironwarp_port::dpdk::DpdkPort>>() {
+            return Some(visit.visit(port));
+        }
+        None
     }
 
     /// Polls until `stop` is set, idling as the configuration says.

@@ -12,7 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-types", &[]),
     ("dpdk-sys", &[]),
     ("ironwarp-arch", &[]),
-    ("ironwarp-stats", &["types", "arch"]),
+    ("ironwarp-stats", &["arch"]),
     ("ironwarp-rings", &["types"]),
     ("ironwarp-mem", &["types", "arch"]),
     ("ironwarp-port", &["types", "arch", "stats", "dpdk-sys"]),

@@ -16,6 +16,7 @@ const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
 const MEMORY_MAX: u64 = 1 << 30;
 
 /// One test as it was asked for.
+#[derive(Debug)]
 pub struct Wanted {
     /// A case a size.
     pub cases: Vec<Case>,

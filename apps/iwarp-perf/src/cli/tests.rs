@@ -83,16 +83,16 @@ fn help_shows_examples_and_is_no_failure() {
 
 #[test]
 fn all_sizes_are_those_of_perftest() {
-    let wanted = args("write-bw -a").expect("understood").cases(Test::WriteBw, PathKind::Memif).ok();
-    let sizes: Vec<u64> = wanted.expect("fits").cases.iter().map(|case| case.bytes).collect();
+    let wanted =
+        args("write-bw -a").expect("understood").cases(Test::WriteBw, PathKind::Memif).expect("fits");
+    let sizes: Vec<u64> = wanted.cases.iter().map(|case| case.bytes).collect();
     assert_eq!((sizes.len(), sizes[0], sizes[22]), (23, 2, 8 << 20));
 }
 
 #[test]
 fn a_bandwidth_test_keeps_the_link_full_unless_told_otherwise() {
     let depth = |line: &str| {
-        args(line).expect("understood").cases(Test::WriteBw, PathKind::Memif).ok().expect("fits").cases[0]
-            .depth
+        args(line).expect("understood").cases(Test::WriteBw, PathKind::Memif).expect("fits").cases[0].depth
     };
     assert_eq!(depth("write-bw --size 1M"), 4);
     assert_eq!(depth("write-bw --size 64"), 64);
@@ -102,7 +102,7 @@ fn a_bandwidth_test_keeps_the_link_full_unless_told_otherwise() {
 #[test]
 fn baselines_over_sockets_run_over_veth_and_everything_else_over_the_device() {
     let case = |line: &str, test| {
-        args(line).expect("understood").cases(test, PathKind::Ring).ok().expect("fits").cases[0].path
+        args(line).expect("understood").cases(test, PathKind::Ring).expect("fits").cases[0].path
     };
     assert_eq!(case("tcp-lat", Test::TcpLat), PathKind::Veth);
     assert_eq!(case("tcp-lat --path lo", Test::TcpLat), PathKind::Lo);

@@ -43,8 +43,15 @@ pub fn serve(socket: UnixStream, endpoint: Option<Endpoint>) {
         Ok(channel) => channel,
         Err(error) => return eprintln!("far end: {error}"),
     };
-    let mut far =
-        Far { channel, stop, sockets: Sockets::default(), cases: Vec::new(), endpoint, rdma: Vec::new(), listen: None };
+    let mut far = Far {
+        channel,
+        stop,
+        sockets: Sockets::default(),
+        cases: Vec::new(),
+        endpoint,
+        rdma: Vec::new(),
+        listen: None,
+    };
     if let Err(Failure::Said(line)) = far.run() {
         let _ = far.channel.send(&FromFar::Failed(line));
     }

@@ -170,7 +170,8 @@ impl<'a> Measuring<'a> {
     ) -> Measured {
         let case = &cases[index];
         // Loopback is never a goal's denominator.
-        let comparable = group.cases[index].against.iter().filter(|&&other| cases[other].path != PathKind::Lo);
+        let comparable =
+            group.cases[index].against.iter().filter(|&&other| cases[other].path != PathKind::Lo);
         let baselines: Vec<_> = comparable.map(|&other| (&cases[other], rounds.case(other))).collect();
         let tally = Tally::of(&rounds.case(index));
         let mut result = tally.result(case, self.session.device.clone(), &rounds.case(index), &baselines);

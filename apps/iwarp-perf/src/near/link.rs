@@ -49,11 +49,7 @@ impl FarLink {
             .map_err(|source| NearError::System { what: "starting the far end", source })
     }
 
-    fn start_io(
-        session: &Session,
-        endpoint: Option<Endpoint>,
-        halt: Arc<AtomicBool>,
-    ) -> io::Result<Self> {
+    fn start_io(session: &Session, endpoint: Option<Endpoint>, halt: Arc<AtomicBool>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let place = match session.far {
             FarPlace::Process => {
@@ -152,7 +148,8 @@ impl Drop for FarLink {
         match &mut self.place {
             Place::Process(child) => {
                 let start = Instant::now();
-                while self.dismissed && start.elapsed() < LEAVE_WITHIN && matches!(child.try_wait(), Ok(None)) {
+                while self.dismissed && start.elapsed() < LEAVE_WITHIN && matches!(child.try_wait(), Ok(None))
+                {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 let _ = child.kill();

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ironwarp_bench::host::pin;
 
-use crate::control::{Channel, ChannelError, FromNear, Hear, ToNear};
 use crate::child::Role;
+use crate::control::{Channel, ChannelError, FromNear, Hear, ToNear};
 use crate::plan::Session;
 use crate::rdma::RdmaError;
 use group::Measuring;
@@ -85,11 +85,7 @@ fn run(parent: &Channel<ToNear>, halt: Arc<AtomicBool>) {
 }
 
 /// Measures a session's groups. A halted one ends in good order after what was measured is told.
-fn session_with(
-    parent: &Channel<ToNear>,
-    halt: Arc<AtomicBool>,
-    session: &Session,
-) -> Result<(), NearError> {
+fn session_with(parent: &Channel<ToNear>, halt: Arc<AtomicBool>, session: &Session) -> Result<(), NearError> {
     let core = session.app_core.unwrap_or(session.near_core);
     pin(core).map_err(|source| NearError::System { what: "pinning to a processor", source })?;
     let mut measuring = Measuring::start(parent, session, halt)?;

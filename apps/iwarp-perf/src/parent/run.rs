@@ -23,6 +23,8 @@ use crate::plan::{Plan, Session};
 
 /// How long a near end may take to leave after its last word.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+/// Where DPDK keeps a folder a process; it never removes them, so they go with the run's own.
+const EAL_RUNTIME: &str = "RUNTIME_DIRECTORY";
 /// Lines of an end's own output that are shown when it dies.
 const LAST_LINES: usize = 8;
 
@@ -40,6 +42,7 @@ pub enum Ended {
 /// A run under way.
 pub struct Run {
     progress: Progress,
+    folder: PathBuf,
     output: PathBuf,
     /// What the ends say, where the user asked for it; to the terminal then.
     log: Option<Log>,
@@ -63,6 +66,7 @@ impl Run {
         interrupt.listen();
         Run {
             progress: Progress::new(plan.slices(), plan.expected()),
+            folder: folder.path().to_owned(),
             output: folder.path().join("ends.log"),
             log,
             interrupt,
@@ -105,6 +109,7 @@ impl Run {
         };
         let near = Role::Near
             .command(theirs, self.log.unwrap_or(Log::Warn).name())?
+            .env(EAL_RUNTIME, &self.folder)
             .stdout(stdout)
             .stderr(stderr)
             .process_group(0)

@@ -42,8 +42,7 @@ fn memory_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint
 
 #[cfg(feature = "dpdk")]
 fn ring_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
-    let [(near_stack, near_worker), (far_stack, far_worker)] =
-        Stack::ring_pair(near, far, None)?;
+    let [(near_stack, near_worker), (far_stack, far_worker)] = Stack::ring_pair(near, far, None)?;
     Ok((
         Endpoint::new(near_stack, near_worker, session.apart())?,
         Endpoint::new(far_stack, far_worker, None)?,

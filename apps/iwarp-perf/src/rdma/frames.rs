@@ -1,9 +1,9 @@
 //! Raw frames over the stack's own device, while the stack stands still.
 
 use ironwarp::PortVisit;
-use ironwarp_port::Port;
 use ironwarp_bench::baseline::frames::{Layout, blast, echo, latency, sink};
 use ironwarp_bench::{Case, FarSlice, Pace, Slice, StopSignal};
+use ironwarp_port::Port;
 
 use super::endpoint::{Endpoint, RdmaError};
 
@@ -19,11 +19,7 @@ pub fn frames_near(
 }
 
 /// The far end of a slice.
-pub fn frames_far(
-    endpoint: &mut Endpoint,
-    case: &Case,
-    stop: &StopSignal,
-) -> Result<FarSlice, RdmaError> {
+pub fn frames_far(endpoint: &mut Endpoint, case: &Case, stop: &StopSignal) -> Result<FarSlice, RdmaError> {
     endpoint.with_worker(|worker| worker.with_port(Far { case, stop }))?.ok_or(RdmaError::NoDevice)
 }
 

@@ -328,7 +328,6 @@ impl Lane {
         let checked = bytes.len().saturating_sub(spared);
         Ok(Pattern::new(SEED, message).first_wrong(&bytes[..checked], 0).is_none())
     }
-
 }
 
 /// A work request's number: the lane above, the slot below.
@@ -365,7 +364,8 @@ mod tests {
     #[test]
     fn places_fit_private_data() {
         let places = Places { source: (u32::MAX, u64::MAX), sink: (u32::MAX, u64::MAX) };
-        let bytes = serde_json::to_vec(&Hello { case: usize::MAX, lane: usize::MAX, places }).expect("plain data");
+        let bytes =
+            serde_json::to_vec(&Hello { case: usize::MAX, lane: usize::MAX, places }).expect("plain data");
         assert!(bytes.len() <= 512, "{}", bytes.len());
     }
 }

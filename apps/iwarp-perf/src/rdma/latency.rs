@@ -100,35 +100,28 @@ fn check(open: &OpenCase, index: usize, message: u64, spared: usize) -> Result<b
     lane.holds(&open.case, slot, message, spared)
 }
 
-fn post_send(
-    endpoint: &mut Endpoint,
-    open: &OpenCase,
-    index: usize,
-    message: u64,
-) -> Result<(), RdmaError> {
+fn post_send(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message: u64) -> Result<(), RdmaError> {
     let lane = &open.lanes[index];
     lane.fill(&open.case, 0, message)?;
     if open.is_inline() {
         let bytes = inline_bytes(lane, open.case.bytes)?;
-        endpoint.ctx.post_send(lane.qp, &SendWr::send_inline(wr_id(index, 0), &bytes[..open.case.bytes as usize]))?;
+        endpoint
+            .ctx
+            .post_send(lane.qp, &SendWr::send_inline(wr_id(index, 0), &bytes[..open.case.bytes as usize]))?;
     } else {
         endpoint.ctx.post_send(lane.qp, &SendWr::send(wr_id(index, 0), &lane.gather[0]))?;
     }
     Ok(())
 }
 
-fn post_write(
-    endpoint: &mut Endpoint,
-    open: &OpenCase,
-    index: usize,
-    message: u64,
-) -> Result<(), RdmaError> {
+fn post_write(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message: u64) -> Result<(), RdmaError> {
     let lane = &open.lanes[index];
     lane.fill(&open.case, 0, message)?;
     lane.source.write_at(open.case.bytes as usize - 1, &[message as u8])?;
     if open.is_inline() {
         let bytes = inline_bytes(lane, open.case.bytes)?;
-        let wr = SendWr::write_inline(wr_id(index, 0), &bytes[..open.case.bytes as usize], lane.remote.sink(0));
+        let wr =
+            SendWr::write_inline(wr_id(index, 0), &bytes[..open.case.bytes as usize], lane.remote.sink(0));
         endpoint.ctx.post_send(lane.qp, &wr)?;
     } else {
         let wr = SendWr::write(wr_id(index, 0), &lane.gather[0], lane.remote.sink(0));
@@ -142,7 +135,9 @@ fn post_read(endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(
     if open.case.validate {
         lane.sink.fill(0, open.case.bytes as usize, 0)?;
     }
-    endpoint.ctx.post_send(lane.qp, &SendWr::read(wr_id(index, 0), &lane.scatter[0], lane.remote.source(0)))?;
+    endpoint
+        .ctx
+        .post_send(lane.qp, &SendWr::read(wr_id(index, 0), &lane.scatter[0], lane.remote.source(0)))?;
     Ok(())
 }
 

@@ -136,7 +136,9 @@ impl Stream {
         for completion in &reaped[..count] {
             let (index, slot) = lane_and_slot(completion.wr_id);
             match completion.opcode {
-                CompletionOpcode::Receive if completion.byte_len == 0 => self.on_note(endpoint, open, index)?,
+                CompletionOpcode::Receive if completion.byte_len == 0 => {
+                    self.on_note(endpoint, open, index)?
+                }
                 CompletionOpcode::Receive => self.on_message(endpoint, open, index, slot)?,
                 _ => self.on_complete(open, index)?,
             }
@@ -194,7 +196,9 @@ impl Stream {
         for message in flow.posted..flow.posted + list as u64 {
             let slot = (message % slots) as usize;
             match case.test {
-                Test::ReadBw if case.validate => lane.sink.fill(slot * case.bytes as usize, case.bytes as usize, 0)?,
+                Test::ReadBw if case.validate => {
+                    lane.sink.fill(slot * case.bytes as usize, case.bytes as usize, 0)?
+                }
                 Test::ReadBw => {}
                 _ => lane.fill(case, slot, message)?,
             }

@@ -16,6 +16,8 @@ from iwarp import READ_QUEUE, READ_REQUEST, READ_RESPONSE, SEND, SEND_QUEUE, TER
 MANY_SENDS, MANY_READS = 40, 24
 # The responder's longest message.
 MESSAGE_BYTES = 16384
+# More peers than may wait for their answer at once, and as many as there are queue pairs, in a crowded responder.
+SILENT_PEERS, QUEUE_PAIRS = 12, 2
 # The last tagged offset there is.
 TOP = 0xFFFF_FFFF_FFFF_FFFF
 # Longer than any deadline inside the responder.
@@ -247,7 +249,36 @@ def reset_while_reading(address):
     return {}
 
 
+def silent_crowd(address):
+    """More peers than may wait say nothing. Some are turned away at once, the others after a while."""
+    ends = [silent_peer(address) for _ in range(SILENT_PEERS)]
+    return {"ended": sum(1 for stream in ends if stream is None or Outcome(stream, b"").terminate is None)}
+
+
+def silent_peer(address):
+    try:
+        return iwarp.Initiator(address, TIMEOUT_S)
+    except ConnectionResetError:
+        return None
+
+
+def connected_crowd(address):
+    """One peer more than there are queue pairs is refused in words; those before it are not disturbed."""
+    streams = [connected(address)[0] for _ in range(QUEUE_PAIRS)]
+    late = iwarp.Initiator(address, TIMEOUT_S)
+    late.connection.send(iwarp.mpa_request())
+    flags, why = late.receive_reply()
+    outcome = Outcome(late, b"").report()
+    for stream in streams:
+        stream.send(b"still here")
+        stream.expect("send", b"still here")
+        stream.close()
+    return {"refused": bool(flags & iwarp.REJECT), "why": why.decode(), **outcome}
+
+
 OTHERS = {
+    "silent-crowd": silent_crowd,
+    "connected-crowd": connected_crowd,
     "markers": markers,
     "crc-wrong-in-one-bit": lambda address: wrong_crc(address, 1),
     "crc-complemented": lambda address: wrong_crc(address, 0xFFFF_FFFF),

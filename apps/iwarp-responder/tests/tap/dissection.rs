@@ -38,7 +38,8 @@ pub fn matching(capture: &Path, filter: &str) -> usize {
 
 fn tshark(capture: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("tshark");
-    let output = command.arg("-n").arg("-r").arg(capture).args(OPTIONS).args(arguments).output().expect("tshark");
+    let output =
+        command.arg("-n").arg("-r").arg(capture).args(OPTIONS).args(arguments).output().expect("tshark");
     assert!(output.status.success(), "{command:?}: {}", said(&output));
     output
 }

@@ -29,7 +29,7 @@ impl Events {
         let (sender, coming) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                let event = serde_json::from_str(&line).unwrap_or_else(|_| Value::String(line));
+                let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
                 if sender.send(event).is_err() {
                     return;
                 }
@@ -63,7 +63,7 @@ impl Events {
     }
 
     /// Everything until the pipe was closed, from the first event on.
-    pub fn to_the_end(mut self) -> Self {
+    pub fn through_the_end(mut self) -> Self {
         if let Some(coming) = self.coming.take() {
             self.seen.extend(coming);
         }

@@ -118,7 +118,10 @@ fn startup_faults_close_without_an_answer() {
 fn a_peer_that_requires_markers_is_refused() {
     let Some(mut lab) = Lab::impatient(&[]) else { return };
     let seen = lab.client("faults.py", &["markers"]);
-    assert_eq!(seen, json!({"fault": "markers", "refused": true, "end": "fin", "messages": 0, "terminate": null}));
+    assert_eq!(
+        seen,
+        json!({"fault": "markers", "refused": true, "end": "fin", "messages": 0, "terminate": null})
+    );
     good_one_follows(&lab.events.through(1, "disconnected"), "markers");
     assert_eq!(lab.interrupt().events.counter("iwarp_markers_refused"), 1);
 }
@@ -184,6 +187,29 @@ fn connections_that_end_at_any_octet_end_alone() {
             assert_eq!(reason(&events, first), "Reset", "{fault}: {events:?}");
         }
     }
+    assert!(lab.interrupt().status.success());
+}
+
+/// RFC 5042 s6.4.1: half-open start-ups are bounded in number and in time.
+#[test]
+fn silent_peers_are_bounded_in_number_and_in_time() {
+    let Some(mut lab) = Lab::crowded() else { return };
+    assert_eq!(lab.client("faults.py", &["silent-crowd"])["ended"], 12);
+    good_one_follows(&lab.events.through(1, "disconnected"), "silent-crowd");
+    let ended = lab.interrupt();
+    assert_eq!(ended.events.counter("verbs_startup_timeouts"), 8, "{:?}", ended.events);
+    assert_eq!(ended.events.counter("verbs_arrivals_refused"), 4, "{:?}", ended.events);
+}
+
+/// RFC 5044 s7.1.2, rule 2: a request that is well formed and not acceptable gets a reply that says so.
+#[test]
+fn a_peer_beyond_the_limit_is_refused_in_words() {
+    let Some(mut lab) = Lab::crowded() else { return };
+    let seen = lab.client("faults.py", &["connected-crowd"]);
+    assert_eq!((&seen["refused"], &seen["why"]), (&json!(true), &json!("no resources")), "{seen}");
+    assert_eq!((&seen["end"], &seen["terminate"]), (&json!("fin"), &Value::Null), "{seen}");
+    let events = lab.events.through(3, "disconnected");
+    assert!(of_kind(&events, "disconnected").iter().all(|event| event["reason"] == "Closed"), "{events:?}");
     assert!(lab.interrupt().status.success());
 }
 

@@ -47,6 +47,9 @@ idle = "yield"
 startup_timeout_ms = 1000
 "#;
 
+/// What makes a responder one for few.
+const CROWDED: &str = "[limits]\nhalf_open = 8\nqueue_pairs = 2\n";
+
 /// A responder that listens on a tap, and what it says.
 pub struct Lab {
     child: Child,
@@ -74,6 +77,11 @@ impl Lab {
     /// Starts a responder that gives a silent peer one second.
     pub fn impatient(options: &[&str]) -> Option<Lab> {
         Self::start(IMPATIENT, options)
+    }
+
+    /// The same with room for eight peers that wait and two that are connected.
+    pub fn crowded() -> Option<Lab> {
+        Self::start(&format!("{IMPATIENT}{CROWDED}"), &[])
     }
 
     fn start(config: &str, options: &[&str]) -> Option<Lab> {
@@ -148,7 +156,7 @@ impl Lab {
     pub fn ended(mut self) -> Ended {
         let status = self.wait();
         let log = self.log();
-        Ended { status, events: std::mem::take(&mut self.events).to_the_end(), log }
+        Ended { status, events: std::mem::take(&mut self.events).through_the_end(), log }
     }
 
     /// Presses Ctrl-C and waits.
@@ -191,7 +199,15 @@ fn responder(folder: &Path, options: &[&str]) -> Command {
     if !geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
-    command.args(["--", "setpriv", "--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_iwarp-responder"), "--config"]);
+    command.args([
+        "--",
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "--",
+        env!("CARGO_BIN_EXE_iwarp-responder"),
+        "--config",
+    ]);
     command.arg(folder.join("tap.toml")).args(options);
     // DPDK's own files.
     command.env("RUNTIME_DIRECTORY", folder).env("XDG_RUNTIME_DIR", folder);

@@ -28,7 +28,8 @@ const SEGMENTS: &str = "1400,536,9000,60000";
 
 #[test]
 fn the_client_agrees_with_the_vectors_that_the_rfcs_print() {
-    let output = std::process::Command::new("python3").arg("-B").arg(lab::client_script("selftest.py")).output();
+    let output =
+        std::process::Command::new("python3").arg("-B").arg(lab::client_script("selftest.py")).output();
     let output = output.expect("python3");
     assert!(output.status.success(), "{}", lab::said(&output));
 }
@@ -37,7 +38,8 @@ fn the_client_agrees_with_the_vectors_that_the_rfcs_print() {
 #[test]
 fn a_linux_peer_is_answered_and_let_go() {
     let Some(lab) = Lab::shipped(&["--once"]) else { return };
-    let arguments = ["--private-data", "00ff5040", "--sends", SENDS, "--writes", WRITES, "--segments", SEGMENTS];
+    let arguments =
+        ["--private-data", "00ff5040", "--sends", SENDS, "--writes", WRITES, "--segments", SEGMENTS];
     let done = lab.client("exchange.py", &arguments);
     let ended = lab.ended();
     assert!(ended.status.success(), "{}: {}", ended.status, ended.log);

@@ -8,9 +8,9 @@ use std::error::Error;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::output::{Outcome, micros, size};
+use crate::output::{Outcome, size};
 use crate::report::TestResult;
-use crate::{Latency, Transport};
+use crate::{Latency, PathKind, Test, Wait};
 
 /// A plot with its heading.
 pub(super) struct Plot {
@@ -52,9 +52,15 @@ pub(super) fn all(outcome: &Outcome) -> Result<Vec<Plot>, PlotError> {
     Ok(plots)
 }
 
+/// Latencies or bandwidths; a run that checked every byte is no measure of speed.
+fn plotted(outcome: &Outcome, latency: bool) -> impl Iterator<Item = &TestResult> {
+    let results = outcome.report.results.iter();
+    results.filter(move |result| result.test.is_latency() == latency && !result.validated)
+}
+
 /// The sizes and MTUs of latency or of bandwidth results, in order.
 fn groups(outcome: &Outcome, latency: bool) -> Vec<(u64, Option<u16>)> {
-    let results = outcome.report.results.iter().filter(|result| result.test.is_latency() == latency);
+    let results = plotted(outcome, latency);
     let mut groups: Vec<_> = results.map(|result| (result.bytes, result.mtu)).collect();
     groups.sort_unstable();
     groups.dedup();
@@ -65,7 +71,7 @@ fn groups(outcome: &Outcome, latency: bool) -> Vec<(u64, Option<u16>)> {
 fn percentiles(outcome: &Outcome, bytes: u64, mtu: Option<u16>) -> Result<Option<Plot>, PlotError> {
     let pairs = outcome.report.results.iter().zip(&outcome.latencies);
     let curves: Vec<(&TestResult, Vec<(f64, f64)>)> = pairs
-        .filter(|(result, _)| result.bytes == bytes && result.mtu == mtu)
+        .filter(|(result, _)| result.bytes == bytes && result.mtu == mtu && !result.validated)
         .filter_map(|(result, latency)| Some((result, points(latency.as_ref()?))))
         .collect();
     let Some((low, high)) = bounds(curves.iter().flat_map(|(_, points)| points.iter().map(|point| point.1)))
@@ -79,6 +85,7 @@ fn percentiles(outcome: &Outcome, bytes: u64, mtu: Option<u16>) -> Result<Option
     let svg = drawn(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(12)
+            .margin_right(40)
             .x_label_area_size(44)
             .y_label_area_size(72)
             .build_cartesian_2d(0.0..NINES_MAX, (low..high).log_scale())?;
@@ -88,14 +95,14 @@ fn percentiles(outcome: &Outcome, bytes: u64, mtu: Option<u16>) -> Result<Option
             .y_desc("round trip, µs")
             .x_labels(NINES_MAX as usize + 1)
             .x_label_formatter(&|nines| percent(*nines))
-            .y_label_formatter(&|us| micros(us * 1000.0))
+            .y_label_formatter(&|us| format!("{us}"))
             .label_style(FONT.into_font().color(&INK))
             .light_line_style(RGBColor(240, 242, 245))
             .bold_line_style(RGBColor(222, 226, 232))
             .axis_style(RGBColor(150, 158, 170))
             .draw()?;
-        for (index, (result, points)) in curves.iter().enumerate() {
-            let style = colour(result, index).stroke_width(2);
+        for (result, points) in &curves {
+            let style = colour(result).stroke_width(2);
             chart
                 .draw_series(LineSeries::new(points.iter().copied(), style))?
                 .label(label(result))
@@ -135,10 +142,9 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 /// One bar a bandwidth result, grouped by size and MTU.
 fn bars(outcome: &Outcome) -> Result<Plot, PlotError> {
     const ROW: i32 = 26;
-    const LEFT: i32 = 250;
+    const LEFT: i32 = 300;
     const RIGHT: i32 = 110;
-    let mut results: Vec<&TestResult> =
-        outcome.report.results.iter().filter(|result| !result.test.is_latency()).collect();
+    let mut results: Vec<&TestResult> = plotted(outcome, false).collect();
     results.sort_by_key(|result| (result.mtu, result.bytes));
     let most = results.iter().filter_map(|result| result.gbit_per_s).fold(f64::MIN_POSITIVE, f64::max);
     let height = results.len() as u32 * ROW as u32 + 16;
@@ -151,7 +157,7 @@ fn bars(outcome: &Outcome) -> Result<Plot, PlotError> {
             let what = format!("{} {}{mtu}", label(result), size(result.bytes));
             area.draw(&Text::new(what, (8, top + 4), text.clone()))?;
             let bar = [(LEFT, top + 3), (reach.max(LEFT + 1), top + ROW - 5)];
-            area.draw(&Rectangle::new(bar, colour(result, row).filled()))?;
+            area.draw(&Rectangle::new(bar, colour(result).filled()))?;
             area.draw(&Text::new(format!("{gbit:.1} Gbit/s"), (reach + 8, top + 4), text))?;
         }
         Ok(())
@@ -161,8 +167,7 @@ fn bars(outcome: &Outcome) -> Result<Plot, PlotError> {
 
 /// One line a test over the sizes: median round trips, or bandwidths.
 fn over_sizes(outcome: &Outcome, latency: bool) -> Result<Plot, PlotError> {
-    let results: Vec<&TestResult> =
-        outcome.report.results.iter().filter(|result| result.test.is_latency() == latency).collect();
+    let results: Vec<&TestResult> = plotted(outcome, latency).collect();
     let mut names: Vec<(String, &TestResult)> = Vec::new();
     for result in &results {
         if !names.iter().any(|(name, _)| *name == label(result)) {
@@ -180,6 +185,7 @@ fn over_sizes(outcome: &Outcome, latency: bool) -> Result<Plot, PlotError> {
     let svg = drawn(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(12)
+            .margin_right(40)
             .x_label_area_size(44)
             .y_label_area_size(72)
             .build_cartesian_2d((least..most).log_scale().base(2.0), (low..high).log_scale())?;
@@ -192,8 +198,8 @@ fn over_sizes(outcome: &Outcome, latency: bool) -> Result<Plot, PlotError> {
             .light_line_style(RGBColor(240, 242, 245))
             .bold_line_style(RGBColor(222, 226, 232))
             .draw()?;
-        for (index, (name, first)) in names.iter().enumerate() {
-            let style = colour(first, index).stroke_width(2);
+        for (name, first) in &names {
+            let style = colour(first).stroke_width(2);
             let line = results.iter().filter(|result| label(result) == *name);
             let line = line.filter_map(|result| Some((result.bytes.max(1) as f64, figure(result)?)));
             chart
@@ -237,16 +243,16 @@ fn label(result: &TestResult) -> String {
     format!("{}{path}", result.name())
 }
 
-/// Ours in blues and greens, the floor in grey, Linux in warm colours.
-fn colour(result: &TestResult, index: usize) -> RGBColor {
-    const OURS: [RGBColor; 4] =
-        [RGBColor(29, 91, 191), RGBColor(13, 148, 136), RGBColor(124, 58, 205), RGBColor(14, 116, 174)];
-    const LINUX: [RGBColor; 4] =
-        [RGBColor(217, 119, 6), RGBColor(220, 60, 50), RGBColor(180, 83, 9), RGBColor(190, 50, 110)];
-    match result.transport {
-        Transport::Frames => RGBColor(120, 128, 140),
-        Transport::Ironwarp => OURS[index % OURS.len()],
-        Transport::KernelTcp => LINUX[index % LINUX.len()],
+/// Ours in cool colours, the floor in grey, Linux in warm ones; a test has one colour in every plot.
+fn colour(result: &TestResult) -> RGBColor {
+    match (result.test, result.path, result.wait) {
+        (Test::FrameLat | Test::FrameBw, ..) => RGBColor(120, 128, 140),
+        (Test::SendLat | Test::SendBw, ..) => RGBColor(29, 91, 191),
+        (Test::WriteLat | Test::WriteBw, ..) => RGBColor(13, 148, 136),
+        (Test::ReadLat | Test::ReadBw, ..) => RGBColor(124, 58, 205),
+        (_, Some(PathKind::Lo), _) => RGBColor(202, 138, 4),
+        (_, _, Some(Wait::Block)) => RGBColor(220, 60, 50),
+        _ => RGBColor(217, 119, 6),
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Takes bytes, gives the finished CRC; stored little-endian it is what goes on the wire. Cannot fail.
 //! Short inputs (headers, small messages) run down one `crc32` instruction lane; longer ones go to `crc-fast`, which
-//! folds with carry-less multiplication. Cost, hot: 5 ns for 64 B, 30 ns for 1460 B, 130 ns for 8 KiB.
+//! folds with carry-less multiplication. Cost, hot: 3 ns for 64 B, 31 ns for 1460 B, 131 ns for 8 KiB.
 
 mod portable;
 #[cfg(test)]
@@ -14,6 +14,7 @@ mod x86;
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// Up to here the one-lane instruction path beats the folding one, which pays for its set-up and its last reduction.
+#[cfg(not(miri))]
 const ONE_LANE_BYTES_MAX: usize = 256;
 
 /// The CRC-32C of `bytes`.

@@ -73,8 +73,9 @@ impl<P: Port> Tcp<P> {
     ///
     /// Owed ACKs are not counted: they leave with the next [`Tcp::flush_acks`], see [`Tcp::owes_acks`].
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let timers = self.shared.wheel.next_deadline();
-        timers.into_iter().chain(self.time_wait.next_deadline()).min()
+        let timers = self.shared.wheel.next_deadline().unwrap_or(Nanos::MAX);
+        let next = timers.min(self.time_wait.next_deadline().unwrap_or(Nanos::MAX));
+        (next != Nanos::MAX).then_some(next)
     }
 
     /// Whether an ACK waits for the next iteration: the loop must not sleep before it.

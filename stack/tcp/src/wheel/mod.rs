@@ -52,6 +52,8 @@ pub struct Wheel {
     levels: [Level; 3],
     /// The last tick whose place was emptied.
     tick: u64,
+    /// No place before this tick is occupied: what makes a poll with nothing due two compares.
+    next: u64,
 }
 
 impl Wheel {
@@ -61,6 +63,7 @@ impl Wheel {
             nodes: vec![UNARMED; ids as usize].into_boxed_slice(),
             levels: [Level::new(0), Level::new(8), Level::new(16)],
             tick: now.0 >> TICK_SHIFT,
+            next: u64::MAX,
         }
     }
 
@@ -88,8 +91,18 @@ impl Wheel {
     }
 
     /// Takes one id whose deadline has passed, and disarms it. Called until it answers `None`.
+    #[inline]
     pub fn pop_expired(&mut self, now: Nanos) -> Option<u32> {
         let target = now.0 >> TICK_SHIFT;
+        if target < self.next {
+            self.tick = self.tick.max(target);
+            return None;
+        }
+        self.pop_slowly(now, target)
+    }
+
+    #[cold]
+    fn pop_slowly(&mut self, now: Nanos, target: u64) -> Option<u32> {
         loop {
             if let Some(id) = self.pop_due(now) {
                 return Some(id);
@@ -98,6 +111,7 @@ impl Wheel {
                 Some(tick) => self.advance(tick),
                 None => {
                     self.tick = self.tick.max(target);
+                    self.next = self.next_tick().unwrap_or(u64::MAX);
                     return None;
                 }
             }
@@ -105,8 +119,9 @@ impl Wheel {
     }
 
     /// When to poll next: no deadline passes before then. It may be early, since re-arming is lazy.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.next_tick().map(|tick| Nanos(tick << TICK_SHIFT))
+        (self.next != u64::MAX).then_some(Nanos(self.next << TICK_SHIFT))
     }
 
     /// Empties the place of the present tick, one id a call; those that are not due are filed anew.
@@ -164,6 +179,8 @@ impl Wheel {
         };
         let place = place_of(tick, u32::from(level) * 8);
         node.tick = tick;
+        // An outer place comes up when the first of its ticks does.
+        self.next = self.next.min(tick >> (level * 8) << (level * 8));
         node.place = Some((level, place));
         node.prev = NIL;
         let Some(into) = self.levels.get_mut(usize::from(level)) else { return };

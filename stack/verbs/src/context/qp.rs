@@ -205,7 +205,8 @@ impl Context {
     pub fn post_sends(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), (usize, VerbsError)> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
         let app = app.filter(|app| app.handle == qp).ok_or((0, VerbsError::UnknownQueuePair))?;
-        let cq = self.cqs.get_mut(app.send_cq.slot()).and_then(Option::as_mut);
+        let send_cq = app.send_cq;
+        let cq = self.cqs.get_mut(send_cq.slot()).and_then(Option::as_mut);
         let cq = cq.ok_or((0, VerbsError::UnknownCompletionQueue))?;
         let mut posted = 0;
         let outcome = wrs.iter().try_for_each(|wr| app.stage_send(cq, wr).map(|()| posted += 1));
@@ -214,13 +215,23 @@ impl Context {
             app.ring(&mut self.cores);
         }
         match outcome {
-            Err(VerbsError::CqFull) if posted == 0 && self.reclaim(qp) => self.post_sends(qp, wrs),
+            Err(VerbsError::CqFull) if self.reclaim(send_cq) => {
+                let rest = wrs.get(posted..).unwrap_or_default();
+                self.post_sends(qp, rest).map_err(|(more, error)| (posted + more, error))
+            }
             outcome => outcome.map_err(|error| (posted, error)),
         }
     }
 
     /// Posts one receive.
     pub fn post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
+        match self.try_post_recv(qp, wr) {
+            Err(VerbsError::CqFull) if self.reclaim(self.qp(qp)?.recv_cq) => self.try_post_recv(qp, wr),
+            outcome => outcome,
+        }
+    }
+
+    fn try_post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
         let app = app.filter(|app| app.handle == qp).ok_or(VerbsError::UnknownQueuePair)?;
         let cq = self.cqs.get_mut(app.recv_cq.slot()).and_then(Option::as_mut);
@@ -243,18 +254,16 @@ impl Context {
         }
     }
 
-    /// Takes back the places promised to sends that completed without an entry, for every queue pair that shares
-    /// `qp`'s completion queue. Answers whether there were any.
+    /// Takes back the places in `cq` promised to sends that completed without an entry. Answers whether there were any.
     #[cold]
-    fn reclaim(&mut self, qp: QueuePair) -> bool {
-        let Ok(send_cq) = self.qp(qp).map(|app| app.send_cq) else { return false };
+    fn reclaim(&mut self, cq: CompletionQueue) -> bool {
         let mut reclaimed = 0;
-        for app in self.qps.iter_mut().flatten().filter(|app| app.send_cq == send_cq) {
+        for app in self.qps.iter_mut().flatten().filter(|app| app.send_cq == cq) {
             let silent = app.sq.silent();
             reclaimed += silent.wrapping_sub(app.silent_seen);
             app.silent_seen = silent;
         }
-        if let Ok(cq) = self.cq_mut(send_cq) {
+        if let Ok(cq) = self.cq_mut(cq) {
             cq.promised = cq.promised.saturating_sub(reclaimed);
         }
         reclaimed > 0
@@ -269,7 +278,9 @@ impl Context {
     }
 
     fn drop_qp(&mut self, qp: QueuePair) {
-        self.reclaim(qp);
+        if let Ok(send_cq) = self.qp(qp).map(|app| app.send_cq) {
+            self.reclaim(send_cq);
+        }
         let Some(app) = self.qps.get_mut(qp.index as usize).and_then(Option::take) else { return };
         for cq in [app.send_cq, app.recv_cq] {
             if let Ok(cq) = self.cq_mut(cq) {

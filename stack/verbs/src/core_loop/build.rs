@@ -74,6 +74,11 @@ where
     fn link_up(&mut self) -> bool {
         (self.link_up)(self.wire.port_mut())
     }
+
+    fn port_any(&mut self) -> &mut dyn core::any::Any {
+        self.wire.flush();
+        self.wire.port_mut()
+    }
 }
 
 impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {

@@ -49,6 +49,8 @@ pub(crate) trait PollLoop: Send {
     fn poll(&mut self, budget: usize) -> Polled;
     fn now(&self) -> Nanos;
     fn link_up(&mut self) -> bool;
+    /// The port, for whoever knows its type.
+    fn port_any(&mut self) -> &mut dyn core::any::Any;
 }
 
 /// Who a TCP connection belongs to.
@@ -130,10 +132,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if self.tcp.owes_acks() || !self.ready.is_empty() || self.wire.waiting_frames() > 0 {
             return Some(now);
         }
-        [self.tcp.next_deadline(), self.net.next_deadline(), self.wheel.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let never = Nanos::MAX;
+        let tcp = self.tcp.next_deadline().unwrap_or(never);
+        let net = self.net.next_deadline().unwrap_or(never);
+        let next = tcp.min(net).min(self.wheel.next_deadline().unwrap_or(never));
+        (next != never).then_some(next)
     }
 
     fn owner(&self, conn: ConnId) -> Owner {

@@ -1,0 +1,253 @@
+//! What the responder refuses before it has a peer: one clear line each, exit status 2 for arguments and
+//! configurations, 1 for what the machine does not have.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A configuration that is right, up to the device and what is appended.
+const MEMORY: &str = "[port]\ndevice.memory = {}\n[net]\naddress = \"10.99.2.1/24\"\n";
+
+/// A configuration in a file of its own, which goes with it.
+struct Config(PathBuf);
+
+impl Config {
+    fn of(text: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("responder-{}-{number}.toml", std::process::id());
+        // Where another user can read it too.
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).expect("a configuration");
+        Config(path)
+    }
+
+    fn run(&self, options: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_iwarp-responder"));
+        output(command.arg("--config").arg(&self.0).args(options))
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// None of these listens, so each ends by itself.
+fn output(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().expect("the responder")
+}
+
+/// The program's own line on standard error: the only one, though DPDK may have said more before it.
+fn its_line(output: &Output, status: i32) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    let mut lines = said.lines().filter_map(|line| line.strip_prefix("iwarp-responder: "));
+    let line = lines.next().unwrap_or_else(|| panic!("no line of its own: {said}")).to_owned();
+    assert_eq!(lines.next(), None, "{said}");
+    assert!(said.ends_with(&format!("{line}\n")), "{said}");
+    line
+}
+
+fn refused(config: &str, options: &[&str]) -> String {
+    its_line(&Config::of(config).run(options), 2)
+}
+
+/// The first line that the argument parser prints.
+fn misused(options: &[&str]) -> String {
+    let output = Config::of(MEMORY).run(options);
+    assert_eq!(output.status.code(), Some(2));
+    String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned()
+}
+
+#[track_caller]
+fn assert_names(line: &str, words: &[&str]) {
+    for word in words {
+        assert!(line.contains(word), "`{word}` is not in: {line}");
+    }
+}
+
+#[test]
+fn a_configuration_must_be_named() {
+    let output = output(&mut Command::new(env!("CARGO_BIN_EXE_iwarp-responder")));
+    assert_eq!(output.status.code(), Some(2));
+    assert_names(&String::from_utf8_lossy(&output.stderr), &["--config <FILE>", "Usage:"]);
+}
+
+#[test]
+fn a_file_that_does_not_exist_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iwarp-responder"));
+    let line = its_line(&output(command.args(["--config", "/nonexistent/tap.toml"])), 2);
+    assert_names(&line, &["/nonexistent/tap.toml", "No such file"]);
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line_and_the_keys_there_are() {
+    let line = refused(&MEMORY.replace("[net]", "ring_size = 5\n[net]"), &[]);
+    assert_names(&line, &[".toml", "line 3", "`ring_size`", "`ring`", "`mtu`"]);
+    let line = refused(&format!("{MEMORY}[ports]\n"), &[]);
+    assert_names(&line, &["line 5", "`ports`", "`port`"]);
+}
+
+#[test]
+fn a_missing_key_is_named() {
+    assert_names(&refused("[port]\ndevice.memory = {}\n", &[]), &["missing field `net`"]);
+    assert_names(&refused("[net]\naddress = \"10.0.0.1/24\"\n", &[]), &["missing field `port`"]);
+}
+
+#[test]
+fn text_that_is_not_toml_is_told_by_its_line() {
+    assert_names(&refused(&format!("{MEMORY}this is not TOML\n"), &[]), &["line 5"]);
+}
+
+#[test]
+fn a_value_out_of_range_is_named_with_its_key_and_what_is_allowed() {
+    let ring = refused(&MEMORY.replace("[net]", "ring = 100\n[net]"), &[]);
+    assert_eq!(ring, "port.ring = 100: a power of two from 64 to 16384");
+    let address = refused(&MEMORY.replace("10.99.2.1/24", "10.99.2.1"), &[]);
+    assert_names(&address, &["net.address", "\"10.99.2.1\"", "10.0.0.1/24"]);
+    let memory = refused(&format!("{MEMORY}[eal]\nmemory_mib = 1\n"), &[]);
+    assert_names(&memory, &["eal.memory_mib = 1", "64 to 65536"]);
+    let name = refused(&MEMORY.replace("memory = {}", "tap = { interface = \"a-name-of-18-bytes\" }"), &[]);
+    assert_names(&name, &["port.device.tap.interface", "a-name-of-18-bytes", "15"]);
+}
+
+#[test]
+fn an_argument_that_cannot_be_read_is_named() {
+    assert_names(&misused(&["--listen", "10.99.2.1"]), &["'10.99.2.1'", "--listen <ADDR:PORT>"]);
+    assert_names(&misused(&["--bytes", "0"]), &["'0'", "--bytes <N>", "1..=1073741824"]);
+    assert_names(&misused(&["--drop", "1000001"]), &["'1000001'", "--drop <PPM>", "0..=1000000"]);
+    assert_names(&misused(&["--lsten", "10.99.2.1:1"]), &["'--lsten'"]);
+    assert_names(&refused(MEMORY, &["--log", "=loud="]), &["--log", "=loud="]);
+}
+
+/// Nothing would ever arrive there.
+#[test]
+fn an_address_that_is_not_ours_cannot_be_listened_to() {
+    for listen in ["10.99.2.7:4791", "[::1]:4791", "10.99.2.1:0"] {
+        let line = refused(MEMORY, &["--listen", listen]);
+        assert_names(&line, &[&format!("--listen {listen}"), "net.address", "10.99.2.1", "1 to 65535"]);
+    }
+}
+
+#[test]
+fn receives_that_no_memory_could_hold_are_refused() {
+    let line = refused(MEMORY, &["--receives", "4096", "--message-bytes", "16777216"]);
+    assert_names(&line, &["--receives 4096", "--message-bytes 16777216", "1073741824"]);
+}
+
+#[test]
+fn help_has_examples_and_the_version_is_told() {
+    let help = Config::of(MEMORY).run(&["--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    assert_names(&String::from_utf8_lossy(&help.stdout), &["Examples:", "--once", "--pcap"]);
+    assert_eq!(Config::of(MEMORY).run(&["--version"]).status.code(), Some(0));
+}
+
+/// Devices that this machine does not have, and a device that may not be had.
+#[cfg(feature = "dpdk")]
+mod devices {
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+
+    use rustix::process::geteuid;
+
+    use super::*;
+
+    /// Nobody's user and group.
+    const NOBODY: &str = "65534";
+
+    fn config_of(device: &str) -> String {
+        let small = "ring = 64\nrx_frames = 512\ntx_frames = 512\n";
+        let eal = "[eal]\nhugepages = \"never\"\nmemory_mib = 64\n";
+        format!("{eal}[port]\ndevice.{device}\n{small}[net]\naddress = \"10.99.2.1/24\"\n")
+    }
+
+    /// Runs into a device that fails; gives the line that says so. `None` in a build without DPDK.
+    fn failed(device: &str) -> Option<String> {
+        judged(&Config::of(&config_of(device)).run(&[]))
+    }
+
+    fn judged(output: &Output) -> Option<String> {
+        let line = its_line(output, 1);
+        if line.contains("built without") || line.contains("not in this build") {
+            writeln!(std::io::stderr(), "\nSKIPPED: {line}").expect("a terminal");
+            return None;
+        }
+        Some(line)
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_named() {
+        for device in ["af_packet", "af_xdp"] {
+            let Some(line) = failed(&format!("{device} = {{ interface = \"nosuch0\" }}")) else { return };
+            assert_names(&line, &[device, "nosuch0", "does not exist"]);
+        }
+    }
+
+    #[test]
+    fn a_network_card_that_does_not_exist_is_named() {
+        let Some(line) = failed("pci = { address = \"0000:ff:1f.7\" }") else { return };
+        assert_names(&line, &["0000:ff:1f.7"]);
+    }
+
+    #[test]
+    fn a_tap_cannot_take_the_name_of_another_interface() {
+        let Some(line) = failed("tap = { interface = \"lo\" }") else { return };
+        assert_names(&line, &["net_tap", "lo", "in use"]);
+    }
+
+    #[test]
+    fn a_tap_needs_permission() {
+        let program = Path::new(env!("CARGO_BIN_EXE_iwarp-responder"));
+        if !geteuid().is_root() {
+            let Some(line) = failed("tap = { interface = \"iwtap0\" }") else { return };
+            return assert_names(&line, &["net_tap", "iwtap0", "no permission"]);
+        }
+        // Under a name that somebody else can reach.
+        let config = Config::of(&config_of("tap = { interface = \"iwtap0\" }"));
+        let copy = Copy::of(program);
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]);
+        command.arg(&copy.0).arg("--config").arg(&config.0).env("XDG_RUNTIME_DIR", "/tmp");
+        let Some(line) = judged(&output(&mut command)) else { return };
+        assert_names(&line, &["net_tap", "iwtap0", "no permission"]);
+    }
+
+    /// A socket that a process which is gone left behind is in nobody's way, one that is in use is.
+    #[test]
+    fn a_memif_socket_that_somebody_listens_on_is_not_taken_away() {
+        let socket = std::env::temp_dir().join(format!("responder-{}.sock", std::process::id()));
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let device = format!("memif = {{ role = \"server\", socket = \"{}\" }}", socket.display());
+        let line = failed(&device);
+        drop(listener);
+        fs::remove_file(&socket).expect("the socket is still there");
+        if let Some(line) = line {
+            assert_names(&line, &[&socket.display().to_string()]);
+        }
+    }
+
+    struct Copy(PathBuf);
+
+    impl Copy {
+        fn of(program: &Path) -> Self {
+            let path = std::env::temp_dir().join(format!("iwarp-responder-{}", std::process::id()));
+            fs::copy(program, &path).expect("a copy");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+            Copy(path)
+        }
+    }
+
+    impl Drop for Copy {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+}
