@@ -44,7 +44,7 @@ address = "10.99.2.1/24"
 [core]
 idle = "yield"
 [mpa]
-startup_timeout_ms = 1000
+startup_timeout_ms = 2000
 "#;
 
 /// What makes a responder one for few.
@@ -54,8 +54,7 @@ const CROWDED: &str = "[limits]\nhalf_open = 8\nqueue_pairs = 2\n";
 pub struct Lab {
     child: Child,
     pub events: Events,
-    folder: PathBuf,
-    _turn: File,
+    room: Option<Room>,
 }
 
 /// A responder that has ended.
@@ -64,6 +63,13 @@ pub struct Ended {
     pub events: Events,
     /// What it wrote to standard error.
     pub log: String,
+    _room: Option<Room>,
+}
+
+/// The right to run devices, and a folder that goes with it.
+struct Room {
+    folder: PathBuf,
+    _turn: File,
 }
 
 impl Lab {
@@ -74,7 +80,7 @@ impl Lab {
         Self::start(&fs::read_to_string(config).expect("the shipped configuration"), options)
     }
 
-    /// Starts a responder that gives a silent peer one second.
+    /// Starts a responder that gives a silent peer two seconds.
     pub fn impatient(options: &[&str]) -> Option<Lab> {
         Self::start(IMPATIENT, options)
     }
@@ -85,14 +91,11 @@ impl Lab {
     }
 
     fn start(config: &str, options: &[&str]) -> Option<Lab> {
-        let turn = turn();
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("responder-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).expect("a folder of its own");
-        fs::write(folder.join("tap.toml"), config).expect("a configuration");
-        let mut child = responder(&folder, options).spawn().expect("unshare and setpriv, of util-linux");
+        let room = Room::enter();
+        fs::write(Lab::path("tap.toml"), config).expect("a configuration");
+        let mut child = responder(options).spawn().expect("unshare and setpriv, of util-linux");
         let events = Events::of(child.stdout.take().expect("a pipe"), DEADLINE);
-        let mut lab = Lab { child, events, folder, _turn: turn };
+        let mut lab = Lab { child, events, room: Some(room) };
         if lab.events.wait_for("listening").is_none() {
             return lab.skip_or_fail();
         }
@@ -104,7 +107,7 @@ impl Lab {
     fn skip_or_fail(&mut self) -> Option<Lab> {
         let status = self.wait();
         let log = self.log();
-        let refused = ["unshare: unshare failed", "not in this build", "built without"];
+        let refused = ["unshare: unshare failed", "not in this build"];
         match refused.iter().find(|reason| log.contains(**reason)) {
             Some(_) => skipped(log.lines().last().unwrap_or_default()),
             None => panic!("the responder ended with {status} before it listened"),
@@ -126,9 +129,9 @@ impl Lab {
         }
     }
 
-    /// A file of this test.
+    /// A file of the running test.
     pub fn path(name: &str) -> PathBuf {
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("responder-{}-{name}", std::process::id()))
+        Room::folder().join(name)
     }
 
     /// Runs a client script against the responder; gives the JSON object that it prints.
@@ -143,20 +146,22 @@ impl Lab {
 
     fn inside(&self, program: &str, arguments: &[&str]) -> Output {
         let pid = self.child.id().to_string();
-        let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", DEADLINE_S, "nsenter", "--target", &pid, "--net"]);
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--", "timeout", "-s", "KILL", DEADLINE_S]);
+        command.args(["nsenter", "--target", &pid, "--net"]);
         if !geteuid().is_root() {
             command.args(["--user", "--preserve-credentials"]);
         }
         command.args(["--", "setpriv", "--pdeathsig", "KILL", "--", program]).args(arguments);
-        command.stdin(Stdio::null()).output().expect("timeout, of coreutils")
+        command.stdin(Stdio::null()).output().expect("setpriv, of util-linux")
     }
 
     /// Waits until the responder has ended by itself.
     pub fn ended(mut self) -> Ended {
         let status = self.wait();
         let log = self.log();
-        Ended { status, events: std::mem::take(&mut self.events).through_the_end(), log }
+        let events = std::mem::take(&mut self.events).through_the_end();
+        Ended { status, events, log, _room: self.room.take() }
     }
 
     /// Presses Ctrl-C and waits.
@@ -177,7 +182,7 @@ impl Lab {
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        fs::read_to_string(Lab::path("log")).unwrap_or_default()
     }
 }
 
@@ -188,40 +193,49 @@ impl Drop for Lab {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Room {
+    /// Waits until no other test of any binary has devices of its own.
+    fn enter() -> Self {
+        let path = std::env::temp_dir().join("ironwarp-vdev.lock");
+        // It may be somebody else's.
+        let turn = File::open(&path).or_else(|_| File::create(&path)).expect("a lock file");
+        turn.lock().expect("the lock");
+        let folder = Self::folder();
+        // Of a test that was killed.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("a folder of its own");
+        Room { folder, _turn: turn }
+    }
+
+    /// The same for all, since there is one room at a time.
+    fn folder() -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("responder")
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
 /// The responder as the first process of a network namespace. Who is not root gets one with a user namespace.
-fn responder(folder: &Path, options: &[&str]) -> Command {
+fn responder(options: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     command.arg("--net");
     if !geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
-    command.args([
-        "--",
-        "setpriv",
-        "--pdeathsig",
-        "KILL",
-        "--",
-        env!("CARGO_BIN_EXE_iwarp-responder"),
-        "--config",
-    ]);
-    command.arg(folder.join("tap.toml")).args(options);
+    command.args(["--", "setpriv", "--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_iwarp-responder")]);
+    command.arg("--config").arg(Lab::path("tap.toml")).args(options);
     // DPDK's own files.
-    command.env("RUNTIME_DIRECTORY", folder).env("XDG_RUNTIME_DIR", folder);
-    let log = File::create(folder.join("log")).expect("a log");
+    command.env("RUNTIME_DIRECTORY", Room::folder()).env("XDG_RUNTIME_DIR", Room::folder());
+    let log = File::create(Lab::path("log")).expect("a log");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     command
-}
-
-/// Waits until no other test of any binary has devices of its own.
-fn turn() -> File {
-    let path = std::env::temp_dir().join("ironwarp-vdev.lock");
-    let file = File::options().create(true).append(true).open(path).expect("a lock file");
-    file.lock().expect("the lock");
-    file
 }
 
 /// The path of a client script.
