@@ -7,7 +7,7 @@ usage() {
     cat <<'TXT'
 usage: scripts/test.sh [--strict] [--stage NAME]...
 
-Installs missing system packages and runs, in this order: format, lints, build without DPDK, tests (unit, property,
+Installs missing system packages and runs, in this order: format, lints, build without DPDK, static DPDK, tests (unit, property,
 simulator, documentation, devices), loom, Miri, programs. Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
@@ -99,9 +99,18 @@ miri() {
         cargo +nightly miri test --locked -p ironwarp-types -p ironwarp-rings -p ironwarp-mem --lib
 }
 
+# DPDK's archives and drivers in the program: no shared library of DPDK's is needed, and its devices are there.
+static_dpdk() {
+    local target=${CARGO_TARGET_DIR:-target}/static
+    CARGO_TARGET_DIR=$target cargo build --locked -p ironwarp-port --features dpdk-static --example dpdk_cost &&
+        ! readelf -d "$target/debug/examples/dpdk_cost" | grep -q 'NEEDED.*librte' &&
+        timeout 120 "$target/debug/examples/dpdk_cost"
+}
+
 stage format cargo fmt --all --check
 stage lints lints
 stage no-dpdk without_dpdk
+stage static static_dpdk
 stage tests cargo test --workspace --locked --no-fail-fast
 stage loom loom
 if cargo +nightly miri --version >/dev/null 2>&1; then
