@@ -141,6 +141,23 @@ fn time_wait_answers_repetitions_and_ignores_resets() {
     s.node.check();
 }
 
+/// RFC 6191 s2: a SYN beyond everything the old connection saw begins a new one; RFC 9293 s3.10.7.4: any other is
+/// acknowledged.
+#[test]
+fn a_port_in_time_wait_is_used_again_by_a_syn_beyond_its_last_byte() {
+    let mut s = Script::accepted(config(), 64_000);
+    s.close();
+    s.peer("F. 1 ack 2 win 64000");
+    s.sent();
+    s.node.tcp.release(s.id());
+    s.peer("S 1 win 500");
+    s.expect(&[". 2 ack 2"]);
+    s.peer("S 900 win 500");
+    let answer = s.sent().join(" ");
+    assert!(answer.starts_with("S. ") && answer.contains("ack 901"), "{answer}");
+    s.node.check();
+}
+
 /// RFC 9293 s3.10.7.4: only the peer's FIN begins the wait anew.
 #[test]
 fn a_repeated_fin_begins_time_wait_anew() {

@@ -6,10 +6,19 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ironwarp_mem::MemTable;
-use ironwarp_types::{PdId, QpNum};
+use ironwarp_types::PdId;
 
 use crate::config::Config;
 use crate::link::ContextLink;
+
+/// Numbers the queue pairs and completion queues of the process, so that a handle never names an object of another
+/// stack.
+static NEXT_OBJECT: AtomicU32 = AtomicU32::new(1);
+
+/// A number that no other object of the process has.
+pub(crate) fn next_object() -> u32 {
+    NEXT_OBJECT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// One stack's shared state.
 pub(crate) struct Shared {
@@ -17,7 +26,6 @@ pub(crate) struct Shared {
     pub(crate) mem: MemTable,
     pub(crate) cores: Box<[CoreShared]>,
     contexts: AtomicU32,
-    next_qp: AtomicU32,
     next_pd: AtomicU32,
 }
 
@@ -33,14 +41,7 @@ pub(crate) struct CoreShared {
 impl Shared {
     pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> Arc<Self> {
         let cores = (0..cores).map(|_| CoreShared::new(&config)).collect();
-        Arc::new(Shared {
-            config,
-            mem,
-            cores,
-            contexts: AtomicU32::new(0),
-            next_qp: AtomicU32::new(1),
-            next_pd: AtomicU32::new(1),
-        })
+        Arc::new(Shared { config, mem, cores, contexts: AtomicU32::new(0), next_pd: AtomicU32::new(1) })
     }
 
     /// A place for one more context, or `false` when the configured number exists.
@@ -52,10 +53,6 @@ impl Shared {
 
     pub(crate) fn forget_context(&self) {
         self.contexts.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn next_qp_num(&self) -> QpNum {
-        QpNum(self.next_qp.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn next_pd(&self) -> PdId {

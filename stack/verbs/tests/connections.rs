@@ -217,3 +217,50 @@ fn the_configured_number_of_queue_pairs_is_kept() {
     let refused = pair.near.ctx.connect(third, FAR.parse().unwrap(), b"");
     assert!(matches!(refused, Err(VerbsError::LimitReached("queue pairs"))));
 }
+
+/// A request that waits for a context which goes away is closed, and never reaches the context that comes next.
+#[test]
+fn a_request_to_a_context_that_is_gone_reaches_nobody_else() {
+    let mut pair = Pair::new();
+    let (attr, far) = (QpAttr::new(pair.near.cq), FAR.parse().unwrap());
+    let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
+    pair.far.ctx.listen(far).unwrap();
+    pair.near.ctx.connect(near, far, b"").unwrap();
+    pair.until("the request", |pair| !pair.far.events.is_empty());
+    pair.far.events.clear();
+    pair.far.ctx = pair.far.stack.context().unwrap();
+    pair.far.cq = pair.far.ctx.create_cq(16).unwrap();
+    pair.until("the failure", |pair| failure(pair).is_some());
+    assert_eq!(failure(&pair), Some(ConnectFailure::Closed));
+    assert!(pair.far.events.is_empty());
+    // The address is free again for the new context.
+    pair.connect();
+}
+
+#[test]
+fn a_call_with_a_handle_that_does_not_exist_leaves_nothing_behind() {
+    let mut pair = Pair::new();
+    let foreign = pair.far.cq;
+    let own = pair.near.ctx.create_cq(4).unwrap();
+    let attr = QpAttr { recv_cq: foreign, ..QpAttr::new(own) };
+    assert!(matches!(pair.near.ctx.create_qp(pair.near.pd, &attr), Err(VerbsError::UnknownCompletionQueue)));
+    // Nothing counts as a user of the queue.
+    pair.near.ctx.destroy_cq(own).unwrap();
+}
+
+/// Receives posted to a queue pair that was never connected give their completion places back with it.
+#[test]
+fn a_queue_pair_that_was_never_connected_takes_no_places_with_it() {
+    let mut pair = Pair::new();
+    let small = pair.near.ctx.create_cq(4).unwrap();
+    let sink = pair.near.memory(&[0; 8]);
+    for _ in 0..3 {
+        let qp = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(small)).unwrap();
+        for receive in 0..4 {
+            pair.near.ctx.post_recv(qp, &RecvWr::new(receive, &[sink.slice(0, 8).unwrap()])).unwrap();
+        }
+        let fifth = pair.near.ctx.post_recv(qp, &RecvWr::new(4, &[sink.slice(0, 8).unwrap()]));
+        assert!(matches!(fifth, Err(VerbsError::CqFull)));
+        pair.near.ctx.destroy_qp(qp).unwrap();
+    }
+}

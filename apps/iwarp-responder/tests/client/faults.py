@@ -6,8 +6,10 @@ Prints one JSON line: the Terminate that came back, if one did, what it showed, 
 second, good connection must work, or the exit status is 1.
 """
 
+import errno
 import json
 import sys
+import time
 
 import iwarp
 from iwarp import READ_QUEUE, READ_REQUEST, READ_RESPONSE, SEND, SEND_QUEUE, TERMINATE, TERMINATE_QUEUE, WRITE
@@ -251,8 +253,10 @@ def reset_while_reading(address):
 
 def silent_crowd(address):
     """More peers than may wait say nothing. Some are turned away at once, the others after a while."""
-    ends = [silent_peer(address) for _ in range(SILENT_PEERS)]
-    return {"ended": sum(1 for stream in ends if stream is None or Outcome(stream, b"").terminate is None)}
+    streams = [silent_peer(address) for _ in range(SILENT_PEERS)]
+    for stream in filter(None, streams):
+        Outcome(stream, b"")
+    return {"ended": len(streams)}
 
 
 def silent_peer(address):
@@ -276,7 +280,33 @@ def connected_crowd(address):
     return {"refused": bool(flags & iwarp.REJECT), "why": why.decode(), **outcome}
 
 
+def port_reused(address):
+    """RFC 6191: where the responder closed first, its memory of the old connection does not lock the port."""
+    stream, memory = connected(address)
+    port = stream.connection.socket.getsockname()[1]
+    fault = write(memory, memory.offset + memory.length)
+    stream.send_ulpdu(fault)
+    outcome = Outcome(stream, fault)
+    again = from_port(address, port)
+    again.start_up()
+    again.close()
+    return outcome.report()
+
+
+def from_port(address, port):
+    """A connection from a port that our own TCP is about to let go."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return iwarp.Initiator(address, TIMEOUT_S, port)
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.001)
+
+
 OTHERS = {
+    "port-reused": port_reused,
     "silent-crowd": silent_crowd,
     "connected-crowd": connected_crowd,
     "markers": markers,

@@ -133,9 +133,14 @@ def decode_advertisement(private_data):
 class Connection:
     """A TCP connection, and the octets that have arrived on it."""
 
-    def __init__(self, address, timeout_s):
-        self.socket = socket.create_connection(address, timeout_s)
+    def __init__(self, address, timeout_s, source_port=0):
+        self.socket = socket.socket()
+        self.socket.settimeout(timeout_s)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if source_port:
+            self.socket.bind(("", source_port))
+        self.socket.connect(address)
 
     def send(self, data):
         try:
@@ -173,8 +178,8 @@ class Connection:
 class Initiator:
     """One RDMAP stream. Sends go out in segments of `segment` octets of payload at most."""
 
-    def __init__(self, address, timeout_s=20.0):
-        self.connection = Connection(address, timeout_s)
+    def __init__(self, address, timeout_s=20.0, source_port=0):
+        self.connection = Connection(address, timeout_s, source_port)
         self.segment = 1400
         self.sent = {SEND_QUEUE: 0, READ_QUEUE: 0}
         self.expected = {SEND_QUEUE: 1, TERMINATE_QUEUE: 1}

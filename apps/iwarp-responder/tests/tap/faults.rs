@@ -157,6 +157,17 @@ fn data_behind_a_fault_does_not_destroy_the_terminate() {
     each_is_terminated(&[("data-behind-the-fault", [1, 1, 1], Shows::Segment)]);
 }
 
+/// RFC 6191 s2: a peer whose connection we ended may come back from the same port at once.
+#[test]
+fn a_terminated_peer_can_use_its_port_again() {
+    let Some(mut lab) = Lab::impatient(&[]) else { return };
+    assert_eq!(lab.client("faults.py", &["port-reused"])["terminate"], json!([1, 1, 1]));
+    let events = lab.events.through(3, "disconnected");
+    let ports: Vec<_> = of_kind(&events, "connected").iter().map(|event| event["remote"].clone()).collect();
+    assert_eq!(ports[0], ports[1], "{events:?}");
+    assert!(lab.interrupt().status.success());
+}
+
 /// RFC 5040 s5.4: a Terminate is reported, and answered with the end of the connection alone.
 #[test]
 fn a_peers_terminate_is_reported_and_not_answered() {

@@ -65,7 +65,7 @@ pub fn alone(test: &str, needs: Needs, body: impl FnOnce(&Lab)) {
 
 /// Says so on the terminal, past the capturing of a test's output.
 fn skipped(test: &str, reason: &str) {
-    writeln!(std::io::stderr(), "skipped {test}: {reason}").expect("a terminal");
+    writeln!(std::io::stderr(), "SKIPPED: {test}: {reason}").expect("a terminal");
 }
 
 /// Waits until no other test of any binary is running its child.

@@ -84,7 +84,13 @@ impl<P: Port> Tcp<P> {
         wire: &mut Wire<P>,
     ) {
         self.shared.stats.count(Counter::TcpRxTimeWait);
-        let answer = self.time_wait.on_segment(at - self.shared.config.connections_max, now, segment);
+        let base = self.shared.config.connections_max;
+        let wanted = self.listeners.find(arrived.flow.local).is_some();
+        if wanted && self.time_wait.may_begin_anew(at - base, segment) {
+            self.time_wait.remove(at - base, &mut self.flows, base);
+            return self.on_stranger(now, segment, arrived, path, wire);
+        }
+        let answer = self.time_wait.on_segment(at - base, now, segment);
         let mut io = Io { now, wire, shared: &mut self.shared };
         if let Some(control) = answer
             && io.may_reply()

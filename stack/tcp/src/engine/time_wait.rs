@@ -114,6 +114,14 @@ impl TimeWait {
         Some(control)
     }
 
+    /// RFC 6191 s2, RFC 9293 s3.10.7.4: a SYN that begins beyond everything the old connection saw cannot be taken
+    /// for an old segment, nor an old segment for one of the new connection. Linux reuses a port at once when we
+    /// closed first; answering with an ACK would lock it out, since its reset is not listened to.
+    pub(super) fn may_begin_anew(&self, at: u32, segment: &Segment) -> bool {
+        let plain_syn = segment.has(Flags::SYN) && !segment.has(Flags::ACK | Flags::RST | Flags::FIN);
+        plain_syn && self.entries.get(at as usize).is_some_and(|entry| segment.seq.gt(entry.rcv_nxt))
+    }
+
     /// Forgets flows whose wait is over.
     pub(super) fn expire(&mut self, now: Nanos, flows: &mut FlowTable, base: u32) {
         while self.next_deadline().is_some_and(|at| at <= now) {
@@ -127,7 +135,11 @@ impl TimeWait {
     }
 
     fn remove_oldest(&mut self, flows: &mut FlowTable, base: u32) {
-        let at = self.oldest;
+        self.remove(self.oldest, flows, base);
+    }
+
+    /// Ends the wait of one flow.
+    pub(super) fn remove(&mut self, at: u32, flows: &mut FlowTable, base: u32) {
         self.detach(at);
         let free = self.free;
         let Some(entry) = self.entries.get_mut(at as usize) else { return };

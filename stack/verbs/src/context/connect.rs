@@ -2,6 +2,7 @@
 //!
 //! Every call only asks; the outcome comes as an [`Event`](crate::Event).
 
+use core::borrow::Borrow;
 use core::net::SocketAddr;
 
 use super::{Context, QueuePair};
@@ -30,21 +31,25 @@ impl Context {
     ) -> Result<(), VerbsError> {
         let private_data = boxed(private_data)?;
         let core = 0;
+        self.expect_room(core.into(), 2)?;
         let (slot, half) = self.settle(qp, core)?;
         self.control(core.into(), Control::CreateQp(half))?;
         self.control(core.into(), Control::Connect { slot, remote, private_data })
     }
 
-    /// Accepts a request with an idle queue pair, telling the far application `private_data`.
+    /// Accepts a request with an idle queue pair, telling the far application `private_data`. A request given by
+    /// reference can still be answered when this fails; a second answer to one that was answered fails as an event.
     pub fn accept(
         &mut self,
-        request: ConnectionRequest,
+        request: impl Borrow<ConnectionRequest>,
         qp: QueuePair,
         private_data: &[u8],
     ) -> Result<(), VerbsError> {
+        let request = request.borrow();
         let private_data = boxed(private_data)?;
-        let (slot, half) = self.settle(qp, request.core)?;
         let core = usize::from(request.core);
+        self.expect_room(core, 2)?;
+        let (slot, half) = self.settle(qp, request.core)?;
         self.control(core, Control::CreateQp(half))?;
         self.control(
             core,
@@ -53,7 +58,12 @@ impl Context {
     }
 
     /// Refuses a request, telling the far application why.
-    pub fn reject(&mut self, request: ConnectionRequest, private_data: &[u8]) -> Result<(), VerbsError> {
+    pub fn reject(
+        &mut self,
+        request: impl Borrow<ConnectionRequest>,
+        private_data: &[u8],
+    ) -> Result<(), VerbsError> {
+        let request = request.borrow();
         let private_data = boxed(private_data)?;
         let core = usize::from(request.core);
         self.control(core, Control::Reject { request: (request.slot, request.generation), private_data })
@@ -65,11 +75,18 @@ impl Context {
         self.control(core, Control::Disconnect { slot })
     }
 
-    /// Sends a message to a core.
-    pub(super) fn control(&mut self, core: usize, message: Control) -> Result<(), VerbsError> {
+    /// Fails unless `messages` can be sent to a core now, so that a call of several is carried out whole or not at all.
+    pub(super) fn expect_room(&mut self, core: usize, messages: usize) -> Result<(), VerbsError> {
         if self.shared.cores.get(core).is_none_or(|core| core.has_left()) {
             return Err(VerbsError::WorkerGone);
         }
+        let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerGone)?;
+        if link.control.free() < messages { Err(VerbsError::Busy) } else { Ok(()) }
+    }
+
+    /// Sends a message to a core.
+    pub(super) fn control(&mut self, core: usize, message: Control) -> Result<(), VerbsError> {
+        self.expect_room(core, 1)?;
         let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerGone)?;
         link.control.push(message).map_err(|_| VerbsError::Busy)
     }

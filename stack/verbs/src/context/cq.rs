@@ -15,6 +15,7 @@ use super::Context;
 use crate::core_loop::CqCore;
 use crate::error::VerbsError;
 use crate::link::Control;
+use crate::shared::next_object;
 
 /// Names a completion queue of one context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -62,6 +63,7 @@ impl Context {
         let eventfd = Arc::new(eventfd()?);
         let armed = Arc::new(Armed::default());
         let (mut rings, mut slots) = (Vec::new(), Vec::new());
+        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
         for core in 0..self.cores.len() {
             let slot = self.shared.cores[core].cq_slots.take();
             let slot = slot.ok_or(VerbsError::LimitReached("completion queues"))?;
@@ -71,7 +73,7 @@ impl Context {
             rings.push(consumer);
             slots.push(slot);
         }
-        let serial = self.shared.next_qp_num().0;
+        let serial = next_object();
         let cq = AppCq {
             serial,
             rings: rings.into(),
@@ -110,6 +112,7 @@ impl Context {
         if self.cq(cq)?.users > 0 {
             return Err(VerbsError::CompletionQueueInUse);
         }
+        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
         for core in 0..self.cores.len() {
             let slot = self.cq(cq)?.slots[core];
             self.control(core, Control::DestroyCq { slot })?;

@@ -17,6 +17,7 @@ use super::{CompletionQueue, Context, ProtectionDomain};
 use crate::core_loop::{QpCore, QpSetup};
 use crate::error::VerbsError;
 use crate::link::Control;
+use crate::shared::next_object;
 use crate::wr::{RecvWr, SendWr, Source};
 
 /// Names a queue pair of one context.
@@ -161,12 +162,13 @@ impl Context {
     /// A queue pair in `pd`, not connected.
     pub fn create_qp(&mut self, pd: ProtectionDomain, attr: &QpAttr) -> Result<QueuePair, VerbsError> {
         attr.validate(self.shared.config.limits.reads)?;
-        let num = self.shared.next_qp_num();
+        self.cq(attr.send_cq).and(self.cq(attr.recv_cq))?;
+        self.cq_mut(attr.send_cq)?.users += 1;
+        self.cq_mut(attr.recv_cq)?.users += 1;
+        let num = QpNum(next_object());
         let (sq, sq_core) = slots::ring(attr.send_depth as usize);
         let (rq, rq_core) = slots::ring(attr.recv_depth as usize);
         let (bell, shared) = (Arc::new(Bell::default()), Arc::new(QpShared::new()));
-        self.cq_mut(attr.send_cq)?.users += 1;
-        self.cq_mut(attr.recv_cq).inspect_err(|_| {})?.users += 1;
         let app = AppQp {
             handle: QueuePair { index: 0, num },
             sq,
@@ -281,7 +283,14 @@ impl Context {
         if let Ok(send_cq) = self.qp(qp).map(|app| app.send_cq) {
             self.reclaim(send_cq);
         }
-        let Some(app) = self.qps.get_mut(qp.index as usize).and_then(Option::take) else { return };
+        let Some(mut app) = self.qps.get_mut(qp.index as usize).and_then(Option::take) else { return };
+        if app.resting.is_some() {
+            // No core will complete these receives: their places in the queue are free again.
+            let posted = app.rq.depth() - app.rq.free();
+            if let Ok(cq) = self.cq_mut(app.recv_cq) {
+                cq.promised = cq.promised.saturating_sub(posted);
+            }
+        }
         for cq in [app.send_cq, app.recv_cq] {
             if let Ok(cq) = self.cq_mut(cq) {
                 cq.users -= 1;

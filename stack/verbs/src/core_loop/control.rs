@@ -117,6 +117,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.shared.cores[usize::from(self.core)].qp_slots.give_back(slot);
         }
         self.close_listeners(context);
+        self.drop_passives(now, context);
         let freed = self.cqs.remove_owned_by(context);
         for slot in freed {
             self.shared.cores[usize::from(self.core)].cq_slots.give_back(slot);

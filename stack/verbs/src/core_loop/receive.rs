@@ -48,6 +48,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// A connection that nobody waits for any more: it only has to end.
     #[cold]
     fn on_orphan_events(&mut self, conn: ConnId, events: TcpEvents) {
+        if events.contains(TcpEvents::READABLE) {
+            self.tcp.rx(conn).consume(usize::MAX);
+        }
         if events.intersects(TcpEvents::OVER) {
             self.tcp.release(conn);
         }

@@ -80,6 +80,8 @@ impl Pair {
         let near = self.near.ctx.create_qp(self.near.pd, near_attr).expect("a queue pair");
         let far = self.far.ctx.create_qp(self.far.pd, far_attr).expect("a queue pair");
         let _ = self.far.ctx.listen(FAR.parse().expect("an address"));
+        // Listening begins when the core hears of it.
+        self.far.turn();
         self.near.ctx.connect(near, FAR.parse().expect("an address"), b"from near").expect("connect");
         self.until("connection request", |pair| {
             pair.far.events.iter().any(|event| matches!(event, Event::ConnectRequest { .. }))

@@ -267,6 +267,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
+    /// Drops the incoming connections that wait for a context that is gone.
+    #[cold]
+    pub(in crate::core_loop) fn drop_passives(&mut self, now: Nanos, context: u16) {
+        for slot in 0..self.passives.places.len() as u32 {
+            if self.passives.at(slot).is_some_and(|passive| passive.context == context) {
+                self.drop_passive(now, slot);
+            }
+        }
+    }
+
     fn forget_passive(&mut self, slot: u32, conn: ConnId) {
         self.take_passive(slot);
         self.set_owner(conn, Owner::Nobody);

@@ -106,7 +106,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     fn stop_resolving(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
-        self.resolving.retain(|waiting| *waiting != slot);
         self.give_up(now, slot, reason);
     }
 

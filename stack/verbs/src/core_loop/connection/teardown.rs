@@ -144,6 +144,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// A connection that never came up.
     pub(in crate::core_loop) fn give_up(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
         self.let_go(now, slot);
+        self.resolving.retain(|waiting| *waiting != slot);
         let Some(qp) = self.qps.at(slot) else { return };
         qp.enter(Phase::Ended);
         self.arm_qp(slot, Nanos::MAX);
