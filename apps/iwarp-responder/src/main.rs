@@ -34,8 +34,15 @@ fn main() -> ExitCode {
     if let Err(error) = ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed)) {
         return fail(&format!("no handler for Ctrl-C: {error}"));
     }
-    match Responder::start(&args, config) {
-        Ok(mut responder) => outcome(responder.run(&stop)),
+    let code = run(&args, config, &stop);
+    #[cfg(feature = "dpdk")]
+    ironwarp::end_dpdk();
+    code
+}
+
+fn run(args: &Args, config: Config, stop: &AtomicBool) -> ExitCode {
+    match Responder::start(args, config) {
+        Ok(mut responder) => outcome(responder.run(stop)),
         Err(StartError::Argument(line)) => refuse(&line),
         Err(StartError::Setup(SetupError::Config(error))) => refuse(&error.to_string()),
         Err(error) => fail(&error.to_string()),

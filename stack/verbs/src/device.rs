@@ -21,6 +21,12 @@ static STARTED: Mutex<Option<Eal>> = Mutex::new(None);
 /// Numbers the process's virtual devices: their names must differ.
 static NEXT_DEVICE: AtomicU16 = AtomicU16::new(0);
 
+/// Cleans DPDK up as soon as the last stack is gone, so that nothing of it is left behind. Called at a program's end: no
+/// later stack of the process can open a device.
+pub fn end_dpdk() {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner).take();
+}
+
 /// Opens the configured device with one queue pair.
 pub(crate) fn open(config: &Config, adopted: Option<Eal>, stats: CoreStats) -> Result<DpdkPort, SetupError> {
     let device = Device::from_config(config)?;

@@ -34,6 +34,8 @@ mod wr;
 
 pub use config::{Config, ConfigError, IdlePolicy};
 pub use context::{CompletionQueue, Context, ProtectionDomain, QpAttr, QpState, QueuePair};
+#[cfg(feature = "dpdk")]
+pub use device::end_dpdk;
 pub use error::{SetupError, VerbsError};
 pub use event::{ConnectFailure, ConnectionRequest, DisconnectReason, Event, PrivateData};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
