@@ -9,7 +9,7 @@ use ironwarp_mem::RegisterError;
 
 use crate::config::ConfigError;
 
-/// A call that could not be carried out. Nothing has changed.
+/// A call that could not be carried out. Nothing has changed, save for the part of a list that was posted before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
@@ -22,12 +22,6 @@ pub enum VerbsError {
     /// The completion queue is still used by a queue pair.
     #[error("the completion queue is used by a queue pair")]
     CompletionQueueInUse,
-    /// The connection request was answered already, or its peer has gone.
-    #[error("the connection request was answered already, or its peer has gone")]
-    UnknownRequest,
-    /// The address is not listened to by this context.
-    #[error("the address is not listened to by this context")]
-    UnknownListener,
     /// The queue pair is not in a state that allows the call.
     #[error("the queue pair is {0:?}, which does not allow this")]
     WrongState(crate::QpState),

@@ -25,7 +25,7 @@ pub(crate) enum Control {
     /// Takes over the core's half of a queue pair.
     CreateQp(Box<QpCore>),
     /// Takes over the core's half of a completion queue.
-    CreateCq { slot: u32, cq: Box<CqCore> },
+    CreateCq(Box<CqCore>),
     /// Ends a queue pair and gives its half back.
     DestroyQp { slot: u32 },
     /// Gives a completion queue's half back.
@@ -52,7 +52,7 @@ pub(crate) enum Notice {
     /// The core's half of a queue pair comes back.
     QpGone(Box<QpCore>),
     /// The core's half of a completion queue comes back.
-    CqGone { slot: u32, _half: Box<CqCore> },
+    CqGone(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<CqCore>),
     /// A message that has been carried out and whose box comes back to be freed here.
     Spent(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<PrivateData>),
 }
@@ -69,8 +69,8 @@ pub(crate) struct ContextLink {
     pub(crate) doorbell: doorbell::Listener,
     pub(crate) control: spsc::Consumer<Control>,
     notices: spsc::Producer<Notice>,
-    /// Notices that found the ring full, oldest first. Bounded by what the context has: it can hold one or two for
-    /// each of its queue pairs and each connection that waits for its answer.
+    /// Notices that found the ring full, oldest first. A handful for each queue pair of the context: while any wait, no
+    /// peer is announced.
     delayed: VecDeque<Notice>,
 }
 
@@ -84,14 +84,22 @@ impl ContextLink {
         waits
     }
 
-    /// Passes on what waits, as far as there is room.
-    pub(crate) fn retry(&mut self) {
+    /// Passes on what waits, as far as there is room, and answers how much that was.
+    pub(crate) fn retry(&mut self) -> usize {
+        let mut moved = 0;
         while let Some(notice) = self.delayed.pop_front() {
             if let Err(notice) = self.notices.push(notice) {
                 self.delayed.push_front(notice);
-                return;
+                break;
             }
+            moved += 1;
         }
+        moved
+    }
+
+    /// Whether the context leaves its notices unread.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.delayed.is_empty()
     }
 }
 

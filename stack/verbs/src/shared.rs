@@ -34,8 +34,8 @@ pub(crate) struct CoreShared {
     arriving: Mutex<Vec<ContextLink>>,
     arrived: AtomicBool,
     gone: AtomicBool,
-    pub(crate) qp_slots: Slots,
-    pub(crate) cq_slots: Slots,
+    qp_slots: Slots,
+    cq_slots: Slots,
 }
 
 impl Shared {
@@ -71,6 +71,13 @@ impl CoreShared {
         }
     }
 
+    fn slots(&self, table: Table) -> &Slots {
+        match table {
+            Table::QueuePairs => &self.qp_slots,
+            Table::CompletionQueues => &self.cq_slots,
+        }
+    }
+
     /// Leaves a context's rings for the core to pick up.
     pub(crate) fn attach(&self, link: ContextLink) {
         lock(&self.arriving).push(link);
@@ -96,8 +103,44 @@ impl CoreShared {
     }
 }
 
+/// A place in a core's table, given back when the lease is dropped: with the core's half of the object, wherever that
+/// happens to end.
+pub(crate) struct Lease {
+    shared: Arc<Shared>,
+    core: u16,
+    table: Table,
+    slot: u32,
+}
+
+/// Which of a core's tables.
+#[derive(Clone, Copy)]
+pub(crate) enum Table {
+    QueuePairs,
+    CompletionQueues,
+}
+
+impl Lease {
+    /// A place in a table of `core`, `None` when all are taken.
+    pub(crate) fn take(shared: &Arc<Shared>, core: u16, table: Table) -> Option<Self> {
+        let slot = shared.cores.get(usize::from(core))?.slots(table).take()?;
+        Some(Lease { shared: shared.clone(), core, table, slot })
+    }
+
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(core) = self.shared.cores.get(usize::from(self.core)) {
+            core.slots(self.table).give_back(self.slot);
+        }
+    }
+}
+
 /// Free places of a table, handed out on control threads.
-pub(crate) struct Slots {
+struct Slots {
     free: Mutex<Vec<u32>>,
 }
 
@@ -106,11 +149,11 @@ impl Slots {
         Slots { free: Mutex::new((0..places).rev().collect()) }
     }
 
-    pub(crate) fn take(&self) -> Option<u32> {
+    fn take(&self) -> Option<u32> {
         lock(&self.free).pop()
     }
 
-    pub(crate) fn give_back(&self, slot: u32) {
+    fn give_back(&self, slot: u32) {
         lock(&self.free).push(slot);
     }
 }

@@ -73,6 +73,13 @@ impl Stack {
         far: Config,
         eal: Option<ironwarp_port::dpdk::Eal>,
     ) -> Result<[(Stack, Worker); 2], SetupError> {
+        let shape = |config: &Config| {
+            let port = &config.port;
+            (port.mtu, port.ring, port.rx_frames, port.tx_frames)
+        };
+        if shape(&near) != shape(&far) {
+            return Err(SetupError::Port("ring", "has one mtu, ring and pool size for both ends"));
+        }
         let frames = [Frame::new(near)?, Frame::new(far)?];
         let stats = [frames[0].stats.core(0), frames[1].stats.core(0)];
         let [near_port, far_port] = crate::device::open_ring(&frames[0].shared.config, eal, stats)?;

@@ -264,3 +264,88 @@ fn a_queue_pair_that_was_never_connected_takes_no_places_with_it() {
         pair.near.ctx.destroy_qp(qp).unwrap();
     }
 }
+
+/// Many queue pairs are connected and posted to before the core hears of any: no doorbell is lost.
+#[test]
+fn work_posted_before_the_core_knows_its_queue_pair_is_not_forgotten() {
+    let mut pair = Pair::new();
+    let target = pair.far.memory(&[0; 8]);
+    let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    pair.far.ctx.listen(FAR.parse().unwrap()).unwrap();
+    pair.far.turn();
+    let (near_attr, far_attr) = (QpAttr::new(pair.near.cq), QpAttr::new(pair.far.cq));
+    let qps: Vec<_> = (0..40)
+        .map(|_| {
+            let qp = pair.near.ctx.create_qp(pair.near.pd, &near_attr).unwrap();
+            pair.near.ctx.connect(qp, FAR.parse().unwrap(), b"").unwrap();
+            pair.near.ctx.post_send(qp, &SendWr::write_inline(1, b"early", remote)).unwrap();
+            qp
+        })
+        .collect();
+    pair.until("every early Write", |pair| {
+        while let Some(event) = pair.far.events.pop() {
+            if let Event::ConnectRequest { request, .. } = event {
+                let qp = pair.far.ctx.create_qp(pair.far.pd, &far_attr).unwrap();
+                pair.far.ctx.accept(request, qp, b"").unwrap();
+            }
+        }
+        pair.near.completions.len() == 40
+    });
+    // And each bell rings again afterwards.
+    for qp in &qps {
+        pair.near.ctx.post_send(*qp, &SendWr::write_inline(2, b"later", remote)).unwrap();
+    }
+    pair.until("every later Write", |pair| pair.near.completions.len() == 80);
+}
+
+/// semantics "Disconnect": a Read under way is finished, and its completion is what lets the FIN go.
+#[test]
+fn disconnecting_behind_a_read_waits_for_it_and_ends() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let (sink, source) = (pair.near.memory(&[0; 50_000]), pair.far.memory(&[9; 50_000]));
+    let remote = RemoteMemory { stag: source.stag(), tagged_offset: source.base_to() };
+    let into = [sink.slice(0, 50_000).unwrap()];
+    pair.near.ctx.post_send(near, &SendWr::read(1, &into, remote)).unwrap();
+    pair.near.ctx.disconnect(near).unwrap();
+    pair.until("both disconnected", |pair| pair.near.is_disconnected(near) && pair.far.is_disconnected(far));
+    assert_eq!(pair.near.completions[0].status, CompletionStatus::Success);
+    assert_eq!(common::contents(&sink), vec![9; 50_000]);
+}
+
+/// Places in the core's tables come back however their object ends.
+#[test]
+fn contexts_that_go_without_a_word_leave_no_place_taken() {
+    let limited = |address: &str| {
+        let mut config = config(address);
+        (config.limits.queue_pairs, config.limits.completion_queues, config.limits.contexts) = (2, 2, 2);
+        config
+    };
+    let mut pair = Pair::over(&MemoryConfig::default(), limited);
+    for round in 0..10 {
+        let (near, _) = pair.connect();
+        if round % 2 == 0 {
+            pair.near.ctx.destroy_qp(near).unwrap();
+        }
+        for node in [&mut pair.near, &mut pair.far] {
+            node.ctx = node.stack.context().unwrap();
+            // The core frees the old context's places when it next looks.
+            for _ in 0..4 {
+                node.worker.poll(1);
+            }
+            node.cq = node.ctx.create_cq(64).unwrap();
+            node.events.clear();
+            node.completions.clear();
+        }
+    }
+}
+
+#[test]
+fn a_destroyed_queue_pair_takes_no_more_work() {
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    pair.near.ctx.destroy_qp(near).unwrap();
+    let post = pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x"));
+    assert!(matches!(post, Err(VerbsError::UnknownQueuePair)));
+    assert!(matches!(pair.near.ctx.destroy_qp(near), Err(VerbsError::UnknownQueuePair)));
+}

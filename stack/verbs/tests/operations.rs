@@ -4,7 +4,8 @@ mod common;
 
 use common::{Pair, contents, pattern};
 use ironwarp::{
-    CompletionFlags, CompletionOpcode, CompletionStatus, QpAttr, RecvWr, RemoteMemory, SendWr, VerbsError,
+    CompletionFlags, CompletionOpcode, CompletionStatus, Event, QpAttr, RecvWr, RemoteMemory, SendWr,
+    VerbsError,
 };
 
 const SIZES: [usize; 9] = [0, 1, 3, 64, 1424, 1425, 5000, 65_537, 1 << 20];
@@ -202,4 +203,39 @@ fn a_responder_that_sends_first_waits_for_the_initiators_first_fpdu() {
     pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"first")).unwrap();
     pair.until("both receives", |pair| pair.near.completions.len() == 2 && pair.far.completions.len() == 2);
     assert_eq!(contents(&near_sink)[..5], *b"early");
+}
+
+/// semantics "Fence": the hold-off delays the initiator's first FPDU and nothing else.
+#[test]
+fn the_hold_off_delays_the_initiators_first_fpdu() {
+    const HOLD_OFF_US: u64 = 30_000;
+    let held = |address: &str| {
+        let mut config = common::config(address);
+        config.mpa.first_fpdu_holdoff_us = HOLD_OFF_US;
+        config
+    };
+    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), held);
+    let before = pair.near.worker.now();
+    let sink = pair.far.memory(&[0; 8]);
+    let (near_attr, far_attr) = (QpAttr::new(pair.near.cq), QpAttr::new(pair.far.cq));
+    let near = pair.near.ctx.create_qp(pair.near.pd, &near_attr).unwrap();
+    let far = pair.far.ctx.create_qp(pair.far.pd, &far_attr).unwrap();
+    for receive in 0..2 {
+        pair.far.ctx.post_recv(far, &RecvWr::new(receive, &[sink.slice(0, 8).unwrap()])).unwrap();
+    }
+    pair.far.ctx.listen(common::FAR.parse().unwrap()).unwrap();
+    pair.far.turn();
+    pair.near.ctx.connect(near, common::FAR.parse().unwrap(), b"").unwrap();
+    // Posted before the connection is up: held with everything else.
+    pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"first")).unwrap();
+    pair.until("the request", |pair| !pair.far.events.is_empty());
+    if let Event::ConnectRequest { request, .. } = pair.far.events.remove(0) {
+        pair.far.ctx.accept(request, far, b"").unwrap();
+    }
+    pair.until("the first Send", |pair| !pair.far.completions.is_empty());
+    // The clock runs on between the two readings, so the delay can only seem longer than it was.
+    assert!((pair.near.worker.now() - before).0 >= HOLD_OFF_US * 1_000);
+    // From then on nothing is held.
+    pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"second")).unwrap();
+    pair.until("the second Send", |pair| pair.far.completions.len() == 2);
 }

@@ -15,7 +15,7 @@ use super::Context;
 use crate::core_loop::CqCore;
 use crate::error::VerbsError;
 use crate::link::Control;
-use crate::shared::next_object;
+use crate::shared::{Lease, Table, next_object};
 
 /// Names a completion queue of one context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -65,11 +65,12 @@ impl Context {
         let (mut rings, mut slots) = (Vec::new(), Vec::new());
         (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
         for core in 0..self.cores.len() {
-            let slot = self.shared.cores[core].cq_slots.take();
-            let slot = slot.ok_or(VerbsError::LimitReached("completion queues"))?;
+            let lease = Lease::take(&self.shared, core as u16, Table::CompletionQueues);
+            let lease = lease.ok_or(VerbsError::LimitReached("completion queues"))?;
+            let slot = lease.slot();
             let (producer, consumer) = spsc::channel(depth as usize);
-            let cq = Box::new(CqCore::new(producer, armed.clone(), eventfd.clone()));
-            self.control(core, Control::CreateCq { slot, cq })?;
+            let cq = CqCore::new(lease, producer, armed.clone(), eventfd.clone());
+            self.control(core, Control::CreateCq(Box::new(cq)))?;
             rings.push(consumer);
             slots.push(slot);
         }

@@ -12,7 +12,6 @@ mod connect;
 mod cq;
 mod qp;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ironwarp_mem::{Access, Region, StableBytes};
@@ -34,12 +33,13 @@ use qp::AppQp;
 pub struct ProtectionDomain(pub(crate) PdId);
 
 /// An application thread's side of the stack.
+///
+/// When it is dropped the cores find its rings abandoned, reset what is connected and free their halves.
 pub struct Context {
     shared: Arc<Shared>,
     cores: Vec<CoreLink>,
     qps: Vec<Option<AppQp>>,
     cqs: Vec<Option<AppCq>>,
-    events: VecDeque<Event>,
     /// `Cell` makes the context `!Sync`: one thread at a time.
     _not_sync: core::marker::PhantomData<core::cell::Cell<()>>,
 }
@@ -64,7 +64,6 @@ impl Context {
             cores,
             qps: Vec::new(),
             cqs: Vec::new(),
-            events: VecDeque::new(),
             _not_sync: core::marker::PhantomData,
         })
     }
@@ -88,25 +87,13 @@ impl Context {
     pub fn poll_event(&mut self) -> Option<Event> {
         for core in 0..self.cores.len() {
             while let Some(notice) = self.cores.get_mut(core).and_then(|link| link.notices.pop()) {
-                self.on_notice(core, notice);
+                match notice {
+                    Notice::Event(event) => return Some(event),
+                    Notice::QpGone(qp) => self.forget_qp(&qp),
+                    Notice::CqGone(_) | Notice::Spent(_) => {}
+                }
             }
         }
-        self.events.pop_front()
-    }
-
-    fn on_notice(&mut self, core: usize, notice: Notice) {
-        match notice {
-            Notice::Event(event) => self.events.push_back(event),
-            Notice::QpGone(qp) => self.forget_qp(core, &qp),
-            Notice::CqGone { slot, .. } => self.shared.cores[core].cq_slots.give_back(slot),
-            Notice::Spent(_) => {}
-        }
-    }
-}
-
-impl Drop for Context {
-    /// The cores find the rings abandoned, reset what is connected and free their halves.
-    fn drop(&mut self) {
-        self.shared.forget_context();
+        None
     }
 }

@@ -3,7 +3,7 @@
 //! Posting writes the request into the queue's own slot, publishes it and rings the core's doorbell once. Until a
 //! queue pair is connected, the core's half of it rests here: it goes to the core that carries the connection.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::Arc;
 
 use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
@@ -17,7 +17,7 @@ use super::{CompletionQueue, Context, ProtectionDomain};
 use crate::core_loop::{QpCore, QpSetup};
 use crate::error::VerbsError;
 use crate::link::Control;
-use crate::shared::next_object;
+use crate::shared::{Lease, Table, next_object};
 use crate::wr::{RecvWr, SendWr, Source};
 
 /// Names a queue pair of one context.
@@ -156,6 +156,8 @@ pub(super) struct AppQp {
     home: Option<(u16, u32)>,
     /// The core's half until it has a home.
     resting: Option<Box<QpCore>>,
+    /// The application gave it up; the core's half is on its way back.
+    destroyed: bool,
 }
 
 impl Context {
@@ -182,6 +184,7 @@ impl Context {
             silent_seen: 0,
             home: None,
             resting: None,
+            destroyed: false,
         };
         let index = place(&mut self.qps, app);
         let handle = QueuePair { index, num };
@@ -206,7 +209,7 @@ impl Context {
     /// failing one are posted; their number comes with the error.
     pub fn post_sends(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), (usize, VerbsError)> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
-        let app = app.filter(|app| app.handle == qp).ok_or((0, VerbsError::UnknownQueuePair))?;
+        let app = app.filter(|app| app.is(qp)).ok_or((0, VerbsError::UnknownQueuePair))?;
         let send_cq = app.send_cq;
         let cq = self.cqs.get_mut(send_cq.slot()).and_then(Option::as_mut);
         let cq = cq.ok_or((0, VerbsError::UnknownCompletionQueue))?;
@@ -235,10 +238,12 @@ impl Context {
 
     fn try_post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
         let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
-        let app = app.filter(|app| app.handle == qp).ok_or(VerbsError::UnknownQueuePair)?;
+        let app = app.filter(|app| app.is(qp)).ok_or(VerbsError::UnknownQueuePair)?;
         let cq = self.cqs.get_mut(app.recv_cq.slot()).and_then(Option::as_mut);
         app.stage_recv(cq.ok_or(VerbsError::UnknownCompletionQueue)?, wr)?;
         app.rq.publish();
+        // See the core's half: either it finds this receive when it flushes, or we find that it has ended.
+        fence(Ordering::SeqCst);
         if app.shared.state() == QpState::Error {
             app.ring(&mut self.cores);
         }
@@ -248,7 +253,11 @@ impl Context {
     /// Ends a queue pair at once: a connection that is still up is reset, everything posted completes as flushed.
     pub fn destroy_qp(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         match self.qp(qp)?.home {
-            Some((core, slot)) => self.control(core.into(), Control::DestroyQp { slot }),
+            Some((core, slot)) => {
+                self.control(core.into(), Control::DestroyQp { slot })?;
+                self.qp_mut(qp)?.destroyed = true;
+                Ok(())
+            }
             None => {
                 self.drop_qp(qp);
                 Ok(())
@@ -272,15 +281,14 @@ impl Context {
     }
 
     /// The core's half came back: the queue pair is gone.
-    pub(super) fn forget_qp(&mut self, core: usize, qp: &QpCore) {
-        if let Ok(Some((_, slot))) = self.qp(qp.handle()).map(|app| app.home) {
-            self.shared.cores[core].qp_slots.give_back(slot);
-        }
-        self.drop_qp(qp.handle());
+    pub(super) fn forget_qp(&mut self, half: &QpCore) {
+        self.drop_qp(half.handle());
     }
 
     fn drop_qp(&mut self, qp: QueuePair) {
-        if let Ok(send_cq) = self.qp(qp).map(|app| app.send_cq) {
+        let place = self.qps.get_mut(qp.index as usize);
+        let send_cq = place.as_ref().and_then(|place| place.as_ref()).map(|app| app.send_cq);
+        if let Some(send_cq) = send_cq {
             self.reclaim(send_cq);
         }
         let Some(mut app) = self.qps.get_mut(qp.index as usize).and_then(Option::take) else { return };
@@ -308,11 +316,12 @@ impl Context {
         let (send_cq, recv_cq) = (app.send_cq, app.recv_cq);
         let send_slot = self.cq(send_cq)?.slot_on(core.into());
         let recv_slot = self.cq(recv_cq)?.slot_on(core.into());
-        let slot = self.shared.cores[usize::from(core)].qp_slots.take();
-        let slot = slot.ok_or(VerbsError::LimitReached("queue pairs"))?;
+        let lease = Lease::take(&self.shared, core, Table::QueuePairs);
+        let lease = lease.ok_or(VerbsError::LimitReached("queue pairs"))?;
+        let slot = lease.slot();
         let app = self.qp_mut(qp)?;
         let mut half = app.resting.take().ok_or(VerbsError::WrongState(state))?;
-        half.settle(slot, send_slot, recv_slot);
+        half.settle(lease, send_slot, recv_slot);
         app.home = Some((core, slot));
         app.shared.set(QpState::Connecting);
         Ok((slot, half))
@@ -326,16 +335,23 @@ impl Context {
 
     pub(super) fn qp(&self, qp: QueuePair) -> Result<&AppQp, VerbsError> {
         let found = self.qps.get(qp.index as usize).and_then(Option::as_ref);
-        found.filter(|found| found.handle == qp).ok_or(VerbsError::UnknownQueuePair)
+        found.filter(|found| found.is(qp)).ok_or(VerbsError::UnknownQueuePair)
     }
 
     fn qp_mut(&mut self, qp: QueuePair) -> Result<&mut AppQp, VerbsError> {
         let found = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
-        found.filter(|found| found.handle.num == qp.num).ok_or(VerbsError::UnknownQueuePair)
+        found
+            .filter(|found| found.handle.num == qp.num && !found.destroyed)
+            .ok_or(VerbsError::UnknownQueuePair)
     }
 }
 
 impl AppQp {
+    /// Whether a handle names this queue pair, and it has not been destroyed.
+    fn is(&self, qp: QueuePair) -> bool {
+        self.handle == qp && !self.destroyed
+    }
+
     fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), VerbsError> {
         let state = self.shared.state();
         if matches!(state, QpState::Idle | QpState::Draining) {

@@ -30,13 +30,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    pub(super) fn doorbells(&mut self, now: Nanos) {
+    pub(super) fn doorbells(&mut self) {
         for context in 0..self.contexts.len() {
             for _ in 0..DOORBELL_BUDGET {
                 let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
                 let Some(slot) = link.doorbell.next() else { break };
                 self.work += 1;
-                self.on_doorbell(now, slot);
+                self.on_doorbell(slot);
             }
         }
     }
@@ -51,17 +51,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn on_control(&mut self, now: Nanos, context: u16, message: Control) {
         match message {
             Control::CreateQp(mut qp) => {
+                // A doorbell that came before its queue pair was not heard. What it told of is found by set-up.
+                qp.bell.silence();
                 qp.context = context;
                 self.qps.insert(qp);
             }
-            Control::CreateCq { slot, mut cq } => {
+            Control::CreateCq(mut cq) => {
                 cq.context = context;
-                self.cqs.insert(slot, cq);
+                self.cqs.insert(cq);
             }
-            Control::DestroyQp { slot } => self.destroy_qp(now, slot),
+            Control::DestroyQp { slot } if self.owns(context, slot) => self.destroy_qp(now, slot),
             Control::DestroyCq { slot } => {
                 if let Some(cq) = self.cqs.remove(slot) {
-                    self.tell(context, Notice::CqGone { slot, _half: cq });
+                    self.tell(context, Notice::CqGone(cq));
                 }
             }
             Control::Connect { slot, remote, private_data } => self.connect(now, slot, remote, private_data),
@@ -69,20 +71,24 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             Control::Unlisten { local } => self.unlisten(context, local),
             Control::Accept { request, slot, private_data } => self.accept(now, request, slot, private_data),
             Control::Reject { request, private_data } => self.reject(now, context, request, private_data),
-            Control::Disconnect { slot } => self.disconnect(now, slot),
+            Control::Disconnect { slot } if self.owns(context, slot) => self.disconnect(now, slot),
+            // The queue pair went before the message came.
+            Control::DestroyQp { .. } | Control::Disconnect { .. } => {}
         }
     }
 
+    /// Whether the queue pair at a place is the context's: a handle may be older than what is there now.
+    fn owns(&mut self, context: u16, slot: u32) -> bool {
+        self.qps.at(slot).is_some_and(|qp| qp.context == context)
+    }
+
     /// New work on a queue pair: it is carried out in the transmit stage, or flushed where the connection has ended.
-    fn on_doorbell(&mut self, now: Nanos, slot: u32) {
+    fn on_doorbell(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         // The bell is silenced before the rings are looked at, so that work posted meanwhile rings it again.
         qp.bell.silence();
         if qp.shared.state() == QpState::Error {
             return self.flush(slot);
-        }
-        if now < qp.hold_until {
-            return;
         }
         self.make_ready(Sender::Qp(slot));
     }
@@ -102,7 +108,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// A context whose rings are abandoned: its queue pairs end, its listeners close, its objects are freed.
     fn sweep_if_abandoned(&mut self, now: Nanos, context: u16) {
         let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
-        link.retry();
+        self.work += link.retry();
         if !link.control.is_abandoned() {
             return;
         }
@@ -114,13 +120,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let owned: Vec<u32> = self.qps.owned_by(context).collect();
         for slot in owned {
             self.destroy_qp(now, slot);
-            self.shared.cores[usize::from(self.core)].qp_slots.give_back(slot);
         }
         self.close_listeners(context);
         self.drop_passives(now, context);
-        let freed = self.cqs.remove_owned_by(context);
-        for slot in freed {
-            self.shared.cores[usize::from(self.core)].cq_slots.give_back(slot);
+        self.cqs.remove_owned_by(context);
+        if self.core == 0 {
+            self.shared.forget_context();
         }
         self.contexts[usize::from(context)] = None;
     }

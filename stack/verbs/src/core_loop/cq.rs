@@ -8,6 +8,8 @@ use ironwarp_rings::notify::Armed;
 use ironwarp_rings::spsc;
 use ironwarp_stats::{CoreStats, Counter};
 
+use crate::shared::Lease;
+
 /// The core's half of a completion queue: where completions go, and whom to wake.
 pub(crate) struct CqCore {
     ring: spsc::Producer<Completion>,
@@ -19,11 +21,17 @@ pub(crate) struct CqCore {
     solicited: bool,
     /// The context that owns it, by place.
     pub(super) context: u16,
+    lease: Lease,
 }
 
 impl CqCore {
-    pub(crate) fn new(ring: spsc::Producer<Completion>, armed: Arc<Armed>, eventfd: Arc<OwnedFd>) -> Self {
-        CqCore { ring, armed, eventfd, news: false, solicited: false, context: 0 }
+    pub(crate) fn new(
+        lease: Lease,
+        ring: spsc::Producer<Completion>,
+        armed: Arc<Armed>,
+        eventfd: Arc<OwnedFd>,
+    ) -> Self {
+        CqCore { ring, armed, eventfd, news: false, solicited: false, context: 0, lease }
     }
 
     /// Adds a completion. The place was promised when the work was posted, so it is there; the answer is `false`
@@ -67,8 +75,8 @@ impl CqTable {
         (self.send_cq, self.recv_cq) = (send_cq, recv_cq);
     }
 
-    pub(super) fn insert(&mut self, slot: u32, cq: Box<CqCore>) {
-        if let Some(place) = self.cqs.get_mut(slot as usize) {
+    pub(super) fn insert(&mut self, cq: Box<CqCore>) {
+        if let Some(place) = self.cqs.get_mut(cq.lease.slot() as usize) {
             *place = Some(cq);
         }
     }
@@ -77,14 +85,14 @@ impl CqTable {
         self.cqs.get_mut(slot as usize)?.take()
     }
 
-    /// Frees the queues of a context that is gone, and answers their places.
+    /// Frees the queues of a context that is gone.
     #[cold]
-    pub(super) fn remove_owned_by(&mut self, context: u16) -> Vec<u32> {
-        let owned = |cq: &Option<Box<CqCore>>| cq.as_ref().is_some_and(|cq| cq.context == context);
-        let slots: Vec<u32> =
-            (0u32..).zip(&self.cqs).filter(|(_, cq)| owned(cq)).map(|(slot, _)| slot).collect();
-        slots.iter().for_each(|slot| drop(self.remove(*slot)));
-        slots
+    pub(super) fn remove_owned_by(&mut self, context: u16) {
+        for cq in &mut self.cqs {
+            if cq.as_ref().is_some_and(|cq| cq.context == context) {
+                *cq = None;
+            }
+        }
     }
 
     fn push(&mut self, slot: u32, completion: Completion) {

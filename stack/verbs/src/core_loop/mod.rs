@@ -96,6 +96,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     routes_seen: u32,
     wheel: Wheel,
     mpa: MpaConfig,
+    /// How long a disconnect may take to send, and have acknowledged, what was posted.
+    drain_timeout: Nanos,
     link_up: fn(&mut P) -> bool,
     /// Whether the link has been told our address.
     announced: bool,
@@ -111,7 +113,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.work = 0;
         self.receive(now, budget);
         self.mailboxes(now);
-        self.doorbells(now);
+        self.doorbells();
         self.timers(now);
         self.transmit(now);
         self.tcp.flush_acks(now, &mut self.wire);

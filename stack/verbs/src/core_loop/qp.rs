@@ -1,5 +1,6 @@
 //! Queue pairs, the core's half, and where each is in its life.
 
+use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
@@ -14,6 +15,7 @@ use super::connection::setup::Setup;
 use super::cq::CqTable;
 use crate::context::{QpAttr, QpShared, QpState, QueuePair};
 use crate::event::DisconnectReason;
+use crate::shared::Lease;
 
 /// What a queue pair's two halves are made from.
 pub(crate) struct QpSetup {
@@ -67,6 +69,8 @@ pub(crate) struct QpCore {
     pub(super) sq: SlotConsumer<SendWqe>,
     pub(super) rq: SlotConsumer<RecvWqe>,
     pub(super) slot: u32,
+    /// Keeps the place for as long as this half exists.
+    lease: Option<Lease>,
     pub(super) send_cq: u32,
     pub(super) recv_cq: u32,
     /// The context that owns it, by place.
@@ -79,6 +83,8 @@ pub(crate) struct QpCore {
     pub(super) queued: bool,
     /// Sends are held until then ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
     pub(super) hold_until: Nanos,
+    /// When a disconnect that is still draining is given up.
+    pub(super) drain_until: Nanos,
     /// Why the connection ended, as far as is known.
     pub(super) reason: DisconnectReason,
 }
@@ -93,6 +99,7 @@ impl QpCore {
             sq: setup.sq,
             rq: setup.rq,
             slot: 0,
+            lease: None,
             send_cq: 0,
             recv_cq: 0,
             context: 0,
@@ -101,6 +108,7 @@ impl QpCore {
             stream,
             queued: false,
             hold_until: Nanos::ZERO,
+            drain_until: Nanos::MAX,
             reason: DisconnectReason::Closed,
         }
     }
@@ -110,8 +118,9 @@ impl QpCore {
     }
 
     /// Gives the queue pair its places on a core.
-    pub(crate) fn settle(&mut self, slot: u32, send_cq: u32, recv_cq: u32) {
-        (self.slot, self.send_cq, self.recv_cq) = (slot, send_cq, recv_cq);
+    pub(crate) fn settle(&mut self, lease: Lease, send_cq: u32, recv_cq: u32) {
+        (self.slot, self.send_cq, self.recv_cq) = (lease.slot(), send_cq, recv_cq);
+        self.lease = Some(lease);
     }
 
     /// The stream, and what it is lent for a call.
@@ -135,6 +144,9 @@ impl QpCore {
             Phase::Terminating | Phase::Closing | Phase::Ended => QpState::Error,
         };
         self.shared.set(state);
+        // A receive is published before the state is looked at, and the state is set before the receives are looked
+        // at for the last time: one of the two sides sees the other.
+        fence(Ordering::SeqCst);
         self.phase = phase;
     }
 }

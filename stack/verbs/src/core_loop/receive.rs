@@ -92,8 +92,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 let wants_tx = stream.wants_tx(&mut io);
                 if let Err(end) = outcome {
                     self.on_stream_end(now, slot, end);
-                } else if wants_tx {
-                    self.make_ready(Sender::Qp(slot));
+                } else {
+                    if wants_tx {
+                        self.make_ready(Sender::Qp(slot));
+                    }
+                    self.close_if_drained(now, slot);
                 }
             }
             // What arrives behind the end is acknowledged and discarded: a reset would destroy our Terminate.

@@ -42,6 +42,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(conn) = qp.conn else { return };
         let sent = match &mut qp.phase {
             Phase::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wire, TURN_UNITS),
+            // Held back, but what was sent before may have to go again.
+            Phase::Running | Phase::Draining if now < qp.hold_until => {
+                self.tcp.transmit(now, conn, &mut (), &mut self.wire, TURN_UNITS)
+            }
             Phase::Running | Phase::Draining | Phase::Terminating => {
                 let (stream, io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
                 self.tcp.transmit(now, conn, &mut stream.transmit(io), &mut self.wire, TURN_UNITS)

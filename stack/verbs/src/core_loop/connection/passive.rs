@@ -13,7 +13,7 @@ use super::setup::Setup;
 use super::*;
 use crate::core_loop::qp::Phase;
 use ironwarp_iwarp::mpa::startup::{Decision, FrameBytes, FrameSource, Responder, responder::Progress};
-use ironwarp_tcp::{ListenerId, UnitSource};
+use ironwarp_tcp::{ByteStream, ListenerId, UnitSource};
 
 use crate::event::{ConnectFailure, ConnectionRequest, Event, PrivateData};
 use crate::link::Notice;
@@ -27,6 +27,8 @@ enum Stage {
     Asked(Decision),
     /// The refusal is on its way.
     Refusing(FrameSource),
+    /// Our FIN is on its way.
+    Closing,
 }
 
 /// An incoming connection that has no queue pair.
@@ -42,7 +44,7 @@ impl UnitSource for Passive {
     fn fill(&mut self, room: &mut [u8]) -> usize {
         match &mut self.stage {
             Stage::Refusing(frame) => frame.fill(room),
-            Stage::Requested(_) | Stage::Asked(_) => 0,
+            Stage::Requested(_) | Stage::Asked(_) | Stage::Closing => 0,
         }
     }
 }
@@ -64,12 +66,12 @@ pub(in crate::core_loop) struct PassiveTable {
 }
 
 impl PassiveTable {
-    pub(in crate::core_loop) fn new(places: u32) -> Self {
+    pub(in crate::core_loop) fn new(places: u32, listeners: u32) -> Self {
         PassiveTable {
             places: (0..places).map(|_| None).collect(),
             free: (0..places).rev().collect(),
             generation: 0,
-            listening: Vec::new(),
+            listening: Vec::with_capacity(listeners as usize),
         }
     }
 
@@ -159,16 +161,25 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if events.intersects(TcpEvents::OVER) {
             self.forget_passive(slot, conn);
         } else if events.contains(TcpEvents::PEER_CLOSED) {
-            self.drop_passive(now, slot);
+            self.on_passive_peer_closed(now, slot);
         }
     }
 
     fn on_request_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(passive) = self.passives.at(slot) else { return };
-        let Stage::Requested(responder) = &passive.stage else { return };
+        let Stage::Requested(responder) = &passive.stage else {
+            // Nothing may come before our answer, and nothing behind a refusal is wanted.
+            return self.tcp.rx(conn).consume(usize::MAX);
+        };
         match responder.on_bytes(&mut self.tcp.rx(conn)) {
             Progress::NeedMore => {}
-            Progress::Request { private_data, decision } => self.ask(slot, decision, private_data),
+            Progress::Request { private_data, decision } if self.may_ask(slot, &private_data) => {
+                self.ask(slot, decision, private_data);
+            }
+            Progress::Request { .. } => {
+                self.stats.count(Counter::VerbsArrivalsRefused);
+                self.drop_passive(now, slot);
+            }
             Progress::Refuse { reply, fault } => {
                 self.stats.count(fault.counter());
                 self.refuse(now, slot, reply);
@@ -179,6 +190,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.drop_passive(now, slot);
             }
         }
+    }
+
+    /// Whether a context can be asked: it keeps up with what it was told, and the peer says no more than is accepted. A
+    /// peer that asks and leaves, again and again, must not fill our memory with questions.
+    fn may_ask(&mut self, slot: u32, private_data: &PrivateData) -> bool {
+        let limit = usize::from(self.shared.config.limits.private_data_bytes);
+        let context = self.passives.at(slot).map(|passive| usize::from(passive.context));
+        let link = context.and_then(|context| self.contexts.get(context)).and_then(Option::as_ref);
+        private_data.len() <= limit && link.is_some_and(|link| !link.is_behind())
     }
 
     fn ask(&mut self, slot: u32, decision: Decision, private_data: PrivateData) {
@@ -248,14 +268,29 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(passive) = self.passives.at(slot) else { return };
         let conn = passive.conn;
         if matches!(&passive.stage, Stage::Refusing(frame) if frame.is_done()) {
-            self.take_passive(slot);
-            self.let_close(now, conn);
+            // The place and its timer stay until the connection is over, so that those who close are bounded too.
+            passive.stage = Stage::Closing;
+            let events = self.tcp.close(now, conn, &mut self.wire);
+            if events.intersects(TcpEvents::OVER) {
+                self.forget_passive(slot, conn);
+            }
+        }
+    }
+
+    /// The peer's FIN: an answer to ours, or the end of its asking.
+    fn on_passive_peer_closed(&mut self, now: Nanos, slot: u32) {
+        let Some(passive) = self.passives.at(slot) else { return };
+        if matches!(passive.stage, Stage::Requested(_) | Stage::Asked(_)) {
+            self.drop_passive(now, slot);
         }
     }
 
     /// Start-up took too long.
     pub(in crate::core_loop) fn on_passive_timer(&mut self, now: Nanos, slot: u32) {
-        self.stats.count(Counter::VerbsStartupTimeouts);
+        let Some(passive) = self.passives.at(slot) else { return };
+        if matches!(passive.stage, Stage::Requested(_) | Stage::Asked(_)) {
+            self.stats.count(Counter::VerbsStartupTimeouts);
+        }
         self.drop_passive(now, slot);
     }
 
@@ -286,6 +321,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Frees a place and its timer.
     fn take_passive(&mut self, slot: u32) -> Option<Passive> {
         self.arm_passive(slot, Nanos::MAX);
-        self.passives.remove(slot)
+        let passive = self.passives.remove(slot)?;
+        if passive.queued {
+            self.ready.retain(|sender| *sender != Sender::Passive(slot));
+        }
+        Some(passive)
     }
 }

@@ -112,6 +112,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// TCP is up: the request goes out.
     pub(in crate::core_loop) fn on_opened(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
+        if !matches!(qp.phase, Phase::Setup(Setup::Opening { .. })) {
+            return;
+        }
         let Phase::Setup(Setup::Opening { private_data }) = core::mem::replace(&mut qp.phase, Phase::Idle)
         else {
             return;
@@ -129,7 +132,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(in crate::core_loop) fn on_startup_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
         let Phase::Setup(Setup::Requesting { initiator, frame }) = &qp.phase else { return };
-        // Bytes before our request is out are no reply; they are looked at when it is.
+        // Bytes before our request is out are no reply. Those of a peer that sends them anyway wait for its next.
         if !frame.is_done() {
             return;
         }

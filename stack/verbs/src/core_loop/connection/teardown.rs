@@ -25,6 +25,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         match qp.phase {
             Phase::Running => {
                 qp.enter(Phase::Draining);
+                qp.drain_until = now + self.drain_timeout;
+                // A hold-off that still runs keeps the timer; draining takes it over when the hold-off ends.
+                let deadline = if now < qp.hold_until { qp.hold_until } else { qp.drain_until };
+                self.arm_qp(slot, deadline);
                 self.make_ready(Sender::Qp(slot));
             }
             Phase::Setup(_) => self.give_up(now, slot, ConnectFailure::Closed),
@@ -41,7 +45,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let conn = qp.conn;
         let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
         let drained = stream.is_drained(&mut io);
-        if let (true, Some(conn)) = (drained, conn) {
+        if let (true, Some(conn)) = (drained, conn)
+            && self.tcp.all_acked(conn)
+        {
             self.close(now, slot, conn);
         }
     }
@@ -120,8 +126,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if let Phase::Setup(_) = qp.phase {
             return self.give_up(now, slot, ConnectFailure::from_events(events));
         }
-        let orderly = matches!(qp.phase, Phase::Closing | Phase::Terminating);
-        if !orderly {
+        if qp.reason != DisconnectReason::Terminated {
             qp.reason = DisconnectReason::from_events(events);
         }
         self.end(slot);
@@ -129,7 +134,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// The end of a connection that was up: everything is flushed, then the context is told.
     fn end(&mut self, slot: u32) {
-        self.flush_all(slot);
         let Some(qp) = self.qps.at(slot) else { return };
         if matches!(qp.phase, Phase::Ended) {
             return;
@@ -167,13 +171,27 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
             Phase::Setup(_) => self.give_up(now, slot, ConnectFailure::TimedOut),
-            Phase::Terminating | Phase::Closing => {
-                self.let_go(now, slot);
-                self.end(slot);
+            Phase::Terminating | Phase::Closing => self.end_by_patience(now, slot),
+            Phase::Draining if now >= qp.drain_until => self.end_by_patience(now, slot),
+            Phase::Running => self.make_ready(Sender::Qp(slot)),
+            Phase::Draining => {
+                let deadline = qp.drain_until;
+                self.arm_qp(slot, deadline);
+                self.make_ready(Sender::Qp(slot));
             }
-            Phase::Running | Phase::Draining => self.make_ready(Sender::Qp(slot)),
             Phase::Idle | Phase::Ended => {}
         }
+    }
+
+    /// Resets a connection that does not come to its end.
+    fn end_by_patience(&mut self, now: Nanos, slot: u32) {
+        if let Some(qp) = self.qps.at(slot)
+            && qp.reason != DisconnectReason::Terminated
+        {
+            qp.reason = DisconnectReason::TimedOut;
+        }
+        self.let_go(now, slot);
+        self.end(slot);
     }
 
     /// The application gave the queue pair up: its half goes back, with everything flushed.
@@ -183,6 +201,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.resolving.retain(|waiting| *waiting != slot);
         self.arm_qp(slot, Nanos::MAX);
         if let Some(qp) = self.qps.remove(slot) {
+            if qp.queued {
+                self.ready.retain(|sender| *sender != Sender::Qp(slot));
+            }
             self.tell(qp.context, Notice::QpGone(qp));
         }
     }
