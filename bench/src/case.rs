@@ -68,6 +68,14 @@ pub enum PathKind {
     Veth,
     /// The loopback interface.
     Lo,
+    /// A tap interface.
+    Tap,
+    /// A raw socket on an interface.
+    AfPacket,
+    /// An XDP socket on an interface.
+    AfXdp,
+    /// A network card.
+    Pci,
     /// Whatever the configured device reaches.
     Wire,
 }
@@ -169,6 +177,10 @@ impl PathKind {
             PathKind::Memory => "memory",
             PathKind::Veth => "veth",
             PathKind::Lo => "lo",
+            PathKind::Tap => "tap",
+            PathKind::AfPacket => "af_packet",
+            PathKind::AfXdp => "af_xdp",
+            PathKind::Pci => "pci",
             PathKind::Wire => "wire",
         }
     }

@@ -58,7 +58,8 @@ pub fn log_level() -> String {
     std::env::args().nth(3).unwrap_or_else(|| QUIET.to_owned())
 }
 
-fn start_log(level: &str) {
+/// Logs to standard error, from a level on.
+pub fn start_log(level: &str) {
     let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new(QUIET));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
     // A second log of one process is the only failure, and there is none.

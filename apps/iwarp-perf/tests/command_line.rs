@@ -38,6 +38,16 @@ fn bad_arguments_are_refused_in_one_line_that_names_them() {
         ("send-lat --pair carrier-pigeon", ["--pair", "memif"]),
         ("send-lat --connect 10.0.0.300 --config x", ["--connect", "IPv4"]),
         ("tcp-lat --json /no/such/folder/o.json", ["--json", "folder that exists"]),
+        ("send-lat --connect 10.0.0.1 --pair memif", ["--pair", "--connect"]),
+        ("frame-lat --connect 10.0.0.1 --config x", ["--connect", "--pair"]),
+        ("tcp-bw --connect 10.0.0.1 --config x", ["--connect", "--pair"]),
+        ("suite --connect 10.0.0.1 --config x", ["--connect", "--pair"]),
+        ("send-lat --config x", ["--config", "--connect"]),
+        ("send-lat --connect 10.0.0.1 --config /no/such.toml", ["--config /no/such.toml", "No such file"]),
+        ("server", ["server", "--config"]),
+        ("server --config /no/such.toml", ["--config /no/such.toml", "No such file"]),
+        ("server --config x --size 4", ["--size", "server"]),
+        ("send-lat --port 4", ["--port", "send-lat"]),
         ("send-lat --app-core 100000", ["--app-core 100000", "one of"]),
     ] {
         let text = refusal(line);

@@ -46,6 +46,12 @@ fn measured(name: &str, arguments: &[&str]) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
+/// What must be left of so many messages: rounds that an unquiet machine spoilt do not count.
+fn counting(result: &Value, messages: u64) -> u64 {
+    let rounds = |key: &str| result[key].as_u64().expect("a number");
+    messages * rounds("rounds") / (rounds("rounds") + rounds("rounds_dropped"))
+}
+
 #[test]
 fn a_round_trip_over_sockets_is_measured_and_reported_as_the_contract_says() {
     let json =
@@ -70,7 +76,7 @@ fn bytes_one_way_over_sockets_are_counted_where_they_arrive() {
         let result = measured(&format!("bw-{wait}"), &arguments)["results"][0].clone();
         assert!(result["gbit_per_s"].as_f64() > Some(0.0));
         assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &wait.into()));
-        assert!(result["verified_bytes"].as_u64() >= Some(100 * 65_536));
+        assert!(result["verified_bytes"].as_u64() >= Some(counting(&result, 100) * 65_536));
     }
 }
 
@@ -101,7 +107,7 @@ fn every_rdma_test_checks_every_byte_over_memory() {
         assert_eq!((&result["transport"], &result["path"]), (&"ironwarp".into(), &"memory".into()), "{test}");
         assert_eq!(result["errors"], 0, "{test}");
         let size = if bytes == "4k" { 4096 } else { 10_000 };
-        assert!(result["verified_bytes"].as_u64() >= Some(60 * size), "{test}: {}", result["verified_bytes"]);
+        assert!(result["verified_bytes"].as_u64() >= Some(counting(&result, 60) * size), "{test}: {result}");
         assert_eq!((&result["crc"], &result["markers"]), (&true.into(), &false.into()));
     }
 }
@@ -124,7 +130,7 @@ fn options_of_bandwidth_tests_take_effect_over_memory() {
             let whole = [[test, "--pair", "memory", "--iterations", "200"].as_slice(), &options].concat();
             let result = measured(&format!("{test}-{}", options.join("")), &whole)["results"][0].clone();
             assert_eq!(result["errors"], 0, "{whole:?}");
-            assert!(result["iterations"].as_u64() >= Some(200), "{whole:?}: {}", result["iterations"]);
+            assert!(result["iterations"].as_u64() >= Some(counting(&result, 200)), "{whole:?}: {result}");
         }
     }
 }

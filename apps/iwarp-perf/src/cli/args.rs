@@ -17,8 +17,8 @@ Examples:
   iwarp-perf send-bw --all-sizes --duration 1      every size from 2 B to 8 MiB, a second each
   iwarp-perf write-bw --size 1M --mtu 9000 --qps 4 --depth 16 --validate
   iwarp-perf tcp-lat --path lo --wait block        Linux sockets, for comparison
-  iwarp-perf server --config configs/far.toml      the far end on another machine, and the near end:
-  iwarp-perf read-lat --config configs/near.toml --connect 10.0.0.2
+  iwarp-perf server --config configs/memif-server.toml    the far end by itself, and the near end that goes with it:
+  iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
 
 Latency is printed as the full round trip; half of it stands beside it for Sends and Writes.
 Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.";
@@ -40,6 +40,10 @@ pub struct Args {
     /// The device and address of this end, as the files under configs/
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// Where the server listens, unless at 18515
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
 
     /// Bytes of a message; k, M and G are powers of 1024 [default: 64 for latency, 64k for bandwidth]
     #[arg(long, short = 's', value_parser = size::bytes, conflicts_with = "all_sizes")]

@@ -37,6 +37,18 @@ impl Args {
             None => Ok(()),
         };
         match self.what.test() {
+            Some(test) if self.connect.is_some() && test.transport() != Transport::Ironwarp => {
+                let line = "is measured with both ends on one machine: use --pair, without --connect";
+                Err(Refusal::Refused(format!("--connect: {} {line}", test.name())))
+            }
+            None if self.what == What::Suite && self.connect.is_some() => {
+                let line = "suite is measured with both ends on one machine: use --pair";
+                Err(Refusal::Refused(format!("--connect: {line}, without --connect")))
+            }
+            _ if self.what != What::Server && self.config.is_some() && self.connect.is_none() => {
+                let line = "needs --connect ADDR; --pair runs both ends here without a configuration";
+                Err(Refusal::Refused(format!("--config: {} {line}", self.what_name())))
+            }
             Some(test) => foreign(&self.inapplicable(test), test.name()),
             None if self.what == What::Suite => foreign(&self.given_for_one_test(), "suite"),
             None => {
@@ -46,6 +58,10 @@ impl Args {
                 self.config.as_ref().map(|_| ()).ok_or_else(|| Refusal::Refused(missing.to_owned()))
             }
         }
+    }
+
+    fn what_name(&self) -> &'static str {
+        self.what.test().map_or("suite", Test::name)
     }
 
     /// The cases of a single test over a device path.
@@ -113,6 +129,7 @@ impl Args {
             ("--app-core", self.app_core.is_some() && !ours),
             ("--pcap", self.pcap.is_some() && tcp),
             ("--quick", self.quick),
+            ("--port", self.port.is_some()),
         ])
     }
 
@@ -154,6 +171,22 @@ impl Args {
 
 fn given<const N: usize>(options: [(&'static str, bool); N]) -> Vec<&'static str> {
     options.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
+}
+
+/// Checks a case that another machine asks for as if it came from this command line.
+pub fn check_case(case: &Case) -> Result<(), String> {
+    let counts = (1..=1 << 30).contains(&case.bytes)
+        && (1..=1024).contains(&case.qps)
+        && (1..=4096).contains(&case.depth)
+        && (1..=case.depth.min(64)).contains(&case.post_list)
+        && (1..=64).contains(&case.signal_every)
+        && case.inline <= 256;
+    if !counts {
+        return Err("a number of the case is out of its range".to_owned());
+    }
+    check_memory(case).and_then(|()| check_signals(case)).map_err(|refusal| match refusal {
+        Refusal::Shown(line) | Refusal::Refused(line) => line,
+    })
 }
 
 fn check_memory(case: &Case) -> Result<(), Refusal> {

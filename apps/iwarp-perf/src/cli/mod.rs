@@ -5,6 +5,7 @@ mod cases;
 mod size;
 
 pub use args::{Args, Log, What};
+pub use cases::check_case;
 
 use clap::Parser;
 use clap::error::ErrorKind;

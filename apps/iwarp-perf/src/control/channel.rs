@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -34,8 +34,55 @@ pub enum Hear<T> {
 /// One end of a control stream that hears messages of type `In`.
 #[derive(Debug)]
 pub struct Channel<In> {
-    socket: UnixStream,
+    out: Out,
     heard: Receiver<In>,
+}
+
+/// Where messages go.
+#[derive(Debug)]
+enum Out {
+    Socket(UnixStream),
+    Wire(Sender<String>),
+}
+
+/// The far side of a channel that has no socket: whoever carries the messages takes and gives them here.
+pub struct Wire {
+    said: Receiver<String>,
+    ends: Option<WireEnds>,
+}
+
+/// Takes a message; answers whether it was understood.
+type HearLine = dyn FnMut(&[u8]) -> bool + Send;
+
+struct WireEnds {
+    hear: Box<HearLine>,
+    on_end: Box<dyn FnOnce() + Send>,
+}
+
+impl Wire {
+    /// The next message to carry, its line feed included, if there is one by now.
+    pub fn next(&mut self) -> Option<String> {
+        self.said.try_recv().ok()
+    }
+
+    /// Gives a message that has come. Answers whether it could be understood and somebody still listens.
+    pub fn hear(&mut self, line: &[u8]) -> bool {
+        self.ends.as_mut().is_some_and(|ends| (ends.hear)(line))
+    }
+
+    /// The other end has gone.
+    pub fn cut(&mut self) {
+        if let Some(WireEnds { hear, on_end }) = self.ends.take() {
+            drop(hear);
+            on_end();
+        }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.cut();
+    }
 }
 
 impl<In: DeserializeOwned + Send + 'static> Channel<In> {
@@ -62,19 +109,44 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
             }
             on_end();
         })?;
-        Ok(Channel { socket, heard })
+        Ok(Channel { out: Out::Socket(socket), heard })
+    }
+
+    /// A channel over something else than a socket. The two functions are as in [`Channel::new`], called by whoever
+    /// carries the messages.
+    pub fn over_wire(
+        mut on_message: impl FnMut(In) -> Hear<In> + Send + 'static,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> (Self, Wire) {
+        let ((out, said), (queue, heard)) = (channel(), channel());
+        let hear = move |line: &[u8]| match serde_json::from_slice(line).map(&mut on_message) {
+            Ok(Hear::Queue(message)) => queue.send(message).is_ok(),
+            Ok(Hear::Handled) => true,
+            Err(_) => false,
+        };
+        let ends = WireEnds { hear: Box::new(hear), on_end: Box::new(on_end) };
+        (Channel { out: Out::Wire(out), heard }, Wire { said, ends: Some(ends) })
     }
 
     /// Says something.
     pub fn send(&self, message: &impl Serialize) -> Result<(), ChannelError> {
         let mut line = serde_json::to_string(message).map_err(|_| ChannelError::Gone)?;
         line.push('\n');
-        (&self.socket).write_all(line.as_bytes()).map_err(|_| ChannelError::Gone)
+        match &self.out {
+            Out::Socket(socket) => {
+                let mut socket = socket;
+                socket.write_all(line.as_bytes()).map_err(|_| ChannelError::Gone)
+            }
+            Out::Wire(out) => out.send(line).map_err(|_| ChannelError::Gone),
+        }
     }
 
     /// Another handle that says things, for another thread.
     pub fn speaker(&self) -> std::io::Result<UnixStream> {
-        self.socket.try_clone()
+        match &self.out {
+            Out::Socket(socket) => socket.try_clone(),
+            Out::Wire(_) => Err(std::io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Waits for the next message.
@@ -103,7 +175,9 @@ impl<In: DeserializeOwned + Send + 'static> Channel<In> {
 impl<In> Drop for Channel<In> {
     /// Ends the reading thread too, which holds the socket open otherwise.
     fn drop(&mut self) {
-        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        if let Out::Socket(socket) = &self.out {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
     }
 }
 
@@ -143,6 +217,21 @@ mod tests {
         let (channel, theirs) = pair();
         (&theirs).write_all(b"GET / HTTP/1.1\n").expect("room");
         assert_eq!(channel.recv(), Err(ChannelError::Gone));
+    }
+
+    #[test]
+    fn a_wire_carries_messages_both_ways_and_tells_garbage_and_its_end() {
+        let (told, end) = mpsc::channel();
+        let (channel, mut wire) =
+            Channel::<u32>::over_wire(Hear::Queue, move || told.send(()).expect("heard"));
+        channel.send(&7).expect("carried");
+        assert_eq!(wire.next().as_deref(), Some("7\n"));
+        assert!(wire.hear(b"8\n") && !wire.hear(b"GET /\n"));
+        assert_eq!(channel.recv(), Ok(8));
+        drop(wire);
+        end.recv().expect("the end is told");
+        assert_eq!(channel.recv(), Err(ChannelError::Gone));
+        assert_eq!(channel.send(&1), Err(ChannelError::Gone));
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //!
 //! A run has three processes in a chain. The parent talks to the user and measures nothing; the near end measures;
 //! the far end serves the near end. Each one starts the next and owns the only other end of its socket, so the end
-//! of a process is the end of a stream, and is heard at once.
+//! of a process is the end of a stream, and is heard at once. Between two machines the same lines travel over a queue
+//! pair of the stack itself, in place of the last socket.
 
 mod channel;
 mod messages;
 
-pub use channel::{Channel, ChannelError, Hear};
+pub use channel::{Channel, ChannelError, Hear, Wire};
 pub use messages::{FromFar, FromNear, Measured, TcpAddress, ToFar, ToNear};

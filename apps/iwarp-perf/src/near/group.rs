@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ironwarp_bench::baseline::tcp;
 use ironwarp_bench::host::{Activity, cpu_ns, hop_ns};
@@ -14,6 +15,9 @@ use super::sockets::Sockets;
 use crate::control::{Channel, FromFar, FromNear, Measured, ToFar, ToNear};
 use crate::plan::{FarPlace, Group, Session};
 use crate::rdma::{Endpoint, OpenRdma, RdmaError, frames_near, open_pair};
+
+/// Between the last word to a server and this end's leaving.
+const LEAVE_AFTER: Duration = Duration::from_millis(100);
 
 /// A session under way.
 pub struct Measuring<'a> {
@@ -43,6 +47,9 @@ impl<'a> Measuring<'a> {
         session: &'a Session,
         halt: Arc<AtomicBool>,
     ) -> Result<Self, NearError> {
+        if session.far == FarPlace::Server {
+            return Self::call(parent, session, halt);
+        }
         let (near, far) = match session.far {
             FarPlace::Process => (None, None),
             _ => open_pair(session)?.map_or((None, None), |(near, far)| (Some(near), Some(far))),
@@ -52,6 +59,34 @@ impl<'a> Measuring<'a> {
         let mut this = Measuring { parent, far, session, endpoint: near, sockets, sequence: 0, halt };
         this.open_devices()?;
         Ok(this)
+    }
+
+    /// Opens this end's device and calls the server over it.
+    fn call(
+        parent: &'a Channel<ToNear>,
+        session: &'a Session,
+        halt: Arc<AtomicBool>,
+    ) -> Result<Self, NearError> {
+        let (config, peer) = session.near_config.as_ref().zip(session.peer).ok_or(RdmaError::NoDevice)?;
+        let mut endpoint = Endpoint::open(config, session.apart())?;
+        if let Some(path) = &session.pcap {
+            endpoint.capture(path)?;
+        }
+        endpoint.wait_for_link()?;
+        let (far, wire) = FarLink::to_server(halt.clone());
+        endpoint.call(peer, wire)?;
+        let (endpoint, sockets) = (Some(endpoint), Sockets::default());
+        Ok(Measuring { parent, far, session, endpoint, sockets, sequence: 0, halt })
+    }
+
+    /// Says something to the far end and waits for the answer.
+    fn ask(&mut self, message: &ToFar) -> Result<FromFar, NearError> {
+        if !self.far.is_server() {
+            return self.far.ask(message);
+        }
+        self.far.send(message)?;
+        let endpoint = &mut self.endpoint;
+        self.far.recv_while(|| turn(endpoint))
     }
 
     /// The far end first: it may be the one that makes the socket that this end connects to.
@@ -102,7 +137,12 @@ impl<'a> Measuring<'a> {
 
     /// Ends the session in good order: the far end lets go of its device before this end does.
     pub fn goodbye(mut self) -> Result<(), NearError> {
-        self.far.dismiss()
+        if !self.far.is_server() {
+            return self.far.dismiss();
+        }
+        let answer = self.ask(&ToFar::Goodbye)?;
+        due(answer, |answer| if matches!(answer, FromFar::Gone) { Ok(()) } else { Err(answer) })?;
+        Ok(())
     }
 
     /// The cases as they can run, and a note where that is not as asked.
@@ -122,7 +162,7 @@ impl<'a> Measuring<'a> {
 
     /// Opens and connects what runs over the stack.
     fn open(&mut self, cases: &[Case]) -> Result<Vec<Option<OpenRdma>>, NearError> {
-        let answer = self.far.ask(&ToFar::Prepare { cases: cases.to_vec() })?;
+        let answer = self.ask(&ToFar::Prepare { cases: cases.to_vec() })?;
         due(answer, |answer| if matches!(answer, FromFar::Prepared) { Ok(()) } else { Err(answer) })?;
         let mut rdma = Vec::new();
         for (number, case) in cases.iter().enumerate() {
@@ -180,10 +220,27 @@ impl<'a> Measuring<'a> {
     }
 }
 
+impl Drop for Measuring<'_> {
+    /// Hangs up on a server, however the session went: it would wait long for a near end that just leaves.
+    fn drop(&mut self) {
+        if let Some(endpoint) = self.endpoint.as_mut().filter(|_| self.far.is_server()) {
+            endpoint.hang_up(true);
+            // The server stops polling when it has heard the last of this end; over memif it must have by the time
+            // that this process takes the device away.
+            std::thread::sleep(LEAVE_AFTER);
+        }
+    }
+}
+
 /// One turn of the stack's loop, where there is a stack.
 fn turn(endpoint: &mut Option<Endpoint>) -> Result<(), NearError> {
     match endpoint {
-        Some(endpoint) => endpoint.turn(),
+        Some(endpoint) => {
+            endpoint.turn();
+            if let Some(why) = endpoint.cut_off() {
+                return Err(NearError::FarGone(format!("can no longer be reached: {why}")));
+            }
+        }
         None => std::thread::yield_now(),
     }
     Ok(())
@@ -196,7 +253,7 @@ impl Pair for OpenGroup<'_, '_> {
         let title = self.cases[case].title();
         tracing::info!("a slice of {title}");
         self.measuring.parent.send(&FromNear::Slice { title })?;
-        let answer = self.measuring.far.ask(&ToFar::Start { case })?;
+        let answer = self.measuring.ask(&ToFar::Start { case })?;
         due(answer, |answer| if matches!(answer, FromFar::Ready) { Ok(()) } else { Err(answer) })?;
         let before = cpu_ns();
         let (mut slice, expected) = self.measure(case)?;
@@ -206,7 +263,8 @@ impl Pair for OpenGroup<'_, '_> {
     }
 
     fn hop_ns(&mut self) -> Option<f64> {
-        hop_ns(self.measuring.session.cores())
+        // Between two machines there is no hop from core to core.
+        if self.measuring.far.is_server() { None } else { hop_ns(self.measuring.session.cores()) }
     }
 
     fn activity(&mut self) -> Activity {

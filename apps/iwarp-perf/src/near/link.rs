@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 
 use super::NearError;
 use crate::child::{Role, log_level};
-use crate::control::{Channel, ChannelError, FromFar, Hear, ToFar};
+use crate::control::{Channel, ChannelError, FromFar, Hear, ToFar, Wire};
 use crate::far;
 use crate::plan::{FarPlace, Session};
 use crate::rdma::Endpoint;
@@ -36,9 +36,21 @@ pub struct FarLink {
 enum Place {
     Process(Child),
     Thread(Option<JoinHandle<()>>),
+    Server,
 }
 
 impl FarLink {
+    /// A link to a server, and the wire that must carry what is said.
+    pub fn to_server(halt: Arc<AtomicBool>) -> (Self, Wire) {
+        let (channel, wire) = Channel::over_wire(Hear::Queue, move || halt.store(true, Ordering::Relaxed));
+        (FarLink { channel, place: Place::Server, dismissed: false }, wire)
+    }
+
+    /// Whether somebody must poll for the far end's answers.
+    pub fn is_server(&self) -> bool {
+        matches!(self.place, Place::Server)
+    }
+
     /// Starts the far end where the session wants it; a thread gets `endpoint`. `halt` is raised when it goes.
     pub fn start(
         session: &Session,
@@ -57,6 +69,7 @@ impl FarLink {
                 tracing::info!("the far end is process {}", child.id());
                 Place::Process(child)
             }
+            FarPlace::Server => return Err(io::ErrorKind::InvalidInput.into()),
             FarPlace::RingThread | FarPlace::MemoryThread => {
                 let thread = std::thread::Builder::new().name("far-end".into());
                 Place::Thread(Some(thread.spawn(move || far::serve(theirs, endpoint))?))
@@ -136,7 +149,7 @@ impl FarLink {
                 },
                 None => "left without a word".to_owned(),
             },
-            Place::Thread(_) => "left without a word".to_owned(),
+            Place::Thread(_) | Place::Server => "left without a word".to_owned(),
         };
         NearError::FarGone(how)
     }
@@ -155,6 +168,7 @@ impl Drop for FarLink {
                 let _ = child.kill();
                 let _ = child.wait();
             }
+            Place::Server => {}
             // A thread that was not told goodbye may be busy; it ends with the process.
             Place::Thread(thread) => {
                 if let Some(thread) = thread.take().filter(|_| self.dismissed) {

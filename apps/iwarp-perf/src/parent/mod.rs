@@ -4,15 +4,20 @@ mod run;
 mod workdir;
 
 use std::io::IsTerminal;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ironwarp_bench::Test;
+use ironwarp::Config;
+use ironwarp::config::DeviceConfig;
 use ironwarp_bench::host::{Build, CorePair, Machine, allowed};
 use ironwarp_bench::output::{Outcome, tables, write_html};
 use ironwarp_bench::report::{Report, SCHEMA};
+use ironwarp_bench::{PathKind, Test};
 
-use crate::cli::{Args, Refusal, What};
-use crate::plan::{FarPlace, PairKind, Plan, Session, needs_device, single, suite};
+use crate::cli::{Args, Log, Refusal, What};
+use crate::far;
+use crate::plan::{FarPlace, FarSetup, PORT, PairKind, Plan, Session, needs_device, single, suite};
 use run::{Ended, Run};
 use workdir::WorkDir;
 
@@ -37,6 +42,11 @@ pub fn main(args: &Args) -> ExitCode {
 
 fn start(args: &Args) -> Result<ExitCode, Refusal> {
     check_outputs(args)?;
+    if args.what == What::Server {
+        let (setup, source) = server(args)?;
+        crate::child::start_log(args.log.unwrap_or(Log::Warn).name());
+        return Ok(far::server::main(&setup, &source));
+    }
     let folder = WorkDir::new().map_err(|error| Refusal::Refused(format!("a temporary folder: {error}")))?;
     let plan = plan(args, &folder)?;
     let mut outcome = Outcome {
@@ -79,6 +89,61 @@ fn check_outputs(args: &Args) -> Result<(), Refusal> {
     }
 }
 
+/// What `server` needs.
+fn server(args: &Args) -> Result<(far::server::Setup, PathBuf), Refusal> {
+    let (source, text, config) = configuration(args)?;
+    Ok((far::server::Setup { text, config, port: args.port.unwrap_or(PORT) }, source))
+}
+
+/// The file that `--config` names, of a device that can have its other end elsewhere.
+fn configuration(args: &Args) -> Result<(PathBuf, String, Config), Refusal> {
+    let path = args.config.clone().unwrap_or_default();
+    let refused =
+        |error: &dyn std::fmt::Display| Refusal::Refused(format!("--config {}: {error}", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|error| refused(&error))?;
+    let config = Config::from_toml(&text).map_err(|error| refused(&error))?;
+    let kind = config.port.device.kind();
+    if matches!(kind, "memory" | "ring") {
+        return Err(refused(&format!("port.device.{kind} lies inside one process: use --pair {kind}")));
+    }
+    if !cfg!(feature = "dpdk") {
+        return Err(refused(&"this build has no DPDK: build with the feature `dpdk`"));
+    }
+    Ok((path, text, config))
+}
+
+/// A session of this end and a server.
+fn connected(args: &Args, peer: (Ipv4Addr, u16), cores: CorePair) -> Result<(Session, PathKind), Refusal> {
+    let (_, text, config) = configuration(args)?;
+    let near_core = config.core.processor.unwrap_or(cores.near);
+    let session = Session {
+        far: FarPlace::Server,
+        near_core,
+        far_core: cores.far,
+        app_core: args.app_core,
+        near_config: Some(text),
+        far_setup: FarSetup::default(),
+        peer: Some(SocketAddr::from(peer)),
+        device: Some(config.port.device.kind().to_owned()),
+        mtu: config.port.mtu,
+        pcap: args.pcap.clone(),
+        groups: Vec::new(),
+    };
+    Ok((session, path_of(&config.port.device)))
+}
+
+/// What lies beyond a device, as the report says it.
+fn path_of(device: &DeviceConfig) -> PathKind {
+    match device {
+        DeviceConfig::Memif { .. } => PathKind::Memif,
+        DeviceConfig::Tap { .. } => PathKind::Tap,
+        DeviceConfig::AfPacket { .. } => PathKind::AfPacket,
+        DeviceConfig::AfXdp { .. } => PathKind::AfXdp,
+        DeviceConfig::Pci { .. } => PathKind::Pci,
+        _ => PathKind::Wire,
+    }
+}
+
 fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
     let cores = CorePair::choose(&allowed());
     if let Some(core) = args.app_core
@@ -87,10 +152,15 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
         let list: Vec<String> = allowed().iter().map(usize::to_string).collect();
         return Err(Refusal::Refused(format!("--app-core {core}: one of {}", list.join(", "))));
     }
+    if let (Some(peer), Some(test)) = (args.connect, args.what.test()) {
+        let (session, path) = connected(args, peer, cores)?;
+        let mut wanted = args.cases(test, path)?;
+        wanted.cases.iter_mut().for_each(|case| case.mtu = session.mtu);
+        return Ok(single(session, wanted.cases, wanted.budget));
+    }
     let kind = args.pair.unwrap_or_else(PairKind::usual);
     let session = |mtu: u16| {
-        let mut session = kind.session(mtu, cores, folder.path());
-        session.app_core = args.app_core;
+        let mut session = kind.session(mtu, cores, args.app_core, folder.path());
         session.pcap = args.pcap.clone();
         session
     };
@@ -105,7 +175,7 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
 
 fn one(args: &Args, mut session: Session, kind: PairKind) -> Result<Plan, Refusal> {
     let Some(test) = args.what.test() else {
-        return Err(Refusal::Refused("server: not in this build".to_owned()));
+        return Err(Refusal::Refused("server: is no test".to_owned()));
     };
     let wanted = args.cases(test, kind.path())?;
     if needs_device(test) {

@@ -73,6 +73,8 @@ pub enum FarPlace {
     RingThread,
     /// A thread of the near end's process, over memory alone.
     MemoryThread,
+    /// A server on another machine, or another process that the user started.
+    Server,
 }
 
 /// Cases that alternate.

@@ -47,7 +47,8 @@ impl PairKind {
     }
 
     /// A session without groups. `folder` is private to it.
-    pub fn session(self, mtu: u16, cores: CorePair, folder: &Path) -> Session {
+    pub fn session(self, mtu: u16, cores: CorePair, app_core: Option<usize>, folder: &Path) -> Session {
+        let apart = cores.is_apart() && app_core.is_none_or(|core| core != cores.near && core != cores.far);
         let (near, far, device, place) = match self {
             PairKind::Memif => {
                 let socket = folder.join("memif.sock");
@@ -67,10 +68,10 @@ impl PairKind {
             far: place,
             near_core: cores.near,
             far_core: cores.far,
-            app_core: None,
-            near_config: Some(config(&near, NEAR, mtu, cores.near, cores.is_apart())),
+            app_core,
+            near_config: Some(config(&near, NEAR, mtu, cores.near, apart)),
             far_setup: FarSetup {
-                config: Some(config(&far, FAR, mtu, cores.far, cores.is_apart())),
+                config: Some(config(&far, FAR, mtu, cores.far, apart)),
                 core: cores.far,
                 listen: address(FAR),
             },
@@ -83,7 +84,7 @@ impl PairKind {
     }
 }
 
-/// One end's configuration. Two ends that share a processor must yield it to each other.
+/// One end's configuration. Threads that share a processor must yield it to each other.
 fn config(device: &str, address: &str, mtu: u16, core: usize, apart: bool) -> String {
     let idle = if apart { "spin" } else { "yield" };
     format!(
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn the_two_ends_of_a_memif_pair_name_one_socket_and_take_opposite_roles() {
         let cores = CorePair { near: 0, far: 1 };
-        let session = PairKind::Memif.session(9000, cores, Path::new("/run/x"));
+        let session = PairKind::Memif.session(9000, cores, None, Path::new("/run/x"));
         let near = session.near_config.expect("a device");
         let far = session.far_setup.config.expect("a device");
         assert!(near.contains("role = \"client\", socket = \"/run/x/memif.sock\""), "{near}");
@@ -114,8 +115,18 @@ mod tests {
     }
 
     #[test]
+    fn an_application_on_a_polled_processor_is_let_in() {
+        let cores = CorePair { near: 0, far: 1 };
+        let idle = |app| {
+            PairKind::Ring.session(1500, cores, app, Path::new("/run/x")).near_config.expect("a device")
+        };
+        assert!(idle(Some(1)).contains("\"yield\"") && idle(Some(0)).contains("\"yield\""));
+        assert!(idle(Some(2)).contains("\"spin\"") && idle(None).contains("\"spin\""));
+    }
+
+    #[test]
     fn ends_that_share_a_processor_yield_it() {
-        let session = PairKind::Ring.session(1500, CorePair { near: 0, far: 0 }, Path::new("/run/x"));
+        let session = PairKind::Ring.session(1500, CorePair { near: 0, far: 0 }, None, Path::new("/run/x"));
         assert!(session.near_config.expect("a device").contains("idle = \"yield\""));
         assert_eq!(session.far, FarPlace::RingThread);
     }

@@ -117,7 +117,7 @@ mod tests {
 
     fn plan(quick: bool) -> Plan {
         let cores = CorePair { near: 0, far: 1 };
-        suite(|mtu| PairKind::Memif.session(mtu, cores, Path::new("/run/x")), PathKind::Memif, quick)
+        suite(|mtu| PairKind::Memif.session(mtu, cores, None, Path::new("/run/x")), PathKind::Memif, quick)
     }
 
     fn cases(plan: &Plan) -> Vec<(&Group, &crate::plan::GroupCase)> {

@@ -1,6 +1,6 @@
 //! A case over the stack, open at one end: its lanes, and what runs over them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ironwarp_bench::{Case, FarSlice, Pace, Slice, StopSignal};
 
@@ -77,9 +77,13 @@ impl OpenRdma {
     }
 }
 
-/// Accepts the near end's queue pairs, of all cases of a group.
-pub fn accept(endpoint: &mut Endpoint, cases: &mut [Option<OpenRdma>]) -> Result<(), RdmaError> {
+/// Accepts the near end's queue pairs, of all cases of a group; from one machine, where one is named.
+pub fn accept(
+    endpoint: &mut Endpoint,
+    cases: &mut [Option<OpenRdma>],
+    from: Option<IpAddr>,
+) -> Result<(), RdmaError> {
     let mut lanes: Vec<Option<&mut OpenCase>> =
         cases.iter_mut().map(|case| case.as_mut().map(|case| &mut case.open)).collect();
-    lanes::accept(endpoint, &mut lanes)
+    lanes::accept(endpoint, &mut lanes, from)
 }

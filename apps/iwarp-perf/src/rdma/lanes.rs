@@ -3,7 +3,7 @@
 //! Every lane has two regions. From `source` it sends, writes and is read; into `sink` it receives, is written and
 //! reads. Both are cut into slots of one message. Without validation one slot serves all messages, as in perftest.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
@@ -125,13 +125,22 @@ impl OpenCase {
         let places = (shape.sends + shape.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
         let cq = endpoint.ctx.create_cq(places)?;
         let mut open = OpenCase { case: case.clone(), cq, lanes: Vec::new() };
-        for _ in 0..case.qps {
-            open.lanes.push(Lane::new(endpoint, case, shape, cq)?);
+        match open.fill(endpoint, shape) {
+            Ok(()) => Ok(open),
+            // A server goes on after a case that did not fit: what was made so far is given back.
+            Err(error) => open.destroy(endpoint).and(Err(error)),
         }
-        for index in 0..open.lanes.len() {
-            (0..shape.receives + SPARE_RECEIVES).try_for_each(|_| open.post_receive(endpoint, index))?;
+    }
+
+    fn fill(&mut self, endpoint: &mut Endpoint, shape: Shape) -> Result<(), RdmaError> {
+        for _ in 0..self.case.qps {
+            let lane = Lane::new(endpoint, &self.case, shape, self.cq)?;
+            self.lanes.push(lane);
         }
-        Ok(open)
+        for index in 0..self.lanes.len() {
+            (0..shape.receives + SPARE_RECEIVES).try_for_each(|_| self.post_receive(endpoint, index))?;
+        }
+        Ok(())
     }
 
     /// Posts the next receive of a lane.
@@ -157,7 +166,7 @@ impl OpenCase {
         let start = Instant::now();
         while missing > 0 {
             endpoint.turn();
-            match endpoint.ctx.poll_event() {
+            match endpoint.poll_event() {
                 Some(Event::Established { qp, private_data }) => {
                     let places = serde_json::from_slice::<Hello>(&private_data);
                     let lane = self.lanes.iter_mut().find(|lane| lane.qp == qp);
@@ -167,6 +176,7 @@ impl OpenCase {
                     }
                 }
                 Some(other) => refused(other)?,
+                None if endpoint.is_cut_off() => return Err(RdmaError::Halted),
                 None if start.elapsed() > SETTLE_WITHIN => return Err(RdmaError::Timeout("connecting")),
                 None => {}
             }
@@ -187,7 +197,7 @@ impl OpenCase {
         let start = Instant::now();
         while endpoint.ctx.destroy_cq(self.cq).is_err() {
             endpoint.turn();
-            while endpoint.ctx.poll_event().is_some() {}
+            while endpoint.poll_event().is_some() {}
             if start.elapsed() > SETTLE_WITHIN {
                 return Err(RdmaError::Timeout("giving queue pairs back"));
             }
@@ -197,14 +207,19 @@ impl OpenCase {
 }
 
 /// Accepts the near end's lanes, of all cases of a group.
-pub fn accept(endpoint: &mut Endpoint, cases: &mut [Option<&mut OpenCase>]) -> Result<(), RdmaError> {
+pub fn accept(
+    endpoint: &mut Endpoint,
+    cases: &mut [Option<&mut OpenCase>],
+    from: Option<IpAddr>,
+) -> Result<(), RdmaError> {
     let mut missing: usize = cases.iter().flatten().map(|case| case.lanes.len()).sum();
     let start = Instant::now();
     while missing > 0 {
         endpoint.turn();
-        match endpoint.ctx.poll_event() {
-            Some(Event::ConnectRequest { request, private_data, .. }) => {
-                let theirs = serde_json::from_slice::<Hello>(&private_data).ok();
+        match endpoint.poll_event() {
+            Some(Event::ConnectRequest { request, remote, private_data, .. }) => {
+                let known = from.is_none_or(|from| from == remote.ip());
+                let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
                 let lane = theirs.and_then(|theirs| {
                     let lane = cases.get_mut(theirs.case)?.as_mut()?.lanes.get_mut(theirs.lane)?;
                     Some((theirs, lane))
@@ -215,11 +230,12 @@ pub fn accept(endpoint: &mut Endpoint, cases: &mut [Option<&mut OpenCase>]) -> R
                         endpoint.ctx.accept(request, lane.qp, &hello(theirs.case, theirs.lane, lane))?;
                     }
                     // Somebody else who found the port.
-                    None => endpoint.ctx.reject(request, b"not a test of this run")?,
+                    None => endpoint.reject(request, b"not a test of this run"),
                 }
             }
             Some(Event::Established { .. }) => missing -= 1,
             Some(other) => refused(other)?,
+            None if endpoint.is_cut_off() => return Err(RdmaError::Halted),
             None if start.elapsed() > SETTLE_WITHIN => return Err(RdmaError::Timeout("accepting")),
             None => {}
         }
@@ -232,9 +248,10 @@ pub fn wait_for_ends(endpoint: &mut Endpoint, mut connections: usize) -> Result<
     let start = Instant::now();
     while connections > 0 {
         endpoint.turn();
-        match endpoint.ctx.poll_event() {
+        match endpoint.poll_event() {
             Some(Event::Disconnected { .. }) => connections -= 1,
             Some(_) => {}
+            None if endpoint.is_cut_off() => return Err(RdmaError::Halted),
             None if start.elapsed() > SETTLE_WITHIN => return Err(RdmaError::Timeout("disconnecting")),
             None => {}
         }

@@ -10,10 +10,11 @@ mod endpoint;
 mod frames;
 mod lanes;
 mod latency;
+mod line;
 mod stream;
 
 pub use case::{OpenRdma, accept};
 pub use device::open_pair;
-pub use endpoint::{Endpoint, RdmaError};
+pub use endpoint::{Call, Endpoint, RdmaError};
 pub use frames::{frames_far, frames_near};
 pub use lanes::wait_for_ends;

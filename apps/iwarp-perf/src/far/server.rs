@@ -1,0 +1,156 @@
+//! The far end on a machine of its own: serves one near end after another until Ctrl-C.
+//!
+//! Whatever a near end does — vanishes, speaks another language, asks for more than fits — ends its own run alone.
+//! A memif must not be polled while its other end comes or goes, since the driver takes its rings away under whoever
+//! polls: the loop stands still from a near end's goodbye until the link is down, and until it is up again. A near end
+//! that is killed can still take a server over memif down with it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ironwarp::config::DeviceConfig;
+use ironwarp::{Config, Worker};
+use ironwarp_bench::StopSignal;
+use ironwarp_bench::host::pin;
+
+use super::{Failure, Far, hear};
+use crate::control::{Channel, FromFar};
+use crate::rdma::{Call, Endpoint, RdmaError};
+
+/// Between two looks at a link that is not polled.
+const LINK_LOOK: Duration = Duration::from_millis(1);
+
+/// What a server is started with.
+pub struct Setup {
+    /// The configuration's text.
+    pub text: String,
+    /// What it says.
+    pub config: Config,
+    /// The port to listen at.
+    pub port: u16,
+}
+
+/// Serves until Ctrl-C.
+pub fn main(setup: &Setup, source: &Path) -> ExitCode {
+    let halt = Arc::new(AtomicBool::new(false));
+    let asked = halt.clone();
+    // The second Ctrl-C does not wait.
+    let handler = move || {
+        if asked.swap(true, Ordering::Relaxed) {
+            std::process::exit(1);
+        }
+    };
+    if let Err(error) = ctrlc::set_handler(handler) {
+        eprintln!("iwarp-perf: Ctrl-C will not stop in good order: {error}");
+    }
+    match Server::open(setup, halt).and_then(|mut server| server.run(source)) {
+        Ok(served) => {
+            println!("stopped; served {served} near ends");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("iwarp-perf: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Server {
+    endpoint: Option<Endpoint>,
+    address: SocketAddr,
+    /// The device must not be polled while its other end comes or goes.
+    memif: bool,
+    halt: Arc<AtomicBool>,
+}
+
+impl Server {
+    fn open(setup: &Setup, halt: Arc<AtomicBool>) -> Result<Self, RdmaError> {
+        if let Some(core) = setup.config.core.processor {
+            // Where the processor cannot be had, the server runs wherever the system puts it.
+            let _ = pin(core);
+        }
+        let address = SocketAddr::new(IpAddr::V4(setup.config.net.parse()?.0), setup.port);
+        let mut endpoint = Endpoint::open(&setup.text, None)?;
+        endpoint.listen(address)?;
+        let memif = matches!(setup.config.port.device, DeviceConfig::Memif { .. });
+        if memif {
+            endpoint.watch_link();
+        }
+        Ok(Server { endpoint: Some(endpoint), address, memif, halt })
+    }
+
+    fn run(&mut self, source: &Path) -> Result<u32, RdmaError> {
+        println!("serving {} at {}; Ctrl-C stops", source.display(), self.address);
+        let mut served = 0;
+        while !self.halt.load(Ordering::Relaxed) {
+            self.rest_until_link(true)?;
+            let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
+            match endpoint.await_call(&self.halt)? {
+                Call::From(request, remote) => {
+                    served += 1;
+                    println!("{remote}: served; {}", self.serve(request, remote)?);
+                    self.rest_until_link(false)?;
+                }
+                Call::NoLink | Call::Halted => {}
+            }
+        }
+        Ok(served)
+    }
+
+    /// Stands still until the link of a memif is up, or down.
+    fn rest_until_link(&mut self, up: bool) -> Result<(), RdmaError> {
+        let (memif, halt) = (self.memif, self.halt.clone());
+        let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
+        endpoint.with_worker(|worker: &mut Worker| {
+            while memif && worker.link_up() != up && !halt.load(Ordering::Relaxed) {
+                std::thread::sleep(LINK_LOOK);
+            }
+        })
+    }
+
+    /// Serves one near end. Answers how it ended.
+    fn serve(
+        &mut self,
+        request: ironwarp::ConnectionRequest,
+        remote: SocketAddr,
+    ) -> Result<String, RdmaError> {
+        let mut endpoint = self.endpoint.take().ok_or(RdmaError::NoDevice)?;
+        let stop = Arc::new(StopSignal::default());
+        let ended = stop.clone();
+        let (channel, wire) = Channel::over_wire(hear(stop.clone()), move || ended.raise(0));
+        let taken = endpoint.take_call(request, wire, self.halt.clone());
+        let mut far = Far::new(channel, stop, Some(endpoint));
+        far.remote = Some(remote.ip());
+        let outcome = match taken {
+            Ok(()) => far.run(),
+            Err(error) => Err(error.into()),
+        };
+        let said = far.part(outcome);
+        self.endpoint = far.endpoint.take();
+        said
+    }
+}
+
+impl Far {
+    /// Parts with a near end over the line, in order or not, and gives back what it held. Answers how it ended.
+    fn part(&mut self, outcome: Result<(), Failure>) -> Result<String, RdmaError> {
+        if let Err(Failure::Said(line)) = &outcome {
+            let _ = self.channel.send(&FromFar::Failed(line.clone()));
+        }
+        let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
+        let why = endpoint.cut_off().map(str::to_owned);
+        // A goodbye, or what failed, is still to be carried; the near end hangs up.
+        endpoint.hang_up(false);
+        self.rdma.drain(..).flatten().try_for_each(|open| open.destroy(endpoint))?;
+        Ok(match (outcome, why) {
+            (Ok(()), _) => "it said goodbye".to_owned(),
+            (Err(Failure::Said(line)), None) => format!("it failed: {line}"),
+            (Err(_), Some(why)) => format!("it was dropped: {why}"),
+            (Err(Failure::Gone), None) => "it left without a word".to_owned(),
+        })
+    }
+}

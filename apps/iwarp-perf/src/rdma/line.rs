@@ -1,0 +1,274 @@
+//! The line: a queue pair that carries the control messages between two machines.
+//!
+//! Lines of JSON are cut into inline Sends. iWARP has no receiver-not-ready, so each end posts receives before the
+//! connection is made and spends a credit a Send; a note, which needs no credit, gives credits back. Receives beyond
+//! the credits are kept for notes: an end sends one after [`NOTE_AFTER`] Sends of the other, which cannot have more
+//! than [`CREDITS`] on their way. An end that has nothing to say says so once a second, since a user-space stack that
+//! is killed sends neither FIN nor reset. The line is looked after every [`TURNS_A_LOOK`] turns of the polled loop and
+//! costs a counter between.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ironwarp::{
+    Access, AlignedBuf, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context,
+    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, SendWr, Sge,
+};
+use serde::{Deserialize, Serialize};
+
+use super::endpoint::RdmaError;
+use crate::control::Wire;
+
+/// Turns between two looks at the line: a power of two.
+pub const TURNS_A_LOOK: u32 = 64;
+/// Looks between two looks at the clock.
+const LOOKS_A_CLOCK: u32 = 16;
+/// The language of the messages. Ends that speak different ones do not talk.
+const VERSION: u32 = 1;
+
+/// Sends on their way that the receiver has not given back.
+const CREDITS: u32 = 12;
+/// Sends taken after which their credits go back.
+const NOTE_AFTER: u32 = 6;
+/// Receives: the credits, and room for the notes.
+const RECEIVES: u32 = 16;
+/// Depth of the send queue: an acknowledgement may lag behind a credit.
+const SENDS: u32 = 64;
+/// Bytes of one Send, all inline.
+const SEND_BYTES: usize = 256;
+/// What a Send is, a zero, and the credits that it gives back, big-endian.
+const HEADER_BYTES: usize = 4;
+const DATA: u8 = b'D';
+const NOTE: u8 = b'N';
+/// No message is longer; a peer that goes on without an end speaks another language.
+const MESSAGE_BYTES_MAX: usize = 1 << 16;
+/// An end that has nothing to say shows after this time that it is there.
+const BEAT: Duration = Duration::from_secs(1);
+/// An end that was not heard for so long has gone: it may have been opening a gigabyte of memory.
+const SILENT_AFTER: Duration = Duration::from_secs(20);
+
+/// What the near end says when it asks for a line, and the server when it takes the call.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Greeting {
+    control: u32,
+}
+
+/// The greeting of this build.
+pub fn greeting() -> Vec<u8> {
+    serde_json::to_vec(&Greeting { control: VERSION }).unwrap_or_default()
+}
+
+/// Whether these bytes ask for a line at all.
+pub fn is_greeting(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<Greeting>(bytes).is_ok()
+}
+
+/// Fails, with what to tell the peer, unless the greeting is one of our language.
+pub fn check_greeting(bytes: &[u8]) -> Result<(), String> {
+    match serde_json::from_slice::<Greeting>(bytes) {
+        Ok(Greeting { control: VERSION }) => Ok(()),
+        Ok(Greeting { control }) => {
+            Err(format!("control messages of version {control}; here version {VERSION}"))
+        }
+        Err(_) => Err("not a near end of iwarp-perf".to_owned()),
+    }
+}
+
+/// One end of the line.
+pub struct Line {
+    /// The queue pair.
+    pub qp: QueuePair,
+    /// Where its work completes.
+    pub cq: CompletionQueue,
+    region: Region,
+    scatter: Vec<[Sge; 1]>,
+    /// Sends that the other end has receives for.
+    credits: u32,
+    /// Credits to give back.
+    owed: u32,
+    /// What is still to be said.
+    said: VecDeque<u8>,
+    /// The beginning of a message.
+    heard: Vec<u8>,
+    wire: Wire,
+    looks: u32,
+    said_at: Instant,
+    heard_at: Instant,
+    /// Ends the line when set.
+    halt: Option<Arc<AtomicBool>>,
+}
+
+impl Line {
+    /// Makes an end with its receives posted, not yet connected.
+    pub fn new(
+        ctx: &mut Context,
+        pd: ProtectionDomain,
+        wire: Wire,
+        halt: Option<Arc<AtomicBool>>,
+    ) -> Result<Self, RdmaError> {
+        let bytes = RECEIVES as usize * SEND_BYTES;
+        let buffer = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
+        let region = ctx.register(pd, buffer, Access::LOCAL_WRITE)?;
+        let slots = 0..RECEIVES as usize;
+        let scatter: Result<Vec<_>, RdmaError> =
+            slots.map(|slot| Ok([region.slice(slot * SEND_BYTES, SEND_BYTES as u32)?])).collect();
+        let cq = ctx.create_cq((SENDS + RECEIVES) * 2)?;
+        let attr = QpAttr {
+            send_depth: SENDS,
+            recv_depth: RECEIVES,
+            sges: 1,
+            inline_bytes: SEND_BYTES,
+            ..QpAttr::new(cq)
+        };
+        let (qp, now) = (ctx.create_qp(pd, &attr)?, Instant::now());
+        let mut line = Line {
+            qp,
+            cq,
+            region,
+            scatter: scatter?,
+            credits: CREDITS,
+            owed: 0,
+            said: VecDeque::new(),
+            heard: Vec::new(),
+            wire,
+            looks: 0,
+            said_at: now,
+            heard_at: now,
+            halt,
+        };
+        (0..RECEIVES as usize).try_for_each(|slot| line.post_receive(ctx, slot))?;
+        Ok(line)
+    }
+
+    /// Tells both threads' ends of the channel that nobody is there any more.
+    pub fn cut(&mut self) {
+        self.wire.cut();
+    }
+
+    /// Takes what has come, says what is to be said. Fails, with the reason, when the line is dead.
+    pub fn look_after(&mut self, ctx: &mut Context) -> Result<(), String> {
+        self.take(ctx)?;
+        self.say(ctx)?;
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS_A_CLOCK) { self.on_clock(ctx) } else { Ok(()) }
+    }
+
+    fn take(&mut self, ctx: &mut Context) -> Result<(), String> {
+        let mut reaped = [Completion::default(); RECEIVES as usize];
+        let count = ctx.poll_cq(self.cq, &mut reaped).map_err(|error| error.to_string())?;
+        for completion in reaped.iter().take(count) {
+            if completion.status != CompletionStatus::Success {
+                return Err("its connection ended".to_owned());
+            }
+            if completion.opcode == CompletionOpcode::Receive {
+                self.on_send(completion.wr_id as usize, completion.byte_len as usize)?;
+                self.post_receive(ctx, completion.wr_id as usize).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_send(&mut self, slot: usize, len: usize) -> Result<(), String> {
+        let mut bytes = [0; SEND_BYTES];
+        let bytes = bytes.get_mut(..len).ok_or_else(garbage)?;
+        self.region.read_at(slot * SEND_BYTES, bytes).map_err(|error| error.to_string())?;
+        let (&[kind, 0, high, low], payload) =
+            bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(garbage)?
+        else {
+            return Err(garbage());
+        };
+        self.heard_at = Instant::now();
+        self.credits += u32::from(u16::from_be_bytes([high, low]));
+        match kind {
+            _ if self.credits > CREDITS => Err(garbage()),
+            NOTE if payload.is_empty() => Ok(()),
+            DATA => {
+                self.owed += 1;
+                self.on_bytes(payload)
+            }
+            _ => Err(garbage()),
+        }
+    }
+
+    /// Hands whole messages on.
+    fn on_bytes(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.heard.extend_from_slice(bytes);
+        while let Some(end) = self.heard.iter().position(|&byte| byte == b'\n') {
+            let rest = self.heard.split_off(end + 1);
+            let message = std::mem::replace(&mut self.heard, rest);
+            if !self.wire.hear(&message) {
+                return Err(garbage());
+            }
+        }
+        if self.heard.len() > MESSAGE_BYTES_MAX { Err(garbage()) } else { Ok(()) }
+    }
+
+    fn say(&mut self, ctx: &mut Context) -> Result<(), String> {
+        if self.said.is_empty() {
+            self.said.extend(self.wire.next().unwrap_or_default().into_bytes());
+        }
+        while !self.said.is_empty() && self.credits > 0 {
+            let part = self.said.len().min(SEND_BYTES - HEADER_BYTES);
+            let payload: Vec<u8> = self.said.drain(..part).collect();
+            self.send(ctx, DATA, &payload)?;
+        }
+        if self.owed >= NOTE_AFTER { self.send(ctx, NOTE, &[]) } else { Ok(()) }
+    }
+
+    fn send(&mut self, ctx: &mut Context, kind: u8, payload: &[u8]) -> Result<(), String> {
+        // Never more than the other end's credits.
+        let [high, low] = (self.owed as u16).to_be_bytes();
+        let bytes = [&[kind, 0, high, low], payload].concat();
+        ctx.post_send(self.qp, &SendWr::send_inline(0, &bytes)).map_err(|error| error.to_string())?;
+        self.owed = 0;
+        self.credits -= u32::from(kind == DATA);
+        self.said_at = Instant::now();
+        Ok(())
+    }
+
+    fn on_clock(&mut self, ctx: &mut Context) -> Result<(), String> {
+        if self.halt.as_ref().is_some_and(|halt| halt.load(Ordering::Relaxed)) {
+            return Err("this end was stopped".to_owned());
+        }
+        if self.heard_at.elapsed() > SILENT_AFTER {
+            return Err(format!("nothing was heard of it for {} s", SILENT_AFTER.as_secs()));
+        }
+        if self.said_at.elapsed() > BEAT && self.credits > 0 {
+            return self.send(ctx, DATA, &[]);
+        }
+        Ok(())
+    }
+
+    fn post_receive(&mut self, ctx: &mut Context, slot: usize) -> Result<(), RdmaError> {
+        let scatter = self.scatter.get(slot).map_or(&[][..], |scatter| &scatter[..]);
+        Ok(ctx.post_recv(self.qp, &RecvWr::new(slot as u64, scatter))?)
+    }
+}
+
+fn garbage() -> String {
+    "it speaks no language of ours".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_of_another_version_is_told_apart_from_a_stranger() {
+        assert_eq!(check_greeting(&greeting()), Ok(()));
+        let other = check_greeting(br#"{"control":7}"#).expect_err("another version");
+        assert_eq!(other, "control messages of version 7; here version 1");
+        assert!(is_greeting(br#"{"control":7}"#));
+        for stranger in [&b""[..], b"rping", br#"{"case":0,"lane":0}"#] {
+            assert_eq!(check_greeting(stranger).expect_err("a stranger"), "not a near end of iwarp-perf");
+        }
+    }
+
+    #[test]
+    fn the_notes_that_may_be_on_their_way_find_receives_beyond_the_credits() {
+        assert!(CREDITS + CREDITS.div_ceil(NOTE_AFTER) <= RECEIVES);
+    }
+}

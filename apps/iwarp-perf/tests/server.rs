@@ -1,0 +1,163 @@
+//! Both ends as processes of their own over memif, as on two machines: a server, near ends that come and go, and what
+//! a user is told. And the pairs that start both ends themselves over a DPDK device.
+#![cfg(feature = "dpdk")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::Mutex;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// One device at a time: the machine may have two processors.
+static SERIAL: Mutex<()> = Mutex::new(());
+/// Seconds after which a process is killed, by `timeout`, and the test fails.
+const DEADLINE: &str = "30";
+
+/// A folder of one test, removed with it; both ends' configurations lie there.
+struct Lab(PathBuf);
+
+impl Lab {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("iwarp-perf-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a writable folder");
+        let lab = Lab(path);
+        for (role, address) in [("server", "10.99.0.1"), ("client", "10.99.0.2")] {
+            let text = format!(
+                "[eal]\nhugepages = \"never\"\nmemory_mib = 256\n\
+                 [port]\ndevice.memif = {{ role = \"{role}\", socket = {:?} }}\n\
+                 [net]\naddress = \"{address}/24\"\n[core]\nidle = \"yield\"\n",
+                lab.0.join("m.sock")
+            );
+            std::fs::write(lab.file(role), text).expect("a writable folder");
+        }
+        lab
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command
+            .args(["--foreground", "--kill-after=1", DEADLINE, env!("CARGO_BIN_EXE_iwarp-perf")])
+            .args(arguments);
+        // DPDK's own files, which it leaves behind, go with the folder.
+        command.env("RUNTIME_DIRECTORY", &self.0);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("timeout starts")
+    }
+
+    fn near(&self, arguments: &[&str]) -> Output {
+        let config = self.file("client");
+        self.run(&[arguments, &["--config", &config, "--connect", "10.99.0.1"]].concat())
+    }
+
+    fn measured(&self, arguments: &[&str], connect: bool) -> Value {
+        let file = self.file("out.json");
+        let whole = [arguments, &["--json", &file]].concat();
+        let output = if connect { self.near(&whole) } else { self.run(&whole) };
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let text = std::fs::read_to_string(&file).expect("written");
+        serde_json::from_str::<Value>(&text).expect("JSON")["results"][0].clone()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that serves.
+struct Server(Child, BufReader<ChildStdout>);
+
+impl Server {
+    fn start(lab: &Lab) -> Self {
+        let mut command = lab.command(&["server", "--config", &lab.file("server")]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("timeout starts");
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        let mut server = Server(child, out);
+        assert!(server.line().contains("serving"));
+        server
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.1.read_line(&mut line).expect("text");
+        line
+    }
+
+    /// Ctrl-C, which `timeout` hands on, once: in the foreground it does not signal its whole group.
+    fn stop(mut self) -> String {
+        kill(Pid::from_raw(self.0.id() as i32), Signal::SIGINT).expect("it runs");
+        let mut rest = String::new();
+        self.1.read_to_string(&mut rest).expect("text");
+        // `timeout` answers with the exit code of what it ran.
+        assert_eq!(self.0.wait().expect("it ends").code(), Some(0), "{rest}");
+        rest
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    SERIAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[test]
+fn a_server_serves_one_near_end_after_another_until_ctrl_c() {
+    let (_alone, lab) = (alone(), Lab::new("serve"));
+    let mut server = Server::start(&lab);
+    for test in ["send-lat", "write-bw"] {
+        let result = lab.measured(&[test, "--iterations", "50", "--validate"], true);
+        assert_eq!((&result["errors"], &result["path"]), (&0.into(), &"memif".into()), "{test}");
+        assert!(server.line().contains("it said goodbye"));
+    }
+    assert!(server.stop().contains("served 2 near ends"));
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_named_and_the_server_lives_on() {
+    let (_alone, lab) = (alone(), Lab::new("refused"));
+    let _server = Server::start(&lab);
+    let output = lab.run(&["send-lat", "--config", &lab.file("client"), "--connect", "10.99.0.1:9"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("10.99.0.1:9: refused"), "{said}");
+}
+
+#[test]
+fn pairs_over_dpdk_devices_check_every_byte() {
+    let (_alone, lab) = (alone(), Lab::new("pairs"));
+    for pair in ["memif", "ring"] {
+        let result = lab.measured(&["send-bw", "--pair", pair, "--iterations", "50", "--validate"], false);
+        assert_eq!((&result["errors"], &result["path"]), (&0.into(), &pair.into()));
+    }
+}
+
+#[test]
+fn an_application_on_a_processor_of_its_own_gets_every_byte() {
+    let (_alone, lab) = (alone(), Lab::new("apart"));
+    let result = lab.measured(
+        &["send-lat", "--pair", "ring", "--iterations", "20", "--validate", "--app-core", "0"],
+        false,
+    );
+    assert_eq!(result["errors"], 0);
+}
