@@ -242,11 +242,13 @@ mod model {
     impl Registered {
         fn place(&self) {
             if self.valid.load(Ordering::Acquire) {
+                // SAFETY: the cell lives as long as `self`; loom reports an access that races with another.
                 self.memory.with(|bytes| assert_ne!(unsafe { *bytes }, FREED, "placed into freed memory"));
             }
         }
 
         fn free(&self) {
+            // SAFETY: as in `place`.
             self.memory.with_mut(|bytes| unsafe { *bytes = FREED });
         }
     }
