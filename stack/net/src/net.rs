@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use ironwarp_port::{Frame, Port, PortCaps, TxMeta, TxOffloads, Wire};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::{MacAddr, Nanos};
+use ironwarp_types::{Flow, MacAddr, Nanos};
 
 use crate::config::NetConfig;
 use crate::flow::FlowHasher;
@@ -73,10 +73,14 @@ impl Net {
         self.route_changes
     }
 
-    /// The way to `dst` through the station `mac`: the answer to a segment goes where the segment came from.
+    /// The way to a flow's far end through the station `mac`: the answer to a segment goes where the segment came from.
     ///
     /// IPv4 only, as is everything that [`Net::on_frame`] lets pass.
-    pub fn path_to(&self, dst: IpAddr, mac: MacAddr) -> Path {
+    pub fn path_to(&self, flow: &Flow, mac: MacAddr) -> Path {
+        self.path_through(flow.remote.ip(), mac)
+    }
+
+    pub(crate) fn path_through(&self, dst: IpAddr, mac: MacAddr) -> Path {
         let addr = match dst {
             IpAddr::V4(v4) => v4,
             IpAddr::V6(v6) => v6.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED),

@@ -10,7 +10,7 @@
 use core::net::{IpAddr, Ipv4Addr};
 
 use ironwarp_port::{TxMeta, TxOffloads};
-use ironwarp_types::MacAddr;
+use ironwarp_types::{Ecn, MacAddr};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Packet, Ipv4Repr,
@@ -96,12 +96,14 @@ impl Path {
     /// checksum is always written: from the known sum it is three additions, less than asking the device.
     /// A frame shorter than the headers is left alone.
     #[inline]
-    pub fn write(&self, frame: &mut [u8], l4_bytes: usize, ident: u16) {
+    pub fn write(&self, frame: &mut [u8], l4_bytes: usize, ident: u16, ecn: Ecn) {
         debug_assert!(l4_bytes + IPV4_BYTES <= usize::from(u16::MAX));
         let Some(front) = frame.first_chunk_mut::<HEADER_BYTES>() else { return };
         let total = (l4_bytes + IPV4_BYTES) as u16;
-        let checksum = !checksum::fold(self.header_sum + u32::from(total) + u32::from(ident));
+        let checksum =
+            !checksum::fold(self.header_sum + u32::from(total) + u32::from(ident) + u32::from(ecn.bits()));
         *front = self.header;
+        front[15] |= ecn.bits();
         front[16..18].copy_from_slice(&total.to_be_bytes());
         front[18..20].copy_from_slice(&ident.to_be_bytes());
         front[24..26].copy_from_slice(&checksum.to_be_bytes());

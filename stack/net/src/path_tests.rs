@@ -36,7 +36,7 @@ proptest! {
         let path = Path::new(OURS, PEER, 9000, TxOffloads::empty());
         let mut frame = unwritten(&payload);
         let l4_bytes = frame.len() - path.header_bytes();
-        path.write(&mut frame, l4_bytes, ident);
+        path.write(&mut frame, l4_bytes, ident, Ecn::NotCapable);
         let tx = path.finish_tcp(&mut frame, 20);
         check_headers(&frame, ident);
         let tcp = TcpPacket::new_checked(&frame[HEADER_BYTES..]).expect("a segment");
@@ -49,7 +49,7 @@ proptest! {
 fn an_offloading_device_gets_the_sum_of_the_pseudo_header() {
     let path = Path::new(OURS, PEER, 9000, TxOffloads::all());
     let mut frame = unwritten(&[1, 2, 3]);
-    path.write(&mut frame, 23, 9);
+    path.write(&mut frame, 23, 9, Ecn::Capable0);
     let tx = path.finish_tcp(&mut frame, 20);
     check_headers(&frame, 9);
     let (from, to) = (IpAddress::Ipv4(OURS.addr), IpAddress::Ipv4(PEER.addr));
@@ -62,12 +62,12 @@ fn an_offloading_device_gets_the_sum_of_the_pseudo_header() {
 fn a_frame_that_a_device_finishes_passes_the_far_ends_checks() {
     use ironwarp_port::Frame;
     let mut bench = Bench::with(MemoryConfig::default().offloading(), |_| ());
-    let path = bench.net.path_to(PEER.addr.into(), PEER.mac);
+    let path = bench.net.path_through(PEER.addr.into(), PEER.mac);
     let mut frame = bench.wire.alloc().expect("a frame");
     let bytes = unwritten(b"payload");
     frame.resize(bytes.len());
     frame.bytes_mut().copy_from_slice(&bytes);
-    path.write(frame.bytes_mut(), bytes.len() - 34, 1);
+    path.write(frame.bytes_mut(), bytes.len() - 34, 1, Ecn::NotCapable);
     let tx = path.finish_tcp(frame.bytes_mut(), 20);
     assert!(bench.wire.push(frame.seal(tx)));
     let sent = bench.sent();
@@ -86,7 +86,19 @@ fn a_path_says_where_it_leads() {
 fn a_frame_too_short_for_the_headers_is_left_alone() {
     let path = Path::new(OURS, PEER, 1500, TxOffloads::empty());
     let mut frame = [7u8; 20];
-    path.write(&mut frame, 0, 1);
+    path.write(&mut frame, 0, 1, Ecn::NotCapable);
     path.finish_tcp(&mut frame, 20);
     assert_eq!(frame, [7; 20]);
+}
+
+/// RFC 3168 s5: the two low bits of the former type of service, and the header checksum counts them.
+#[test]
+fn the_congestion_bits_are_written_and_counted() {
+    for ecn in [Ecn::NotCapable, Ecn::Capable1, Ecn::Capable0, Ecn::Experienced] {
+        let mut frame = [0u8; HEADER_BYTES];
+        Path::new(OURS, PEER, 1_500, TxOffloads::empty()).write(&mut frame, 0, 1, ecn);
+        let packet = Ipv4Packet::new_unchecked(&frame[ETHERNET_BYTES..]);
+        assert_eq!(Ecn::from_bits(packet.ecn()), ecn);
+        assert!(packet.verify_checksum());
+    }
 }

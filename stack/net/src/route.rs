@@ -29,7 +29,7 @@ impl Net {
     pub fn route<P: Port>(&mut self, now: Nanos, dst: IpAddr, wire: &mut Wire<P>) -> Route {
         let Some(next) = self.next_station(dst) else { return Route::Unreachable };
         match self.neighbours.ask(now, next) {
-            Answer::Known(mac) => Route::Ready(self.path_to(dst, mac)),
+            Answer::Known(mac) => Route::Ready(self.path_through(dst, mac)),
             Answer::Asked => Route::Pending,
             Answer::AskNow => {
                 send_request(self.ours, next, None, wire, &self.stats);

@@ -1,7 +1,7 @@
 //! A TCP segment that arrived, still in its frame.
 
 use ironwarp_port::Frame;
-use ironwarp_types::{Flow, MacAddr};
+use ironwarp_types::{Ecn, Flow, MacAddr};
 
 /// A received TCP segment whose link, IP and TCP checksums hold.
 ///
@@ -20,8 +20,8 @@ pub struct TcpSegment<F> {
     pub l4_end: u16,
     /// Where the frame came from on the link.
     pub remote_mac: MacAddr,
-    /// The congestion bits of the IP header (RFC 3168 s5): 0 not capable, 1 and 2 capable, 3 experienced.
-    pub ecn: u8,
+    /// The congestion bits of the IP header.
+    pub ecn: Ecn,
 }
 
 impl<F: Frame> TcpSegment<F> {

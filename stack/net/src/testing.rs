@@ -13,7 +13,7 @@ use smoltcp::wire::{
     TcpSeqNumber,
 };
 
-use crate::{Net, NetConfig, Station, TcpSegment};
+use crate::{Net, NetConfig, Received, Station, TcpSegment};
 
 pub(crate) const OURS: Station = station(1);
 pub(crate) const PEER: Station = station(2);
@@ -67,7 +67,10 @@ impl Bench {
         let mut burst = Burst::new();
         self.wire.rx_burst(&mut burst);
         let frame = burst.pop().expect("a frame arrived");
-        self.net.on_frame(self.now, frame, &mut self.wire)
+        match self.net.on_frame(self.now, frame, &mut self.wire)? {
+            Received::Segment(segment) => Some(segment),
+            Received::IcmpError(_) => None,
+        }
     }
 
     /// Moves the clock and lets net do what is due.

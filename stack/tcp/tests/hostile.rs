@@ -9,7 +9,7 @@ use common::port::QueuePort;
 use common::script::Script;
 use ironwarp_net::TcpSegment;
 use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents};
-use ironwarp_types::{Flow, Nanos};
+use ironwarp_types::{Ecn, Flow, Nanos};
 use proptest::prelude::*;
 
 fn config() -> TcpConfig {
@@ -119,11 +119,10 @@ fn deliver(node: &mut Node, wild: &Wild, seen: &Seen) {
         flow,
         l4_offset: 34,
         remote_mac: mac(2),
-        ecn: 0,
+        ecn: Ecn::NotCapable,
     };
     let net = &node.net;
-    let event =
-        node.tcp.on_segment(node.now, segment, || net.path_to(flow.remote.ip(), mac(2)), &mut node.wire);
+    let event = node.tcp.on_segment(node.now, segment, || net.path_to(&flow, mac(2)), &mut node.wire);
     node.events.extend(event);
 }
 

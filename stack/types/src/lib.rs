@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod ecn;
 mod flow;
 mod ids;
 pub mod limits;
@@ -13,6 +14,7 @@ mod seeded;
 mod seq;
 
 pub use clock::{Clock, Entropy};
+pub use ecn::Ecn;
 pub use flow::{Flow, MacAddr};
 pub use ids::{CoreId, PdId, QpNum, STag};
 pub use nanos::Nanos;

@@ -23,7 +23,7 @@ use ironwarp_types::{MacAddr, Nanos};
 use crate::checksum;
 use crate::net::Net;
 use crate::path::{ETHERNET_BYTES, HEADER_BYTES, IPV4_BYTES};
-use crate::segment::TcpSegment;
+use crate::received::Received;
 
 /// An IPv4 packet to us whose link and IP headers hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,16 +41,16 @@ impl Net {
     /// Handles one received frame.
     ///
     /// ARP and echo requests are answered in the frame that brought them. A TCP segment whose link, IP and TCP
-    /// checksums hold comes back. Any other frame is dropped under one counter.
+    /// checksums hold comes back, and so does an ICMP error about one of ours. Any other frame is dropped under one counter.
     #[inline]
     pub fn on_frame<P: Port>(
         &mut self,
         now: Nanos,
         frame: P::Frame,
         wire: &mut Wire<P>,
-    ) -> Option<TcpSegment<P::Frame>> {
+    ) -> Option<Received<P::Frame>> {
         match self.plain_tcp(&frame) {
-            Some(datagram) => self.on_tcp(frame, datagram),
+            Some(datagram) => self.on_tcp(frame, datagram).map(Received::Segment),
             None => self.on_other(now, frame, wire),
         }
     }
@@ -95,7 +95,7 @@ impl Net {
         now: Nanos,
         frame: P::Frame,
         wire: &mut Wire<P>,
-    ) -> Option<TcpSegment<P::Frame>> {
+    ) -> Option<Received<P::Frame>> {
         match self.link_kind(frame.bytes()) {
             Ok(link::Kind::Arp) => self.on_arp(now, frame, wire),
             Ok(link::Kind::Ipv4 { broadcast }) => return self.on_ipv4(now, frame, broadcast, wire),
@@ -111,9 +111,11 @@ impl Net {
         frame: P::Frame,
         broadcast: bool,
         wire: &mut Wire<P>,
-    ) -> Option<TcpSegment<P::Frame>> {
+    ) -> Option<Received<P::Frame>> {
         match self.datagram(frame.bytes(), frame.rx().ip_checksum, broadcast) {
-            Ok(datagram) if datagram.protocol == ipv4::TCP => return self.on_tcp(frame, datagram),
+            Ok(datagram) if datagram.protocol == ipv4::TCP => {
+                return self.on_tcp(frame, datagram).map(Received::Segment);
+            }
             Ok(datagram) if datagram.protocol == ipv4::ICMP => self.on_icmp(now, frame, datagram, wire),
             Ok(_) => self.stats.count(Counter::NetDropIpProtocol),
             Err(reason) => self.stats.count(reason),

@@ -6,7 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use ironwarp_port::{Checksum, Frame};
 use ironwarp_stats::Counter;
-use ironwarp_types::Flow;
+use ironwarp_types::{Ecn, Flow};
 
 use super::{Datagram, ipv4};
 use crate::checksum;
@@ -69,7 +69,7 @@ impl Net {
             l4_offset: datagram.l4_offset,
             l4_end: datagram.l4_end,
             remote_mac: datagram.remote_mac,
-            ecn: datagram.traffic_class & 0b11,
+            ecn: Ecn::from_bits(datagram.traffic_class),
             frame,
         }
     }

@@ -13,7 +13,7 @@ mod transmit;
 use ironwarp_net::Path;
 use ironwarp_port::{Frame, Port, Wire};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::{Flow, Nanos, Seq};
+use ironwarp_types::{Ecn, Flow, Nanos, Seq};
 
 pub(crate) use acks::AckLists;
 
@@ -117,7 +117,7 @@ impl<P: Port> Io<'_, P> {
         if let Some(l4) = bytes.get_mut(l4_at..) {
             control.write(l4, flow, options_bytes);
         }
-        path.write(bytes, l4_bytes, self.shared.ident);
+        path.write(bytes, l4_bytes, self.shared.ident, Ecn::NotCapable);
         let meta = path.finish_tcp(bytes, HEADER_BYTES + options_bytes);
         frame.seal(meta)
     }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use ironwarp_net::{Net, NetConfig, Path};
+use ironwarp_net::{Net, NetConfig, Path, Received};
 use ironwarp_port::Wire;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{ConnId, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource};
@@ -42,7 +42,8 @@ impl Node {
     }
 
     pub fn path_to(&self, host: u8) -> Path {
-        self.net.path_to(addr(host, 0).ip(), mac(host))
+        let flow = Flow { local: addr(self.host, 0), remote: addr(host, 0) };
+        self.net.path_to(&flow, mac(host))
     }
 
     pub fn connect(&mut self, local_port: u16, remote: SocketAddr, remote_host: u8) -> ConnId {
@@ -54,9 +55,9 @@ impl Node {
     /// A frame arrives.
     pub fn receive(&mut self, bytes: &[u8]) {
         let frame = QueuePort::arrived(bytes);
-        if let Some(segment) = self.net.on_frame(self.now, frame, &mut self.wire) {
-            let (net, remote, mac) = (&self.net, segment.flow.remote.ip(), segment.remote_mac);
-            let event = self.tcp.on_segment(self.now, segment, || net.path_to(remote, mac), &mut self.wire);
+        if let Some(Received::Segment(segment)) = self.net.on_frame(self.now, frame, &mut self.wire) {
+            let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
+            let event = self.tcp.on_segment(self.now, segment, || net.path_to(&flow, mac), &mut self.wire);
             self.events.extend(event);
             self.check();
         }

@@ -6,6 +6,7 @@
 
 use super::qp::Phase;
 use super::*;
+use ironwarp_net::Received;
 use ironwarp_tcp::ByteStream;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
@@ -26,10 +27,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     fn on_frame(&mut self, now: Nanos, frame: P::Frame) {
-        let Some(segment) = self.net.on_frame(now, frame, &mut self.wire) else { return };
+        let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, &mut self.wire) else { return };
         let (net, wire) = (&self.net, &mut self.wire);
-        let (source, mac) = (segment.flow.remote.ip(), segment.remote_mac);
-        let path = || net.path_to(source, mac);
+        let (flow, mac) = (segment.flow, segment.remote_mac);
+        let path = || net.path_to(&flow, mac);
         if let Some((conn, events)) = self.tcp.on_segment(now, segment, path, wire) {
             self.on_tcp_events(now, conn, events);
         }

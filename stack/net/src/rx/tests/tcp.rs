@@ -6,6 +6,8 @@ use ironwarp_port::memory::MemoryConfig;
 use ironwarp_port::{Checksum, RxMeta};
 use ironwarp_stats::Counter;
 
+use ironwarp_types::Ecn;
+
 use super::assert_dropped;
 use crate::testing::{Bench, OURS, PEER, tcp_frame, with_ip};
 
@@ -35,7 +37,7 @@ fn congestion_marks_come_back() {
     // RFC 3168 s5: the two low bits of the former type of service.
     for ecn in 0..4 {
         let frame = with_ip(tcp_frame(b""), 15, &[0xb8 | ecn]);
-        assert_eq!(Bench::new().receive(&frame).expect("a segment").ecn, ecn);
+        assert_eq!(Bench::new().receive(&frame).expect("a segment").ecn, Ecn::from_bits(ecn));
     }
 }
 
