@@ -15,11 +15,13 @@ mod near;
 mod parent;
 mod plan;
 mod rdma;
+mod say;
 
 use std::process::ExitCode;
 
 use child::Role;
 use cli::{Args, Refusal};
+use say::say;
 
 /// Bad arguments or configuration.
 const REFUSED: u8 = 2;
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
     match Args::read(&arguments) {
         Ok(args) => parent::main(&args),
         Err(Refusal::Shown(text)) => {
-            print!("{text}");
+            say(text);
             ExitCode::SUCCESS
         }
         Err(Refusal::Refused(line)) => {

@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
 use nix::sys::signal::{Signal, kill};
@@ -81,14 +81,14 @@ impl Drop for Lab {
 }
 
 /// A server that serves.
-struct Server(Child, BufReader<ChildStdout>);
+struct Server(Child, BufReader<Box<dyn Read>>);
 
 impl Server {
     fn start(lab: &Lab) -> Self {
         let mut command = lab.command(&["server", "--config", &lab.file("server")]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("timeout starts");
-        let out = BufReader::new(child.stdout.take().expect("piped"));
-        let mut server = Server(child, out);
+        let out: Box<dyn Read> = Box::new(child.stdout.take().expect("piped"));
+        let mut server = Server(child, BufReader::new(out));
         assert!(server.line().contains("serving"));
         server
     }
@@ -131,6 +131,19 @@ fn a_server_serves_one_near_end_after_another_until_ctrl_c() {
         assert!(server.line().contains("it said goodbye"));
     }
     assert!(server.stop().contains("served 2 near ends"));
+}
+
+/// Nobody has to read what a server says.
+#[test]
+fn a_server_whose_output_is_closed_serves_on() {
+    let (_alone, lab) = (alone(), Lab::new("unheard"));
+    let mut server = Server::start(&lab);
+    server.1 = BufReader::new(Box::new(std::io::empty()));
+    for _ in 0..2 {
+        let result = lab.measured(&["send-lat", "--iterations", "20"], true);
+        assert_eq!(result["errors"], 0);
+    }
+    server.stop();
 }
 
 #[test]

@@ -20,6 +20,7 @@ use ironwarp_bench::host::pin;
 use super::{Failure, Far, hear};
 use crate::control::{Channel, FromFar};
 use crate::rdma::{Call, Endpoint, RdmaError};
+use crate::say::say;
 
 /// Between two looks at a link that is not polled.
 const LINK_LOOK: Duration = Duration::from_millis(1);
@@ -49,7 +50,7 @@ pub fn main(setup: &Setup, source: &Path) -> ExitCode {
     }
     match Server::open(setup, halt).and_then(|mut server| server.run(source)) {
         Ok(served) => {
-            println!("stopped; served {served} near ends");
+            say(format_args!("stopped; served {served} near ends\n"));
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -84,7 +85,7 @@ impl Server {
     }
 
     fn run(&mut self, source: &Path) -> Result<u32, RdmaError> {
-        println!("serving {} at {}; Ctrl-C stops", source.display(), self.address);
+        say(format_args!("serving {} at {}; Ctrl-C stops\n", source.display(), self.address));
         let mut served = 0;
         while !self.halt.load(Ordering::Relaxed) {
             self.rest_until_link(true)?;
@@ -92,7 +93,8 @@ impl Server {
             match endpoint.await_call(&self.halt)? {
                 Call::From(request, remote) => {
                     served += 1;
-                    println!("{remote}: served; {}", self.serve(request, remote)?);
+                    let how = self.serve(request, remote)?;
+                    say(format_args!("{remote}: served; {how}\n"));
                     self.rest_until_link(false)?;
                 }
                 Call::NoLink | Call::Halted => {}

@@ -18,6 +18,7 @@ use ironwarp_bench::{PathKind, Test};
 use crate::cli::{Args, Log, Refusal, What};
 use crate::far;
 use crate::plan::{FarPlace, FarSetup, PORT, PairKind, Plan, Session, needs_device, single, suite};
+use crate::say::say;
 use run::{Ended, Run};
 use workdir::WorkDir;
 
@@ -30,7 +31,7 @@ pub fn main(args: &Args) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(Refusal::Shown(text)) => {
-            print!("{text}");
+            say(text);
             ExitCode::SUCCESS
         }
         Err(Refusal::Refused(line)) => {
@@ -199,7 +200,7 @@ fn require(kind: PairKind) -> Result<(), Refusal> {
 /// Prints and writes whatever was measured, and says how it went.
 fn finish(args: &Args, outcome: &Outcome, ended: Ended) -> ExitCode {
     if !outcome.report.results.is_empty() {
-        print!("{}", tables(&outcome.report, width()));
+        say(tables(&outcome.report, width()));
     }
     let written = write_files(args, outcome);
     if let Err(line) = &written {
@@ -231,7 +232,7 @@ fn write_files(args: &Args, outcome: &Outcome) -> Result<(), String> {
     }
     if let Some(folder) = &args.html {
         let page = write_html(outcome, folder).map_err(failed(folder))?;
-        println!("report: {}", page.display());
+        say(format_args!("report: {}\n", page.display()));
     }
     Ok(())
 }
