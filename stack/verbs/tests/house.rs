@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench"]),
     ("iwarp-responder", &["types", "ironwarp"]),
+    ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim"]),
 ];
 
 /// The folders whose code may say `unsafe`.

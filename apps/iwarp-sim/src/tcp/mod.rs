@@ -1,0 +1,1 @@
+//! Nodes of the network and TCP layers alone, ours and stock smoltcp's, on simulated links.
