@@ -79,6 +79,8 @@ counters! {
         TcpDropAckNumber = "tcp_drop_ack_number": "Segments that acknowledged what was never sent or long settled.",
         TcpDropNoAck = "tcp_drop_no_ack": "Segments without an acknowledgement where one must be.",
         TcpDropUnexpectedSyn = "tcp_drop_unexpected_syn": "SYNs for connections that exist.",
+        TcpDropPaws = "tcp_drop_paws": "Segments older than what had arrived, by their time stamps.",
+        TcpDropNoTimestamps = "tcp_drop_no_timestamps": "Segments without time stamps where every segment has them.",
         TcpDropHalfOpenFull = "tcp_drop_half_open_full": "SYNs dropped because too many handshakes were open.",
         TcpDropNoSlot = "tcp_drop_no_slot": "SYNs dropped because there was no room for another connection.",
         TcpDropOutOfOrderFull = "tcp_drop_out_of_order_full": "Out-of-order segments dropped because too many were held.",

@@ -69,6 +69,15 @@ pub struct TcpConfig {
     pub replies_per_ms: u16,
     /// The congestion control.
     pub congestion: Congestion,
+    /// Offers and accepts time stamps (RFC 7323 s3): 12 bytes a segment, which keep old segments apart from new ones
+    /// when numbers wrap, in a third of a second at 100 Gbit/s.
+    pub timestamps: bool,
+    /// Offers and accepts selective acknowledgements (RFC 2018).
+    pub sack: bool,
+    /// Offers and accepts explicit congestion notification (RFC 3168). On by default: a mark costs no retransmission, a
+    /// peer that knows nothing of it declines, and a SYN that something on the way swallows for it goes without when
+    /// repeated.
+    pub ecn: bool,
 }
 
 impl Default for TcpConfig {
@@ -96,6 +105,9 @@ impl Default for TcpConfig {
             initial_window_segments: 10,
             replies_per_ms: 64,
             congestion: Congestion::NewReno,
+            timestamps: true,
+            sack: true,
+            ecn: true,
         }
     }
 }

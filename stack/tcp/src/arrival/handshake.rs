@@ -30,8 +30,8 @@ impl Conn {
             io.count(Counter::TcpDropNoConnection);
             return;
         }
-        let options = SynOptions::parse(segment.options(&arrived));
-        self.on_peer_syn(segment.seq, options);
+        let options = SynOptions::parse(segment.option_list(&arrived));
+        self.on_peer_syn(io.now, segment.seq, options);
         if segment.has(Flags::ACK) {
             self.on_syn_ack(io, segment, arrived, events);
         } else {

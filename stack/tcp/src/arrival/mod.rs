@@ -31,7 +31,7 @@ use ironwarp_types::Nanos;
 
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
-use crate::header::{Flags, Segment};
+use crate::header::{Flags, Options, Segment};
 use crate::output::Io;
 use crate::queue::Piece;
 
@@ -75,6 +75,17 @@ impl Conn {
             && segment.len() <= self.rcv.rcv_adv.since(self.rcv.rcv_nxt)
             && self.rcv.queues.early.is_empty()
             && self.rcv.fin.is_none()
+            && segment.options.sack.is_empty()
+            && self.stamp_predicts(&segment.options)
+    }
+
+    /// RFC 7323 s5.3: a segment that is not older than the last, where age is told.
+    #[inline]
+    fn stamp_predicts(&self, options: &Options) -> bool {
+        match options.timestamps {
+            Some(stamp) => !self.stamps.is_old(stamp.value) || !self.opts.timestamps,
+            None => !self.opts.timestamps,
+        }
     }
 
     #[inline]
@@ -85,6 +96,9 @@ impl Conn {
         frame: P::Frame,
         events: &mut TcpEvents,
     ) {
+        if let Some(stamp) = segment.options.timestamps {
+            self.stamps.take(io.now, segment.seq, stamp.value);
+        }
         if segment.ack != self.snd.snd_una {
             self.on_ack_advance(io, segment.ack, events);
         }
@@ -122,7 +136,9 @@ impl Conn {
         events: &mut TcpEvents,
     ) -> Step {
         self.complete_simultaneous_open(&mut segment);
+        self.check_stamp(io, &segment)?;
         self.check_sequence(io, &mut segment)?;
+        self.take_stamp(io, &segment);
         self.check_reset(io, &segment, events)?;
         self.check_syn(io, &segment)?;
         self.check_ack(io, &segment, events)?;

@@ -21,6 +21,39 @@ impl Conn {
         }
     }
 
+    /// RFC 7323 s5.3, before the first step: a segment that is older than what was seen before is a duplicate from before
+    /// its number wrapped. It is dropped and, as any duplicate, answered.
+    pub(super) fn check_stamp<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) -> Step {
+        // A reset proves itself by its number alone; a SYN may be of a peer that began anew and is never taken.
+        if !self.opts.timestamps || segment.has(Flags::RST | Flags::SYN) {
+            return NEXT;
+        }
+        let Some(stamp) = segment.options.timestamps else {
+            // RFC 7323 s3.2: every segment has them or none, so this one is not of our peer.
+            io.count(Counter::TcpDropNoTimestamps);
+            return DONE;
+        };
+        if !self.stamps.is_old(stamp.value) || self.stamps.is_outdated(io.now) {
+            return NEXT;
+        }
+        io.count(Counter::TcpDropPaws);
+        if segment.len() > 0 || segment.has(Flags::FIN) {
+            self.owe_ack_now(io);
+        } else {
+            self.challenge(io);
+        }
+        DONE
+    }
+
+    /// RFC 7323 s5.3, R3: an acceptable segment moves TS.Recent.
+    pub(super) fn take_stamp<P: Port>(&mut self, io: &Io<'_, P>, segment: &Segment) {
+        if let Some(stamp) = segment.options.timestamps
+            && !segment.has(Flags::RST | Flags::SYN)
+        {
+            self.stamps.take(io.now, segment.seq, stamp.value);
+        }
+    }
+
     /// First step: at least a part of the segment must lie in the window.
     pub(super) fn check_sequence<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &mut Segment) -> Step {
         if self.rcv.acceptable(segment) {

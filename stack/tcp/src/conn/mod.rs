@@ -7,17 +7,19 @@ mod congestion;
 mod receive;
 mod rtt;
 mod send;
+mod stamps;
 
 use ironwarp_net::Path;
 use ironwarp_types::{Flow, Nanos, Seq};
 
 use crate::TcpConfig;
-use crate::header::SynOptions;
+use crate::header::{SynOptions, TIMESTAMPS_BYTES};
 use crate::ids::ListenerId;
 
 pub(crate) use congestion::NewReno;
 pub(crate) use receive::ReceiveSide;
 pub(crate) use send::SendSide;
+pub(crate) use stamps::Stamps;
 
 /// IPv4 and TCP headers without options.
 const HEADERS_BYTES: u16 = 40;
@@ -98,12 +100,25 @@ pub(crate) struct AckDebt {
     pub(crate) now: u8,
 }
 
+/// What both SYNs agreed on; before the peer's has arrived, what ours offers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Negotiated {
+    /// Every segment carries time stamps (RFC 7323 s3.2).
+    pub(crate) timestamps: bool,
+    /// Acknowledgements carry SACK blocks (RFC 2018 s2).
+    pub(crate) sack: bool,
+    /// Congestion is marked, echoed and answered (RFC 3168 s6.1.1).
+    pub(crate) ecn: bool,
+}
+
 /// A connection.
 #[repr(C, align(64))]
 pub(crate) struct Conn {
     pub(crate) rcv: ReceiveSide,
     pub(crate) state: State,
     pub(crate) ack: AckDebt,
+    pub(crate) opts: Negotiated,
+    pub(crate) stamps: Stamps,
     /// Its place in the slab, which is also its timer.
     pub(crate) slot: u32,
     pub(crate) snd: SendSide,
@@ -138,17 +153,22 @@ pub(crate) struct Opening {
     pub(crate) hash: u32,
     pub(crate) path: Path,
     pub(crate) iss: Seq,
+    /// Where the clock of its time stamps stands when ours stands at zero.
+    pub(crate) stamp_offset: u32,
     pub(crate) now: Nanos,
 }
 
 impl Conn {
     /// A connection that we open. Its SYN is about to be sent.
     pub(crate) fn active(config: &TcpConfig, opening: Opening) -> Self {
-        let emss = emss(None, opening.path.mtu_bytes());
+        let opts = Negotiated { timestamps: config.timestamps, sack: config.sack, ecn: config.ecn };
+        let emss = emss(None, opening.path.mtu_bytes(), opts.timestamps);
         Conn {
             rcv: ReceiveSide::new(config),
             state: State::SynSent,
             ack: AckDebt::default(),
+            opts,
+            stamps: Stamps::new(opening.stamp_offset),
             slot: opening.slot,
             snd: SendSide::new(config, opening.iss, emss, opening.now),
             path: opening.path,
@@ -173,19 +193,23 @@ impl Conn {
         irs: Seq,
         options: SynOptions,
     ) -> Self {
+        let opening_at = opening.now;
         let mut conn = Conn::active(config, opening);
         conn.cold.listener = Some(listener);
         conn.state = State::SynReceived;
-        conn.on_peer_syn(irs, options);
+        conn.on_peer_syn(opening_at, irs, options);
         conn
     }
 
-    /// Takes what the peer's SYN says: its first number, its segment size, its scale.
-    pub(crate) fn on_peer_syn(&mut self, irs: Seq, options: SynOptions) {
+    /// Takes what the peer's SYN says: its first number, its segment size, what it offers.
+    pub(crate) fn on_peer_syn(&mut self, now: Nanos, irs: Seq, options: SynOptions) {
         self.cold.scaled = options.window_scale.is_some();
         self.rcv.on_syn(irs, self.cold.scaled);
         self.snd.wscale = options.window_scale.unwrap_or(0);
-        self.snd.emss = emss(options.mss, self.path.mtu_bytes());
+        self.opts.sack &= options.sack_permitted;
+        self.opts.timestamps &= options.timestamps.is_some();
+        self.stamps.on_syn(now, irs, options.timestamps.unwrap_or_default());
+        self.snd.emss = emss(options.mss, self.path.mtu_bytes(), self.opts.timestamps);
     }
 
     /// The segment size that our SYN announces: what one frame of this path holds.
@@ -220,10 +244,12 @@ impl Conn {
     }
 }
 
-/// The largest payload of a segment: what the peer takes and the path holds.
-fn emss(peer_mss: Option<u16>, mtu_bytes: u16) -> u16 {
+/// The largest payload of a segment: what the peer takes and the path holds, less the options that every segment
+/// carries (RFC 9293 s3.7.1).
+fn emss(peer_mss: Option<u16>, mtu_bytes: u16, timestamps: bool) -> u16 {
     let path = mtu_bytes.saturating_sub(HEADERS_BYTES);
-    peer_mss.unwrap_or(MSS_DEFAULT).min(path).max(MSS_MIN)
+    let options = if timestamps { TIMESTAMPS_BYTES as u16 } else { 0 };
+    peer_mss.unwrap_or(MSS_DEFAULT).min(path).saturating_sub(options).max(MSS_MIN)
 }
 
 #[cfg(test)]
@@ -233,15 +259,16 @@ mod tests {
     /// RFC 9293 s3.7.1 (MUST-15): 536 when the peer announces nothing.
     #[test]
     fn the_segment_size_is_the_smaller_of_peer_and_path() {
-        assert_eq!(emss(Some(1_460), 9_000), 1_460);
-        assert_eq!(emss(Some(8_960), 1_500), 1_460);
-        assert_eq!(emss(None, 1_500), 536);
+        assert_eq!(emss(Some(1_460), 9_000, false), 1_460);
+        assert_eq!(emss(Some(8_960), 1_500, false), 1_460);
+        assert_eq!(emss(Some(8_960), 1_500, true), 1_448);
+        assert_eq!(emss(None, 1_500, false), 536);
     }
 
     /// RFC 5044 s4.5: EMSS - (6 + 4 * ceil(EMSS / 512) + EMSS mod 4) must not fall below 128.
     #[test]
     fn a_tiny_segment_size_still_leaves_a_mulpdu_of_128() {
-        let emss = emss(Some(1), 1_500);
+        let emss = emss(Some(1), 1_500, true);
         assert!(emss - (6 + 4 * emss.div_ceil(512) + emss % 4) >= 128);
     }
 }

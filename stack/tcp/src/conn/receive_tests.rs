@@ -1,9 +1,10 @@
 //! The receive window.
 
+use ironwarp_types::Ecn;
 use proptest::prelude::*;
 
 use super::*;
-use crate::header::Flags;
+use crate::header::{Flags, Options};
 
 fn side(window: u32) -> ReceiveSide {
     let mut side = ReceiveSide::new(&TcpConfig { rcv_window_bytes: window, ..TcpConfig::default() });
@@ -12,7 +13,16 @@ fn side(window: u32) -> ReceiveSide {
 }
 
 fn segment(seq: u32, len: u16, flags: Flags) -> Segment {
-    Segment { seq: Seq(seq), ack: Seq(0), window: 0, flags, start: 54, end: 54 + len }
+    Segment {
+        seq: Seq(seq),
+        ack: Seq(0),
+        window: 0,
+        flags,
+        start: 54,
+        end: 54 + len,
+        ecn: Ecn::NotCapable,
+        options: Options::default(),
+    }
 }
 
 /// RFC 7323 s2.3: the shift is the smallest one that fits.

@@ -36,6 +36,14 @@ impl Numbers {
         Seq(clock.wrapping_add(hasher.finish() as u32))
     }
 
+    /// The offset of a connection's time stamps: the same whenever these two ends meet, and unknown to others.
+    pub(super) fn stamp_offset(&self, flow: &Flow) -> u32 {
+        let mut hasher = self.hasher(3);
+        write_address(&mut hasher, flow.local);
+        write_address(&mut hasher, flow.remote);
+        hasher.finish() as u32
+    }
+
     /// The `attempt`th port to try for a connection to `remote`.
     pub(super) fn port(&mut self, local: IpAddr, remote: SocketAddr) -> u16 {
         let mut hasher = self.hasher(2);

@@ -79,7 +79,7 @@ impl<P: Port> Tcp<P> {
             return;
         };
         self.shared.stats.count(Counter::TcpPassiveOpens);
-        let options = SynOptions::parse(segment.options(arrived));
+        let options = SynOptions::parse(segment.option_list(arrived));
         let conn = Conn::passive(&self.shared.config, opening, listener, segment.seq, options);
         self.half_open += 1;
         self.begin(now, conn, wire);
@@ -90,7 +90,8 @@ impl<P: Port> Tcp<P> {
         let slot = *self.free.last()?;
         self.flows.insert(hash, slot).ok()?;
         self.free.pop();
-        Some(Opening { slot, flow, hash, path, iss: self.numbers.iss(now, &flow), now })
+        let (iss, stamp_offset) = (self.numbers.iss(now, &flow), self.numbers.stamp_offset(&flow));
+        Some(Opening { slot, flow, hash, path, iss, stamp_offset, now })
     }
 
     fn begin(&mut self, now: Nanos, mut conn: Conn, wire: &mut Wire<P>) -> Option<ConnId> {

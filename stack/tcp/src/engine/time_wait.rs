@@ -104,7 +104,7 @@ impl TimeWait {
         if quiet {
             return None;
         }
-        let control = Control { seq: entry.snd_nxt, ack: entry.rcv_nxt, window: 0, flags: Flags::ACK };
+        let control = Control::bare(entry.snd_nxt, entry.rcv_nxt, Flags::ACK);
         // Only the peer's FIN, sent again, begins the wait anew.
         if segment.has(Flags::FIN) && segment.seq.plus(segment.seq_len()) == entry.rcv_nxt {
             entry.until = until;

@@ -9,15 +9,17 @@
 //! the segment, which `net` has ruled out and which is refused again. Cost: twenty octets in one fixed-size read.
 
 mod options;
+mod syn;
 
 use bitflags::bitflags;
 use ironwarp_net::TcpSegment;
 use ironwarp_port::Frame;
-use ironwarp_types::{Flow, Seq};
+use ironwarp_types::{Ecn, Flow, Seq};
 
-pub(crate) use options::SynOptions;
+pub(crate) use options::{OptionBytes, Options, SackBlock, SackBlocks, TIMESTAMPS_BYTES, Timestamps};
+pub(crate) use syn::SynOptions;
 
-/// A header without options.
+/// A header's fixed part.
 pub(crate) const HEADER_BYTES: usize = 20;
 
 bitflags! {
@@ -38,7 +40,7 @@ bitflags! {
 /// What an arriving segment says.
 ///
 /// `seq`, `start` and `end` move together when a part that lies outside the window is trimmed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
     pub(crate) seq: Seq,
     pub(crate) ack: Seq,
@@ -48,6 +50,9 @@ pub(crate) struct Segment {
     /// Where the payload lies in the frame.
     pub(crate) start: u16,
     pub(crate) end: u16,
+    /// The congestion bits of the packet that brought it.
+    pub(crate) ecn: Ecn,
+    pub(crate) options: Options,
 }
 
 impl Segment {
@@ -61,13 +66,17 @@ impl Segment {
         if header_bytes < HEADER_BYTES || header_bytes > l4.len() {
             return None;
         }
+        let flags = Flags::from_bits_retain(flags);
+        let list = l4.get(HEADER_BYTES..header_bytes)?;
         Some(Segment {
             seq: Seq(u32::from_be_bytes([s0, s1, s2, s3])),
             ack: Seq(u32::from_be_bytes([a0, a1, a2, a3])),
             window: u16::from_be_bytes([w0, w1]),
-            flags: Flags::from_bits_retain(flags),
+            flags,
             start: arrived.l4_offset + header_bytes as u16,
             end: arrived.l4_end,
+            ecn: arrived.ecn,
+            options: Options::parse(list, flags),
         })
     }
 
@@ -89,7 +98,7 @@ impl Segment {
     }
 
     /// The options, uninterpreted.
-    pub(crate) fn options<'a, F: Frame>(&self, arrived: &'a TcpSegment<F>) -> &'a [u8] {
+    pub(crate) fn option_list<'a, F: Frame>(&self, arrived: &'a TcpSegment<F>) -> &'a [u8] {
         let from = usize::from(arrived.l4_offset) + HEADER_BYTES;
         arrived.frame.bytes().get(from..usize::from(self.start)).unwrap_or_default()
     }
@@ -103,15 +112,30 @@ pub(crate) struct Control {
     /// As it stands in the header, scaled already.
     pub(crate) window: u16,
     pub(crate) flags: Flags,
+    /// Stand in front of all other options.
+    pub(crate) timestamps: Option<Timestamps>,
+    /// The congestion bits of the packet: capable for payload that leaves for the first time (RFC 3168 s6.1.5).
+    pub(crate) ecn: Ecn,
 }
 
 impl Control {
-    /// Writes the twenty octets at the front of `l4`; the checksum is left zero. Options, if any, follow and are
-    /// counted by `options_bytes`, a multiple of four.
+    /// A segment outside of any connection: no options, no promises.
+    pub(crate) const fn bare(seq: Seq, ack: Seq, flags: Flags) -> Self {
+        Control { seq, ack, window: 0, flags, timestamps: None, ecn: Ecn::NotCapable }
+    }
+
+    /// The header with its time stamps, in bytes: where other options, or the payload, begin.
     #[inline]
-    pub(crate) fn write(&self, l4: &mut [u8], flow: &Flow, options_bytes: usize) {
-        let Some(header) = l4.first_chunk_mut::<HEADER_BYTES>() else { return };
-        let offset = ((HEADER_BYTES + options_bytes) / 4) as u8;
+    pub(crate) const fn header_bytes(&self) -> usize {
+        HEADER_BYTES + if self.timestamps.is_some() { TIMESTAMPS_BYTES } else { 0 }
+    }
+
+    /// Writes header and time stamps at the front of `l4`; the checksum is left zero. Other options, if any, follow and
+    /// are counted by `more_options_bytes`, a multiple of four.
+    #[inline]
+    pub(crate) fn write(&self, l4: &mut [u8], flow: &Flow, more_options_bytes: usize) {
+        let Some((header, options)) = l4.split_first_chunk_mut::<HEADER_BYTES>() else { return };
+        let offset = ((self.header_bytes() + more_options_bytes) / 4) as u8;
         header[0..2].copy_from_slice(&flow.local.port().to_be_bytes());
         header[2..4].copy_from_slice(&flow.remote.port().to_be_bytes());
         header[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
@@ -120,5 +144,10 @@ impl Control {
         header[13] = self.flags.bits();
         header[14..16].copy_from_slice(&self.window.to_be_bytes());
         header[16..20].fill(0);
+        if let Some(timestamps) = self.timestamps
+            && let Some(room) = options.first_chunk_mut::<TIMESTAMPS_BYTES>()
+        {
+            *room = timestamps.encode();
+        }
     }
 }

@@ -1,105 +1,193 @@
-//! The options of a SYN: maximum segment size and window scale.
+//! The options of every segment: time stamps and selective acknowledgements.
 //!
-//! Source: RFC 9293 s3.2 and s3.7.1, RFC 7323 s2. An option that is not known is skipped by its length. A list that
-//! breaks off or contradicts itself is read up to there: what came before it stands, since RFC 9293 (MUST-7) wants a
-//! stack to survive any option.
+//! Takes the octets between header and payload, at most forty; gives values. Two layouts are told apart by their
+//! length and one compare of four octets: no options, and NOP NOP TS, which is what every segment of a connection that
+//! negotiated time stamps carries. Anything else is read one option at a time, off the fast path.
+//!
+//! Source: RFC 9293 s3.1 and s3.2, RFC 7323 s3.2 and its appendix A, RFC 2018 s3. An option that is not known is
+//! skipped by its length (MUST-6); a list that breaks off or contradicts itself is read up to there, and what came
+//! before stands (MUST-7). Of an option that is there twice the first counts.
 
-use smoltcp::wire::TcpOption;
+use arrayvec::ArrayVec;
+use ironwarp_types::Seq;
 
-/// MSS (4), window scale (3) and one octet of padding.
-const SYN_OPTIONS_BYTES_MAX: usize = 8;
+use super::Flags;
 
-/// The largest shift (RFC 7323 s2.3): a larger one is taken as this one.
-const WINDOW_SCALE_MAX: u8 = 14;
+/// NOP NOP TS: what time stamps take of every segment, in bytes.
+pub(crate) const TIMESTAMPS_BYTES: usize = 12;
 
-/// What a SYN offers.
+/// NOP, NOP, kind 8, length 10 (RFC 7323 appendix A).
+const TIMESTAMPS_HEAD: [u8; 4] = [1, 1, 8, 10];
+
+/// Option space of a header (RFC 9293 s3.1): sixty octets less the fixed twenty.
+pub(crate) const OPTIONS_BYTES_MAX: usize = 40;
+
+/// Time stamps (RFC 7323 s3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct SynOptions {
-    pub(crate) mss: Option<u16>,
-    pub(crate) window_scale: Option<u8>,
+pub(crate) struct Timestamps {
+    /// TSval: the sender's clock.
+    pub(crate) value: u32,
+    /// TSecr: the receiver's clock as the sender last saw it; meaningless without the ACK bit.
+    pub(crate) echo: u32,
 }
 
-impl SynOptions {
+impl Timestamps {
+    /// The twelve octets.
+    #[inline]
+    pub(crate) fn encode(self) -> [u8; TIMESTAMPS_BYTES] {
+        let ([a, b, c, d], [e, f, g, h]) = (self.value.to_be_bytes(), self.echo.to_be_bytes());
+        let [w, x, y, z] = TIMESTAMPS_HEAD;
+        [w, x, y, z, a, b, c, d, e, f, g, h]
+    }
+
+    /// Reads a list that is NOP NOP TS and nothing else.
+    #[inline]
+    fn parse_aligned(list: &[u8]) -> Option<Self> {
+        let octets: [u8; TIMESTAMPS_BYTES] = list.try_into().ok()?;
+        let [w, x, y, z, a, b, c, d, e, f, g, h] = octets;
+        let value = u32::from_be_bytes([a, b, c, d]);
+        let echo = u32::from_be_bytes([e, f, g, h]);
+        ([w, x, y, z] == TIMESTAMPS_HEAD).then_some(Timestamps { value, echo })
+    }
+
+    pub(super) fn parse(data: &[u8]) -> Option<Self> {
+        let (value, echo) = data.split_first_chunk::<4>()?;
+        let value = u32::from_be_bytes(*value);
+        let echo = u32::from_be_bytes(echo.try_into().ok()?);
+        Some(Timestamps { value, echo })
+    }
+}
+
+/// A range that the receiver holds: `start` is its first number, `end` the one behind its last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SackBlock {
+    pub(crate) start: Seq,
+    pub(crate) end: Seq,
+}
+
+/// The blocks of one segment: four fit the option space (RFC 2018 s3).
+pub(crate) type SackBlocks = ArrayVec<SackBlock, 4>;
+
+/// What the options of a segment say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) timestamps: Option<Timestamps>,
+    /// In the order of the segment. None is empty or begins behind its end.
+    pub(crate) sack: SackBlocks,
+}
+
+impl Options {
     /// Reads an option list.
-    pub(crate) fn parse(mut list: &[u8]) -> Self {
-        let mut options = SynOptions::default();
-        while let Ok((rest, option)) = TcpOption::parse(list) {
-            match option {
-                TcpOption::EndOfList => break,
-                TcpOption::MaxSegmentSize(mss) => options.mss = Some(mss),
-                TcpOption::WindowScale(shift) => options.window_scale = Some(shift.min(WINDOW_SCALE_MAX)),
+    #[inline]
+    pub(crate) fn parse(list: &[u8], flags: Flags) -> Self {
+        if list.is_empty() {
+            return Options::default();
+        }
+        match Timestamps::parse_aligned(list) {
+            Some(timestamps) => Options { timestamps: Some(timestamps), sack: SackBlocks::new() },
+            None => Options::parse_any(list, flags),
+        }
+    }
+
+    #[cold]
+    fn parse_any(list: &[u8], flags: Flags) -> Self {
+        let mut options = Options::default();
+        for (kind, data) in Walk(list) {
+            match kind {
+                KIND_TIMESTAMPS if options.timestamps.is_none() => {
+                    options.timestamps = Timestamps::parse(data);
+                }
+                // RFC 2018 s4: blocks come with acknowledgements.
+                KIND_SACK if options.sack.is_empty() && flags.contains(Flags::ACK) => {
+                    options.sack = parse_blocks(data);
+                }
                 _ => {}
             }
-            list = rest;
         }
         options
     }
+}
 
-    /// The list as octets and its length, a multiple of four.
-    pub(crate) fn encode(&self) -> ([u8; SYN_OPTIONS_BYTES_MAX], usize) {
-        let mut octets = [0u8; SYN_OPTIONS_BYTES_MAX];
-        let mut rest = &mut octets[..];
-        let mut used = 0;
-        if let Some(mss) = self.mss {
-            rest = TcpOption::MaxSegmentSize(mss).emit(rest);
-            used += 4;
+/// RFC 2018 s3. An option whose length is not a whole number of blocks says nothing.
+fn parse_blocks(data: &[u8]) -> SackBlocks {
+    let (blocks, rest) = data.as_chunks::<8>();
+    if !rest.is_empty() {
+        return SackBlocks::new();
+    }
+    let read = |&[a, b, c, d, e, f, g, h]: &[u8; 8]| SackBlock {
+        start: Seq(u32::from_be_bytes([a, b, c, d])),
+        end: Seq(u32::from_be_bytes([e, f, g, h])),
+    };
+    blocks.iter().map(read).filter(|block| block.start.lt(block.end)).take(4).collect()
+}
+
+pub(super) const KIND_END: u8 = 0;
+pub(super) const KIND_NOP: u8 = 1;
+pub(super) const KIND_MSS: u8 = 2;
+pub(super) const KIND_WINDOW_SCALE: u8 = 3;
+pub(super) const KIND_SACK_PERMITTED: u8 = 4;
+pub(super) const KIND_SACK: u8 = 5;
+pub(super) const KIND_TIMESTAMPS: u8 = 8;
+
+/// The options of a list as kind and data. Ends at the end-of-list option, at the list's end, and at the first length
+/// that cannot be: less than two or beyond the list.
+pub(super) struct Walk<'a>(pub(super) &'a [u8]);
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = (u8, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let from = self.0.iter().position(|&octet| octet != KIND_NOP)?;
+        let option = self.0.get(from..)?;
+        let (&kind, &len) = (option.first()?, option.get(1)?);
+        if kind == KIND_END {
+            return None;
         }
-        if let Some(shift) = self.window_scale {
-            let rest = TcpOption::NoOperation.emit(rest);
-            TcpOption::WindowScale(shift).emit(rest);
-            used += 4;
+        let data = option.get(2..usize::from(len))?;
+        self.0 = option.get(usize::from(len)..)?;
+        Some((kind, data))
+    }
+}
+
+/// An option list that is written piece by piece. What does not fit is left out whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OptionBytes {
+    octets: [u8; OPTIONS_BYTES_MAX],
+    used: u8,
+}
+
+impl OptionBytes {
+    pub(crate) const EMPTY: OptionBytes = OptionBytes { octets: [0; OPTIONS_BYTES_MAX], used: 0 };
+
+    /// A SACK option of these blocks, or nothing when there are none.
+    pub(crate) fn sack(blocks: &[SackBlock]) -> Self {
+        let mut list = OptionBytes::EMPTY;
+        if !blocks.is_empty() {
+            list.append(&[KIND_NOP, KIND_NOP, KIND_SACK, 2 + 8 * blocks.len() as u8]);
         }
-        (octets, used)
+        for block in blocks {
+            list.append(&block.start.0.to_be_bytes());
+            list.append(&block.end.0.to_be_bytes());
+        }
+        list
+    }
+
+    /// Appends octets; callers keep to multiples of four.
+    pub(super) fn append(&mut self, octets: &[u8]) {
+        let from = usize::from(self.used);
+        if let Some(room) = self.octets.get_mut(from..from + octets.len()) {
+            room.copy_from_slice(octets);
+            self.used += octets.len() as u8;
+        }
+    }
+
+    /// The octets, a multiple of four.
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.octets.get(..usize::from(self.used)).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn what_is_offered_is_read_back() {
-        for options in [
-            SynOptions { mss: Some(1460), window_scale: Some(4) },
-            SynOptions { mss: Some(8960), window_scale: None },
-            SynOptions { mss: None, window_scale: Some(0) },
-            SynOptions::default(),
-        ] {
-            let (octets, used) = options.encode();
-            assert_eq!(SynOptions::parse(&octets[..used]), options);
-        }
-    }
-
-    /// RFC 9293 s3.2, MUST-6: an option that is not implemented is skipped by its length.
-    #[test]
-    fn an_unknown_option_is_skipped() {
-        let options = SynOptions::parse(&[1, 253, 4, 0xde, 0xad, 2, 4, 0x05, 0xb4]);
-        assert_eq!(options, SynOptions { mss: Some(1460), window_scale: None });
-    }
-
-    /// RFC 9293 s3.2, MUST-7: an illegal option length does no harm.
-    #[test]
-    fn a_broken_list_is_read_up_to_the_break() {
-        let good = [2, 4, 0x05, 0xb4];
-        for broken in [&[3u8, 0][..], &[3, 1, 7], &[3, 200, 7], &[3], &[253, 0], &[2, 3, 1]] {
-            let list = [&good[..], broken].concat();
-            assert_eq!(SynOptions::parse(&list), SynOptions { mss: Some(1460), window_scale: None });
-        }
-    }
-
-    /// RFC 7323 s2.3: a shift above 14 is used as 14.
-    #[test]
-    fn a_shift_above_fourteen_is_taken_as_fourteen() {
-        assert_eq!(SynOptions::parse(&[3, 3, 200]).window_scale, Some(14));
-    }
-
-    proptest! {
-        #[test]
-        fn any_octets_can_be_read(list in prop::collection::vec(any::<u8>(), 0..40)) {
-            let shift = SynOptions::parse(&list).window_scale;
-            prop_assert!(shift.is_none_or(|shift| shift <= WINDOW_SCALE_MAX));
-        }
-    }
-}
+#[path = "options_tests.rs"]
+mod tests;

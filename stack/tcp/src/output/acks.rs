@@ -16,7 +16,7 @@ use ironwarp_stats::Counter;
 
 use super::Io;
 use crate::conn::{AckDebt, Conn};
-use crate::header::{Control, Flags};
+use crate::header::Flags;
 
 /// Duplicate ACKs that one iteration sends for a connection at most: a burst's worth.
 const NOW_MAX: u8 = 32;
@@ -117,12 +117,7 @@ impl Conn {
 
     /// Sends an ACK at once and clears the debt that a reply could have carried.
     pub(crate) fn send_ack<P: Port>(&mut self, io: &mut Io<'_, P>) -> bool {
-        let control = Control {
-            seq: self.snd.ack_seq(),
-            ack: self.rcv.rcv_nxt,
-            window: self.rcv.announce(),
-            flags: Flags::ACK,
-        };
+        let control = self.control(io.now, self.snd.ack_seq(), Flags::ACK);
         let sent = io.send_control(&self.path, &self.flow, control, &[]);
         if sent {
             self.ack.owed = false;

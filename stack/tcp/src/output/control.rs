@@ -1,11 +1,12 @@
 //! SYN, SYN-ACK, FIN and reset.
 
 use ironwarp_port::Port;
-use ironwarp_types::Nanos;
+use ironwarp_stats::Counter;
+use ironwarp_types::{Ecn, Nanos, Seq};
 
 use super::Io;
 use crate::conn::{Conn, State};
-use crate::header::{Control, Flags, SynOptions};
+use crate::header::{Control, Flags, HEADER_BYTES, SynOptions, TIMESTAMPS_BYTES};
 
 impl Conn {
     /// Sends our SYN, with an ACK when the peer's has arrived; for the first time or again.
@@ -14,25 +15,50 @@ impl Conn {
         let answers = self.state == State::SynReceived;
         let flags = if answers { Flags::SYN | Flags::ACK } else { Flags::SYN };
         let window_scale = self.cold.scaled.then_some(self.rcv.wscale());
-        let (options, used) = SynOptions { mss: Some(self.mss_announced()), window_scale }.encode();
-        let control =
-            Control { seq: self.cold.iss, ack: self.rcv.rcv_nxt, window: self.rcv.announce_in_syn(), flags };
-        io.send_control(&self.path, &self.flow, control, options.get(..used).unwrap_or_default());
+        let offer = SynOptions {
+            mss: Some(self.mss_announced()),
+            window_scale,
+            sack_permitted: self.opts.sack,
+            timestamps: None,
+        };
+        let control = Control {
+            window: self.rcv.announce_in_syn(),
+            timestamps: self.opts.timestamps.then(|| self.stamps.stamp(io.now)),
+            ..Control::bare(self.cold.iss, self.rcv.rcv_nxt, flags)
+        };
+        io.send_control(&self.path, &self.flow, control, offer.encode().as_slice());
         self.snd.snd_nxt = self.cold.iss;
         self.snd.on_sent(io.now, 1);
         self.ack.owed = false;
         io.arm(self);
     }
 
+    /// The header of a segment of this connection: acknowledges what has arrived and says what may come.
+    #[inline]
+    pub(super) fn control(&mut self, now: Nanos, seq: Seq, flags: Flags) -> Control {
+        let ack = self.rcv.rcv_nxt;
+        self.stamps.last_ack_sent = ack;
+        Control {
+            seq,
+            ack,
+            window: self.rcv.announce(),
+            flags,
+            timestamps: self.opts.timestamps.then(|| self.stamps.stamp(now)),
+            ecn: Ecn::NotCapable,
+        }
+    }
+
+    /// Where the payload of this connection's segments begins in a frame.
+    #[inline]
+    pub(super) fn payload_at(&self) -> usize {
+        let options = if self.opts.timestamps { TIMESTAMPS_BYTES } else { 0 };
+        self.path.header_bytes() + HEADER_BYTES + options
+    }
+
     /// Sends our FIN behind all payload, for the first time or again. Answers whether it left.
     #[cold]
     pub(crate) fn send_fin<P: Port>(&mut self, io: &mut Io<'_, P>) -> bool {
-        let control = Control {
-            seq: self.snd.snd_end,
-            ack: self.rcv.rcv_nxt,
-            window: self.rcv.announce(),
-            flags: Flags::FIN | Flags::ACK,
-        };
+        let control = self.control(io.now, self.snd.snd_end, Flags::FIN | Flags::ACK);
         let sent = io.send_control(&self.path, &self.flow, control, &[]);
         if sent {
             self.snd.on_sent(io.now, 1);
@@ -59,7 +85,13 @@ impl Conn {
     #[cold]
     pub(crate) fn abort<P: Port>(&mut self, io: &mut Io<'_, P>) {
         if self.state.is_live() && self.state != State::SynSent {
-            io.send_reset(&self.path, &self.flow, (Some(self.snd.ack_seq()), self.rcv.rcv_nxt));
+            let reset = Control {
+                // RFC 7323 s3.2: a reset should carry them too.
+                timestamps: self.opts.timestamps.then(|| self.stamps.stamp(io.now)),
+                ..Control::bare(self.snd.ack_seq(), Seq(0), Flags::RST)
+            };
+            io.count(Counter::TcpTxResets);
+            io.send_control(&self.path, &self.flow, reset, &[]);
         }
         self.state = State::Closed;
         self.snd.timer_at = Nanos::MAX;

@@ -13,13 +13,13 @@ mod transmit;
 use ironwarp_net::Path;
 use ironwarp_port::{Frame, Port, Wire};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::{Ecn, Flow, Nanos, Seq};
+use ironwarp_types::{Flow, Nanos, Seq};
 
 pub(crate) use acks::AckLists;
 
 use crate::TcpConfig;
 use crate::conn::Conn;
-use crate::header::{Control, Flags, HEADER_BYTES};
+use crate::header::{Control, Flags};
 use crate::queue::{Arena, Piece, Unit};
 use crate::wheel::Wheel;
 
@@ -100,7 +100,8 @@ impl<P: Port> Io<'_, P> {
         sized
     }
 
-    /// Writes all headers of a frame whose payload and options are in place, and seals it.
+    /// Writes all headers of a frame whose payload is in place, and seals it. `more_options_bytes` counts the options
+    /// that are in place too, behind the time stamps.
     #[inline]
     fn finish(
         &mut self,
@@ -108,17 +109,17 @@ impl<P: Port> Io<'_, P> {
         path: &Path,
         flow: &Flow,
         control: Control,
-        options_bytes: usize,
+        more_options_bytes: usize,
     ) -> SealedOf<P> {
         let l4_at = path.header_bytes();
         let bytes = frame.bytes_mut();
         let l4_bytes = bytes.len() - l4_at;
         self.shared.ident = self.shared.ident.wrapping_add(1);
         if let Some(l4) = bytes.get_mut(l4_at..) {
-            control.write(l4, flow, options_bytes);
+            control.write(l4, flow, more_options_bytes);
         }
-        path.write(bytes, l4_bytes, self.shared.ident, Ecn::NotCapable);
-        let meta = path.finish_tcp(bytes, HEADER_BYTES + options_bytes);
+        path.write(bytes, l4_bytes, self.shared.ident, control.ecn);
+        let meta = path.finish_tcp(bytes, control.header_bytes() + more_options_bytes);
         frame.seal(meta)
     }
 
@@ -129,7 +130,7 @@ impl<P: Port> Io<'_, P> {
         pushed
     }
 
-    /// Sends a segment without payload.
+    /// Sends a segment without payload. `options` are those besides time stamps.
     pub(crate) fn send_control(
         &mut self,
         path: &Path,
@@ -137,7 +138,7 @@ impl<P: Port> Io<'_, P> {
         control: Control,
         options: &[u8],
     ) -> bool {
-        let options_at = path.header_bytes() + HEADER_BYTES;
+        let options_at = path.header_bytes() + control.header_bytes();
         let Some(mut frame) = self.frame(options_at + options.len()) else { return false };
         if let Some(room) = frame.bytes_mut().get_mut(options_at..) {
             room.copy_from_slice(options);
@@ -151,8 +152,8 @@ impl<P: Port> Io<'_, P> {
     #[cold]
     pub(crate) fn send_reset(&mut self, path: &Path, flow: &Flow, answering: (Option<Seq>, Seq)) {
         let control = match answering {
-            (Some(ack), _) => Control { seq: ack, ack: Seq(0), window: 0, flags: Flags::RST },
-            (None, end) => Control { seq: Seq(0), ack: end, window: 0, flags: Flags::RST | Flags::ACK },
+            (Some(ack), _) => Control::bare(ack, Seq(0), Flags::RST),
+            (None, end) => Control::bare(Seq(0), end, Flags::RST | Flags::ACK),
         };
         self.count(Counter::TcpTxResets);
         self.send_control(path, flow, control, &[]);

@@ -11,7 +11,7 @@ use ironwarp_types::Seq;
 use super::Io;
 use crate::conn::Conn;
 use crate::events::Blocked;
-use crate::header::{Control, HEADER_BYTES};
+use crate::header::Control;
 use crate::queue::NIL;
 
 impl Conn {
@@ -27,7 +27,7 @@ impl Conn {
             return Err(if self.snd.cwnd_room() < rest { Blocked::Congestion } else { Blocked::Window });
         }
         let again = self.snd.snd_nxt != self.snd.snd_max;
-        let control = self.data_control();
+        let control = self.data_control(io.now);
         self.send_range(io, node, control, len)?;
         if again {
             io.count(Counter::TcpTxResent);
@@ -54,7 +54,7 @@ impl Conn {
             return if self.snd.fin_due() && self.send_fin(io) { Ok(0) } else { Err(Blocked::None) };
         }
         let len = rest.min(u32::from(self.snd.emss));
-        let control = Control { seq: una, ..self.data_control() };
+        let control = Control { seq: una, ..self.data_control(io.now) };
         let node = self.snd.retained.head();
         if let Err(blocked) = self.send_range(io, node, control, len) {
             self.snd.resend_first = true;
@@ -79,7 +79,7 @@ impl Conn {
             return;
         }
         let node = self.snd.retained.head();
-        let control = self.data_control();
+        let control = self.data_control(io.now);
         if self.send_range(io, node, control, 1).is_ok() {
             self.snd.on_sent(io.now, 1);
             self.snd.rtt.on_resent();
@@ -96,7 +96,7 @@ impl Conn {
         control: Control,
         len: u32,
     ) -> Result<(), Blocked> {
-        let payload_at = self.path.header_bytes() + HEADER_BYTES;
+        let payload_at = self.payload_at();
         let mut frame = io.frame(payload_at + len as usize).ok_or(Blocked::Pool)?;
         let unit = io.shared.tx.value(node).ok_or(Blocked::None)?;
         let range = unit.range(control.seq, len as usize);

@@ -13,7 +13,7 @@ use ironwarp_types::Nanos;
 use super::Io;
 use crate::conn::Conn;
 use crate::events::{Blocked, Transmitted};
-use crate::header::{Control, Flags, HEADER_BYTES};
+use crate::header::{Control, Flags};
 use crate::queue::Unit;
 use crate::stream::UnitSource;
 
@@ -103,7 +103,7 @@ impl Conn {
         if !io.shared.tx.has_room(&self.snd.retained) {
             return Err(Blocked::Pool);
         }
-        let payload_at = self.path.header_bytes() + HEADER_BYTES;
+        let payload_at = self.payload_at();
         let emss = usize::from(self.snd.emss);
         let mut frame = io.frame(payload_at + emss).ok_or(Blocked::Pool)?;
         let room = frame.bytes_mut().get_mut(payload_at..).unwrap_or_default();
@@ -125,7 +125,7 @@ impl Conn {
         len: u16,
     ) -> Result<usize, Blocked> {
         let whole = self.snd.peer_room() >= u32::from(len);
-        let control = self.data_control();
+        let control = self.data_control(io.now);
         let sealed = io.finish(frame, &self.path, &self.flow, control, 0);
         let unit = Unit { sealed: sealed.clone(), seq: self.snd.snd_end, len, payload_at };
         let Ok(node) = io.shared.tx.push_back(&mut self.snd.retained, unit) else {
@@ -145,13 +145,8 @@ impl Conn {
 
     /// The header of the payload that begins at snd_nxt. PSH says that nothing better is to come: a unit is whole.
     #[inline]
-    pub(super) fn data_control(&mut self) -> Control {
-        Control {
-            seq: self.snd.snd_nxt,
-            ack: self.rcv.rcv_nxt,
-            window: self.rcv.announce(),
-            flags: Flags::ACK | Flags::PSH,
-        }
+    pub(super) fn data_control(&mut self, now: Nanos) -> Control {
+        self.control(now, self.snd.snd_nxt, Flags::ACK | Flags::PSH)
     }
 
     /// Records that `len` payload bytes from snd_nxt on have left, an ACK with them.

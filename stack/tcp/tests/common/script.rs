@@ -41,7 +41,17 @@ impl Script {
         Self::with_mtu(config, 1_500)
     }
 
+    /// Without time stamps, SACK and ECN, whatever `config` says.
     pub fn with_mtu(config: TcpConfig, mtu_bytes: u16) -> Self {
+        Self::of(TcpConfig { timestamps: false, sack: false, ecn: false, ..config }, mtu_bytes)
+    }
+
+    /// With the options that `config` says, and printed with them.
+    pub fn with_options(config: TcpConfig) -> Self {
+        Self::of(config, 1_500)
+    }
+
+    fn of(config: TcpConfig, mtu_bytes: u16) -> Self {
         let node = Node::new(1, mtu_bytes, config);
         Script { node, id: None, our_iss: None, our_port: 4_420, peer_port: 50_000, taken: 0 }
     }

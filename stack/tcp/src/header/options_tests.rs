@@ -1,0 +1,96 @@
+//! Option lists, whole, broken and hostile.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn parse(list: &[u8]) -> Options {
+    Options::parse(list, Flags::ACK)
+}
+
+fn block(start: u32, end: u32) -> SackBlock {
+    SackBlock { start: Seq(start), end: Seq(end) }
+}
+
+const TS: [u8; 10] = [8, 10, 0, 0, 0, 7, 0, 0, 0, 9];
+const STAMPS: Timestamps = Timestamps { value: 7, echo: 9 };
+
+/// RFC 7323 appendix A: NOP NOP TS is what is written, and what is read in one look.
+#[test]
+fn aligned_timestamps_are_read_back() {
+    let stamps = Timestamps { value: 0x0102_0304, echo: 0xfffe_fdfc };
+    assert_eq!(parse(&stamps.encode()), Options { timestamps: Some(stamps), ..Options::default() });
+}
+
+/// RFC 9293 s3.1, MUST-64: options may begin on any octet.
+#[test]
+fn timestamps_are_read_wherever_they_stand() {
+    for list in [
+        [&TS[..], &[0, 0]].concat(),
+        [&[1], &TS[..], &[1]].concat(),
+        [&[253, 4, 1, 1], &TS[..], &[1, 0]].concat(),
+        TS.to_vec(),
+    ] {
+        assert_eq!(parse(&list).timestamps, Some(STAMPS), "{list:?}");
+    }
+}
+
+/// RFC 2018 s3: four blocks without time stamps, three with.
+#[test]
+fn blocks_are_read_back() {
+    let blocks = [block(10, 20), block(u32::MAX - 5, 5), block(40, 50), block(60, 70)];
+    for count in 1..=4 {
+        let list = OptionBytes::sack(&blocks[..count]);
+        assert_eq!(list.as_slice().len(), 4 + 8 * count);
+        assert_eq!(parse(list.as_slice()).sack.as_slice(), &blocks[..count]);
+    }
+    let list = [&STAMPS.encode()[..], OptionBytes::sack(&blocks[..3]).as_slice()].concat();
+    assert_eq!(list.len(), 40);
+    let options = parse(&list);
+    assert_eq!((options.timestamps, options.sack.len()), (Some(STAMPS), 3));
+}
+
+/// A block that is empty or ends before it begins names no byte.
+#[test]
+fn impossible_blocks_are_left_out() {
+    let list = OptionBytes::sack(&[block(10, 10), block(30, 20), block(1, 2)]);
+    assert_eq!(parse(list.as_slice()).sack.as_slice(), &[block(1, 2)]);
+}
+
+/// RFC 9293 s3.2, MUST-7: a length that cannot be ends the list; what came before stands.
+#[test]
+fn a_broken_list_is_read_up_to_the_break() {
+    for broken in
+        [&[5u8, 0][..], &[5, 1], &[5, 200], &[5], &[8, 3, 1], &[5, 9, 0, 0, 0, 1, 0, 0, 0], &[253, 0]]
+    {
+        let list = [&TS[..], broken].concat();
+        assert_eq!(parse(&list), Options { timestamps: Some(STAMPS), ..Options::default() }, "{list:?}");
+    }
+}
+
+/// RFC 9293 s3.1: nothing behind the end-of-list option is an option.
+#[test]
+fn the_end_of_the_list_ends_it() {
+    assert_eq!(parse(&[&[0, 0][..], &TS].concat()), Options::default());
+}
+
+#[test]
+fn of_an_option_that_is_there_twice_the_first_counts() {
+    let other = [8, 10, 0, 0, 0, 1, 0, 0, 0, 1];
+    assert_eq!(parse(&[TS, other].concat()).timestamps, Some(STAMPS));
+}
+
+proptest! {
+    #[test]
+    fn any_octets_can_be_read(list in prop::collection::vec(any::<u8>(), 0..41)) {
+        prop_assert!(parse(&list).sack.iter().all(|block| block.start.lt(block.end)));
+    }
+
+    /// Lists of known kinds with wild lengths reach deeper than random octets do.
+    #[test]
+    fn likely_octets_can_be_read(
+        list in prop::collection::vec(prop_oneof![0u8..9, Just(10u8), Just(18), Just(26), Just(34)], 0..41),
+    ) {
+        parse(&list);
+    }
+}
