@@ -1,16 +1,17 @@
 //! TIME-WAIT: flows that are closed both ways while old segments may still be on their way.
 //!
-//! An entry takes about 100 bytes instead of a connection. All wait equally long, so the order of arrival is the order
+//! An entry takes about 130 bytes instead of a connection. All wait equally long, so the order of arrival is the order
 //! of expiry and one list serves; an entry that begins its wait anew moves to the end. When the table is full the oldest
 //! gives way.
 //!
-//! Source: RFC 9293 s3.6.1 and s3.10.7.4, RFC 1337 (a reset does not end the wait), RFC 5961 (a SYN draws an ACK).
+//! Source: RFC 9293 s3.6.1 and s3.10.7.4, RFC 1337 (a reset does not end the wait), RFC 5961 (a SYN draws an ACK),
+//! RFC 7323 s5 (time stamps go on), RFC 6191 (a port is used again).
 
 use ironwarp_net::FlowTable;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos, Seq};
 
-use crate::conn::Conn;
+use crate::conn::{Conn, Stamps};
 use crate::header::{Control, Flags, Segment};
 
 const NIL: u32 = u32::MAX;
@@ -20,6 +21,8 @@ struct Entry {
     hash: u32,
     snd_nxt: Seq,
     rcv_nxt: Seq,
+    /// Its time stamps, when it had negotiated them.
+    stamps: Option<Stamps>,
     until: Nanos,
     older: u32,
     newer: u32,
@@ -43,6 +46,7 @@ impl TimeWait {
             hash: 0,
             snd_nxt: Seq(0),
             rcv_nxt: Seq(0),
+            stamps: None,
             until: Nanos::MAX,
             older: NIL,
             newer: if at + 1 < entries_max { at + 1 } else { NIL },
@@ -89,6 +93,7 @@ impl TimeWait {
         self.free = entry.newer;
         (entry.flow, entry.hash) = (Some(conn.flow), hash);
         (entry.snd_nxt, entry.rcv_nxt) = (conn.snd.snd_max, conn.rcv.rcv_nxt);
+        entry.stamps = conn.opts.timestamps.then_some(conn.stamps);
         entry.until = now + self.duration;
         self.len += 1;
         self.append(at);
@@ -100,11 +105,16 @@ impl TimeWait {
         let entry = self.entries.get_mut(at as usize)?;
         // RFC 1337 s3: a reset, old or forged, must not open the flow to old segments.
         let quiet = segment.has(Flags::RST)
-            || (segment.seq_len() == 0 && segment.seq == entry.rcv_nxt && segment.ack == entry.snd_nxt);
+            || (segment.seq_len() == 0 && segment.seq == entry.rcv_nxt && segment.ack == entry.snd_nxt)
+            // RFC 7323 s3.2: not of this connection.
+            || (entry.stamps.is_some() && segment.options.timestamps.is_none() && !segment.has(Flags::SYN));
         if quiet {
             return None;
         }
-        let control = Control::bare(entry.snd_nxt, entry.rcv_nxt, Flags::ACK);
+        let control = Control {
+            timestamps: entry.stamps.map(|stamps| stamps.stamp(now)),
+            ..Control::bare(entry.snd_nxt, entry.rcv_nxt, Flags::ACK)
+        };
         // Only the peer's FIN, sent again, begins the wait anew.
         if segment.has(Flags::FIN) && segment.seq.plus(segment.seq_len()) == entry.rcv_nxt {
             entry.until = until;
@@ -116,10 +126,15 @@ impl TimeWait {
 
     /// RFC 6191 s2, RFC 9293 s3.10.7.4: a SYN that begins beyond everything the old connection saw cannot be taken
     /// for an old segment, nor an old segment for one of the new connection. Linux reuses a port at once when we
-    /// closed first; answering with an ACK would lock it out, since its reset is not listened to.
+    /// closed first; answering with an ACK would lock it out, since its reset is not listened to. Time stamps tell as well:
+    /// a SYN with a later one is of a later connection, whatever its number.
     pub(super) fn may_begin_anew(&self, at: u32, segment: &Segment) -> bool {
         let plain_syn = segment.has(Flags::SYN) && !segment.has(Flags::ACK | Flags::RST | Flags::FIN);
-        plain_syn && self.entries.get(at as usize).is_some_and(|entry| segment.seq.gt(entry.rcv_nxt))
+        let Some(entry) = self.entries.get(at as usize).filter(|_| plain_syn) else { return false };
+        match (&entry.stamps, segment.options.timestamps) {
+            (Some(seen), Some(stamp)) if stamp.value != seen.recent => !seen.is_old(stamp.value),
+            _ => segment.seq.gt(entry.rcv_nxt),
+        }
     }
 
     /// Forgets flows whose wait is over.
