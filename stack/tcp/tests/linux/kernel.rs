@@ -1,0 +1,175 @@
+//! Linux's side: interfaces and settings of the test's own namespace, and sockets in threads of their own.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use crate::ours::OURS;
+use crate::pattern::byte_at;
+use crate::vdev_lab::system;
+
+/// The kernel's address.
+pub const LINUX: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
+
+/// Ends a socket call that hangs. Longer than our side's own deadline, which says more about what happened.
+const PATIENCE: Duration = Duration::from_secs(80);
+
+/// Bytes written and read at once.
+const CHUNK: usize = 64 * 1024;
+
+/// Gives the kernel's end of the device its address. Nothing but the test's own frames crosses it.
+pub fn address(interface: &str) {
+    let quiet = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    // Where there is no IPv6, it need not be silenced.
+    let _ = std::fs::write(quiet, "1");
+    system(&format!("ip addr add {LINUX}/24 dev {interface}"));
+    system(&format!("ip link set {interface} up"));
+}
+
+/// A veth pair: `veth0` is Linux's end, `veth1` ours.
+pub fn veth(mtu_bytes: u16) {
+    system(&format!("ip link add veth0 mtu {mtu_bytes} type veth peer name veth1 mtu {mtu_bytes}"));
+    // Otherwise the kernel hands over checksums that nobody has filled in.
+    for end in ["veth0", "veth1"] {
+        system(&format!("ethtool -K {end} tx off gso off tso off"));
+    }
+    system("ip link set veth1 up");
+    address("veth0");
+}
+
+/// How Linux's TCP is set, for connections opened from now on.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub sack: bool,
+    pub timestamps: bool,
+    pub ecn: bool,
+    pub window_scaling: bool,
+}
+
+impl Settings {
+    pub const ALL: Settings = Settings { sack: true, timestamps: true, ecn: true, window_scaling: true };
+    pub const NONE: Settings = Settings { sack: false, timestamps: false, ecn: false, window_scaling: false };
+
+    pub fn apply(self) {
+        for (name, on) in [
+            ("sack", self.sack),
+            ("timestamps", self.timestamps),
+            ("ecn", self.ecn),
+            ("window_scaling", self.window_scaling),
+        ] {
+            sysctl(&format!("tcp_{name}"), if on { "1" } else { "0" });
+        }
+    }
+}
+
+/// A setting of the namespace.
+pub fn sysctl(name: &str, value: &str) {
+    let path = format!("/proc/sys/net/ipv4/{name}");
+    std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}"));
+}
+
+/// What Linux says about its connections, one a line: `... ts sack ecn cubic wscale:4,7 rto:201 mss:1448 ...`.
+pub fn shown() -> String {
+    let output = std::process::Command::new("ss").args(["-tinHO"]).output().expect("ss, of iproute2");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn listen() -> (TcpListener, u16) {
+    let listener = TcpListener::bind((LINUX, 0)).expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    (listener, port)
+}
+
+/// Work of the kernel's side, in a thread of its own.
+pub fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    std::thread::spawn(work)
+}
+
+/// Waits for a connection of ours.
+pub fn accept(listener: &TcpListener) -> TcpStream {
+    patient(listener.accept().expect("a connection").0)
+}
+
+/// Connects to a port of ours.
+pub fn connect(port: u16) -> std::io::Result<TcpStream> {
+    TcpStream::connect((OURS, port)).map(patient)
+}
+
+/// Connects to a port of ours from this one.
+pub fn connect_from(local_port: u16, port: u16) -> std::io::Result<TcpStream> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddr::from((LINUX, local_port)))?;
+    // A tap tells of frames by a signal: a call that it interrupts goes on by itself.
+    match rustix::net::connect(&socket, &SocketAddr::from((OURS, port))) {
+        Err(Errno::INTR) => await_connection(&socket)?,
+        other => other?,
+    }
+    Ok(patient(TcpStream::from(socket)))
+}
+
+fn await_connection(socket: &OwnedFd) -> std::io::Result<()> {
+    while let Err(Errno::INTR) = poll(&mut [PollFd::new(socket, PollFlags::OUT)], None) {}
+    Ok(sockopt::socket_error(socket)??)
+}
+
+fn patient(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a write timeout");
+    stream
+}
+
+/// Sends and receives at once, then closes: answers how much was received, all of it right.
+pub fn exchange(stream: TcpStream, sends: u64) -> u64 {
+    let writer = stream.try_clone().expect("a second handle");
+    let writing = aside(move || {
+        send(&writer, 0, sends);
+        writer.shutdown(Shutdown::Write).expect("an open direction");
+    });
+    let received = receive(&stream);
+    writing.join().expect("the writing thread");
+    received
+}
+
+/// Sends the pattern's bytes from one offset to another.
+pub fn send(mut stream: &TcpStream, from: u64, to: u64) {
+    let mut at = from;
+    while at < to {
+        let end = to.min(at + CHUNK as u64);
+        let bytes: Vec<u8> = (at..end).map(byte_at).collect();
+        stream.write_all(&bytes).unwrap_or_else(|error| panic!("at {at}: {error}"));
+        at = end;
+    }
+}
+
+/// Receives to the end of the stream and checks every byte.
+pub fn receive(stream: &TcpStream) -> u64 {
+    let mut taken = 0;
+    while let n @ 1.. = receive_some(stream, &mut taken, CHUNK) {
+        assert!(n <= CHUNK);
+    }
+    taken
+}
+
+/// Receives what is there, up to `max` bytes, and checks it. 0 at the end of the stream.
+pub fn receive_some(mut stream: &TcpStream, taken: &mut u64, max: usize) -> usize {
+    let mut bytes = vec![0; max];
+    let n = loop {
+        match stream.read(&mut bytes) {
+            Ok(n) => break n,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("after {taken} bytes: {error}"),
+        }
+    };
+    for (at, &byte) in bytes.iter().take(n).enumerate() {
+        assert!(byte == byte_at(*taken + at as u64), "byte {} is wrong", *taken + at as u64);
+    }
+    *taken += n as u64;
+    n
+}

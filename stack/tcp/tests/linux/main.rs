@@ -1,0 +1,65 @@
+//! Linux's TCP as the peer, over a tap device and over a raw socket on a veth pair: an implementation that nobody here
+//! wrote, with all its options on and off.
+//!
+//! Each test runs in a child process with a network namespace of its own (see `vdev_lab`): our engine is polled by the
+//! test's thread, the kernel's sockets by threads of the same process. Faults are injected on our side of the device.
+//! Time decides nothing but how long to wait in vain. `IRONWARP_LINUX_PCAP=file` leaves a capture of a single test.
+#![cfg(feature = "dpdk")]
+#![allow(dead_code, reason = "the modules that are shared with other tests are used in part")]
+
+mod bulk;
+mod endings;
+mod kernel;
+mod ours;
+#[path = "../common/pattern.rs"]
+mod pattern;
+#[path = "../../../port/tests/vdev_lab/mod.rs"]
+mod vdev_lab;
+mod windows;
+
+use ironwarp_port::dpdk::{DpdkPort, PortSettings, Vdev};
+use ironwarp_stats::CoreStats;
+use ironwarp_tcp::TcpConfig;
+use ours::Ours;
+use vdev_lab::{Lab, Needs, alone};
+
+/// Frames in each pool: what the configuration of the tests lets TCP hold, and the rings.
+const POOL_FRAMES: u32 = 4_096;
+
+fn open(lab: &Lab, vdev: &Vdev, mtu_bytes: u16, config: TcpConfig) -> Ours {
+    let eal = lab.eal(&lab.config().vdev(vdev.clone()));
+    let settings = PortSettings {
+        mtu_bytes,
+        rx_frames: POOL_FRAMES,
+        tx_frames: POOL_FRAMES,
+        rx_ring_frames: 512,
+        tx_ring_frames: 512,
+        ..PortSettings::default()
+    };
+    let port = DpdkPort::open(&eal, vdev.name(), &settings, CoreStats::detached())
+        .unwrap_or_else(|error| panic!("{error}"));
+    Ours::new(eal, port, mtu_bytes, config)
+}
+
+/// Linux at the other end of a tap.
+fn tap(lab: &Lab, config: TcpConfig) -> Ours {
+    let ours = open(lab, &Vdev::tap(0, "dtap0").expect("a name"), 1_500, config);
+    kernel::address("dtap0");
+    ours
+}
+
+/// Linux at the other end of a veth pair, ours through a raw socket.
+fn veth(lab: &Lab, mtu_bytes: u16, config: TcpConfig) -> Ours {
+    kernel::veth(mtu_bytes);
+    open(lab, &Vdev::af_packet(0, "veth1", mtu_bytes).expect("a name"), mtu_bytes, config)
+}
+
+/// Runs a test in a namespace of its own over a tap, as the test of that name.
+fn over_a_tap(test: &str, body: impl FnOnce(Ours)) {
+    alone(test, Needs::Namespace, |lab| body(tap(lab, ours::config())));
+}
+
+/// The same over a veth pair.
+fn over_a_veth(test: &str, mtu_bytes: u16, body: impl FnOnce(Ours)) {
+    alone(test, Needs::Namespace, |lab| body(veth(lab, mtu_bytes, ours::config())));
+}

@@ -1,0 +1,126 @@
+//! Readers that stop: windows close, are probed, and open again.
+
+use std::net::TcpStream;
+use std::sync::mpsc;
+
+use ironwarp_stats::Counter;
+use ironwarp_tcp::ByteStream;
+use ironwarp_types::Nanos;
+use rustix::net::sockopt;
+
+use crate::kernel::{self, aside};
+use crate::over_a_veth;
+use crate::vdev_lab::{Needs, alone};
+
+/// More than all buffers between the two applications.
+const BYTES: u64 = 4 << 20;
+
+/// RFC 9293 s3.8.6.1, MUST-36 and MUST-37: Linux's reader stalls, its window closes and is probed for as long as it takes.
+#[test]
+fn a_stalled_reader_in_linux_closes_its_window_and_opens_it_again() {
+    let name = "windows::a_stalled_reader_in_linux_closes_its_window_and_opens_it_again";
+    over_a_veth(name, 1_500, |mut ours| {
+        let (listener, port) = kernel::listen();
+        sockopt::set_socket_recv_buffer_size(&listener, 32 * 1024).expect("a small buffer");
+        let (go_on, may_go_on) = mpsc::channel();
+        let linux = aside(move || reads_when_told(&kernel::accept(&listener), &may_go_on));
+        let talk = ours.connect(port, BYTES);
+        ours.talks[talk].closes = true;
+        for _ in 0..3 {
+            let probes = ours.read(Counter::TcpWindowProbes);
+            ours.until("probes of a closed window", |ours| ours.read(Counter::TcpWindowProbes) > probes + 2);
+            assert!(ours.talks[talk].source.left > 0);
+            go_on.send(200_000).expect("a reader");
+        }
+        go_on.send(usize::MAX).expect("a reader");
+        ours.until_all_closed();
+        assert_eq!(linux.join().expect("Linux's side"), BYTES);
+        ours.release_all();
+    });
+}
+
+/// Reads so many bytes each time it is told to, and to the end once it is told so.
+fn reads_when_told(stream: &TcpStream, told: &mpsc::Receiver<usize>) -> u64 {
+    let mut taken = 0;
+    for bytes in told {
+        let until = if bytes == usize::MAX { u64::MAX } else { taken + bytes as u64 };
+        while taken < until && kernel::receive_some(stream, &mut taken, 4_096) > 0 {}
+        if bytes == usize::MAX {
+            break;
+        }
+    }
+    taken
+}
+
+/// RFC 9293 s3.8.6 and s3.8.6.2.2: our reader stalls; Linux fills the window to its last byte, probes it, and goes on when
+/// it opens.
+#[test]
+fn our_stalled_reader_closes_our_window_and_opens_it_again() {
+    over_a_veth("windows::our_stalled_reader_closes_our_window_and_opens_it_again", 1_500, |mut ours| {
+        let (listener, port) = kernel::listen();
+        let linux = aside(move || kernel::exchange(kernel::accept(&listener), BYTES));
+        let talk = ours.connect(port, 0);
+        for _ in 0..2 {
+            ours.talks[talk].reads = false;
+            let id = ours.talks[talk].id;
+            // Linux probes with an octet that we have already.
+            let probes = ours.read(Counter::TcpDropOutsideWindow);
+            ours.until("probes of our closed window", |ours| {
+                let full = ours.tcp.rx(id).available() >= 500_000;
+                full && ours.read(Counter::TcpDropOutsideWindow) > probes
+            });
+            let held = ours.tcp.rx(id).available() as u64;
+            assert!(held <= 700_000, "{held} bytes for a window of 512 KiB and an FPDU");
+            ours.talks[talk].reads = true;
+            let taken = ours.talks[talk].taken;
+            ours.until("bytes in an open window", |ours| ours.talks[talk].taken > taken + held);
+        }
+        ours.talks[talk].closes = true;
+        ours.until_all_closed();
+        assert_eq!((ours.talks[talk].taken, linux.join().expect("Linux's side")), (BYTES, 0));
+        ours.release_all();
+    });
+}
+
+/// Buffers of every size on Linux's side, so that windows of a few hundred bytes up to megabytes are announced, scaled
+/// or not.
+#[test]
+fn windows_of_every_size_carry_the_stream() {
+    over_a_veth("windows::windows_of_every_size_carry_the_stream", 1_500, |mut ours| {
+        for (scaling, buffer) in
+            [("0", 1), ("1", 1), ("0", 8_192), ("1", 8_192), ("0", 1 << 20), ("1", 4 << 20)]
+        {
+            kernel::sysctl("tcp_window_scaling", scaling);
+            let (listener, port) = kernel::listen();
+            sockopt::set_socket_recv_buffer_size(&listener, buffer).expect("a buffer size");
+            let linux = aside(move || kernel::exchange(kernel::accept(&listener), 300_000));
+            let talk = ours.connect(port, 300_000);
+            ours.talks[talk].closes = true;
+            ours.until_all_closed();
+            assert_eq!(ours.talks[talk].taken, 300_000, "scaling {scaling}, buffer {buffer}");
+            assert_eq!(linux.join().expect("Linux's side"), 300_000);
+            ours.release_all();
+        }
+    });
+}
+
+/// Our own smallest window, two FPDUs, does not stop Linux.
+#[test]
+fn our_smallest_window_carries_the_stream() {
+    let name = "windows::our_smallest_window_carries_the_stream";
+    alone(name, Needs::Namespace, |lab| {
+        let config = ironwarp_tcp::TcpConfig {
+            rcv_window_bytes: 2 * ironwarp_types::limits::FPDU_BYTES_MAX as u32,
+            rto_min: Nanos::from_millis(5),
+            ..crate::ours::config()
+        };
+        let mut ours = crate::veth(lab, 9_000, config);
+        let (listener, port) = kernel::listen();
+        let linux = aside(move || kernel::exchange(kernel::accept(&listener), BYTES));
+        let talk = ours.connect(port, BYTES);
+        ours.talks[talk].closes = true;
+        ours.until_all_closed();
+        assert_eq!((ours.talks[talk].taken, linux.join().expect("Linux's side")), (BYTES, BYTES));
+        ours.release_all();
+    });
+}
