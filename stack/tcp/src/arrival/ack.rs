@@ -75,6 +75,10 @@ impl Conn {
                 NEXT
             }
             State::Closing => {
+                // The ACK of the peer's FIN may still be owed, and nothing is paid after the end.
+                if self.ack.owed {
+                    self.send_ack(io);
+                }
                 self.enter_time_wait(events);
                 DONE
             }
