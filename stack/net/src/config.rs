@@ -25,6 +25,10 @@ pub struct NetConfig {
     pub echo_per_second: u32,
     /// Echo requests answered at once after a pause.
     pub echo_burst: u32,
+    /// ICMP errors read a second, on average; 0 reads none.
+    pub icmp_errors_per_second: u32,
+    /// Destinations whose path MTU is remembered; at least one.
+    pub path_mtus_max: u16,
 }
 
 /// The neighbour table's limits and times.
@@ -55,6 +59,8 @@ impl NetConfig {
             neighbours: NeighbourConfig::default(),
             echo_per_second: 1_000,
             echo_burst: 100,
+            icmp_errors_per_second: 1_000,
+            path_mtus_max: 256,
         }
     }
 }

@@ -18,6 +18,7 @@ mod neighbour;
 mod net;
 mod pace;
 mod path;
+mod pmtu;
 mod received;
 mod route;
 mod rx;

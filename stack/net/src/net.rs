@@ -11,6 +11,10 @@ use crate::flow::FlowHasher;
 use crate::neighbour::{self, Neighbours};
 use crate::pace::Pace;
 use crate::path::{Path, Station};
+use crate::pmtu::PathMtus;
+
+/// ICMP errors read at once after a pause: a router that loses a link reports about every connection through it.
+const ICMP_ERROR_BURST: u32 = 256;
 
 /// Ethernet, ARP, IPv4 and ICMP for one core and one address.
 ///
@@ -25,7 +29,9 @@ pub struct Net {
     pub(crate) our_sum: u32,
     pub(crate) hasher: FlowHasher,
     pub(crate) neighbours: Neighbours,
+    pub(crate) path_mtus: PathMtus,
     pub(crate) echo: Pace,
+    pub(crate) icmp_errors: Pace,
     pub(crate) stats: CoreStats,
     pub(crate) route_changes: u32,
     mtu_bytes: u16,
@@ -43,7 +49,9 @@ impl Net {
             our_sum: crate::checksum::sum_addr(cfg.addr),
             hasher,
             neighbours: Neighbours::new(cfg.neighbours, hasher),
+            path_mtus: PathMtus::new(cfg.path_mtus_max, hasher),
             echo: Pace::new(cfg.echo_per_second, cfg.echo_burst),
+            icmp_errors: Pace::new(cfg.icmp_errors_per_second, ICMP_ERROR_BURST),
             stats,
             route_changes: 0,
             mtu_bytes: cfg.mtu_bytes.min(caps.mtu_bytes),
@@ -85,7 +93,16 @@ impl Net {
             IpAddr::V4(v4) => v4,
             IpAddr::V6(v6) => v6.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED),
         };
-        Path::new(self.ours, Station { mac, addr }, self.mtu_bytes, self.offloads)
+        let mtu_bytes = self.path_mtus.to(dst).map_or(self.mtu_bytes, |limit| limit.min(self.mtu_bytes));
+        Path::new(self.ours, Station { mac, addr }, mtu_bytes, self.offloads)
+    }
+
+    /// Remembers that packets to `dst` may have at most `mtu_bytes`, for ten minutes: TCP has believed a report that
+    /// said so. Paths made from now on keep to it. Never below 576 bytes, or 1280 for IPv6.
+    pub fn lower_path_mtu(&mut self, now: Nanos, dst: IpAddr, mtu_bytes: u16) {
+        if mtu_bytes < self.mtu_bytes {
+            self.path_mtus.lower(now, dst, mtu_bytes);
+        }
     }
 
     /// Repeats ARP requests, probes neighbours in use before they grow stale, forgets the others.
@@ -93,16 +110,22 @@ impl Net {
         if self.neighbours.next_due().is_some_and(|due| due <= now) {
             self.on_neighbours_due(now, wire);
         }
+        if self.path_mtus.next_due() <= now {
+            self.path_mtus.on_due(now);
+        }
     }
 
     /// When [`Net::on_timers`] has something to do.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.neighbours.next_due()
+        let neighbours = self.neighbours.next_due().unwrap_or(Nanos::MAX);
+        let next = neighbours.min(self.path_mtus.next_due());
+        (next != Nanos::MAX).then_some(next)
     }
 
     /// The invariants of the tables, for the simulator to call between steps.
     pub fn check(&self) -> Result<(), &'static str> {
-        self.neighbours.check()
+        self.neighbours.check()?;
+        self.path_mtus.check()
     }
 
     #[cold]

@@ -63,6 +63,15 @@ impl Bench {
         self.take_in()
     }
 
+    /// Lets net receive a frame, and answers what it hands on, whatever that is.
+    pub(crate) fn receive_any(&mut self, frame: &[u8], rx: RxMeta) -> Option<Received<MemoryFrame>> {
+        assert!(self.far.inject_with(frame, rx), "the frame fits the port");
+        let mut burst = Burst::new();
+        self.wire.rx_burst(&mut burst);
+        let frame = burst.pop().expect("a frame arrived");
+        self.net.on_frame(self.now, frame, &mut self.wire)
+    }
+
     fn take_in(&mut self) -> Option<TcpSegment<MemoryFrame>> {
         let mut burst = Burst::new();
         self.wire.rx_burst(&mut burst);
@@ -144,6 +153,24 @@ pub(crate) fn echo_frame(data: &[u8]) -> Vec<u8> {
     let mut frame = ipv4(PEER, OURS, IpProtocol::Icmp, repr.buffer_len());
     repr.emit(&mut Icmpv4Packet::new_unchecked(&mut frame[34..]), &ChecksumCapabilities::default());
     frame
+}
+
+/// An ICMP message of `kind` and `code` from the gateway, whose last header word is `word`, about `quoted`.
+pub(crate) fn icmp_error_frame(kind: u8, code: u8, word: u32, quoted: &[u8]) -> Vec<u8> {
+    let mut frame = ipv4(GATEWAY, OURS, IpProtocol::Icmp, 8 + quoted.len());
+    frame[34..36].copy_from_slice(&[kind, code]);
+    frame[38..42].copy_from_slice(&word.to_be_bytes());
+    frame[42..].copy_from_slice(quoted);
+    Icmpv4Packet::new_unchecked(&mut frame[34..]).fill_checksum();
+    frame
+}
+
+/// A packet of 1500 bytes from our port 4420 to the peer's port 50000, as a router quotes it: the header and eight
+/// bytes more, sequence number 77.
+pub(crate) fn quoted_packet() -> Vec<u8> {
+    let mut frame = ipv4(OURS, PEER, IpProtocol::Tcp, 1_480);
+    frame[34..42].copy_from_slice(&[0x11, 0x44, 0xc3, 0x50, 0, 0, 0, 77]);
+    frame[14..42].to_vec()
 }
 
 /// An ARP frame in which `from` asks everybody, or tells us, about `target`.

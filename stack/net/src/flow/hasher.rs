@@ -11,7 +11,7 @@
 //!
 //! [`PortCaps`]: ironwarp_port::PortCaps
 
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ironwarp_types::Flow;
 
@@ -61,6 +61,15 @@ impl FlowHasher {
         self.finish(fold(addresses ^ k0, ports ^ k1))
     }
 
+    /// The hash of one address: the key of tables beside that of flows.
+    pub(crate) fn hash_addr(&self, addr: IpAddr) -> u32 {
+        let nobody = match addr {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        self.hash(&Flow { local: SocketAddr::new(addr, 0), remote: SocketAddr::new(nobody, 0) })
+    }
+
     #[cold]
     fn hash_any(&self, flow: &Flow) -> u32 {
         let [k0, k1, ..] = self.keys;
@@ -96,7 +105,6 @@ fn address_bits(address: IpAddr) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use core::net::SocketAddr;
     use std::collections::HashSet;
 
     use super::*;

@@ -1,4 +1,4 @@
-//! ICMP: echo requests are answered in the frame that brought them.
+//! ICMP: echo requests are answered in the frame that brought them, errors are reported.
 //!
 //! Source: RFC 792 "Echo", RFC 1122 s3.2.2.6. The reply carries the request's data and type of service; options of
 //! the request do not come back (source routes, the one kind that would have to, are refused before).
@@ -8,46 +8,59 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 use smoltcp::wire::{Icmpv4Message, Icmpv4Packet, IpProtocol, Ipv4Packet};
 
-use super::Datagram;
+use super::{Datagram, icmp_error};
 use crate::checksum;
 use crate::net::Net;
 use crate::path::{ETHERNET_BYTES, HEADER_BYTES, Station, emit_headers};
+use crate::received::IcmpError;
 
-/// Type, code, checksum, identifier, sequence number.
-const ECHO_BYTES_MIN: usize = 8;
+/// Type, code, checksum, and a word that depends on the type.
+const ICMP_BYTES_MIN: usize = 8;
 
 impl Net {
     #[cold]
     pub(super) fn on_icmp<P: Port>(
         &mut self,
         now: Nanos,
-        mut frame: P::Frame,
+        frame: P::Frame,
         datagram: Datagram,
         wire: &mut Wire<P>,
-    ) {
-        if let Err(reason) = self.may_answer_echo(now, frame.bytes(), &datagram) {
-            return self.stats.count(reason);
+    ) -> Option<IcmpError> {
+        match self.icmp_report(now, frame.bytes(), &datagram) {
+            Ok(Some(error)) => return Some(error),
+            Ok(None) => self.answer_echo(frame, &datagram, wire),
+            Err(reason) => self.stats.count(reason),
         }
-        self.turn_into_reply(&mut frame, &datagram);
-        let sent = wire.push(frame.seal(TxMeta::default()));
-        self.stats.count(if sent { Counter::NetEchoAnswered } else { Counter::NetDropReplyRing });
+        None
     }
 
-    /// Whether the message is an echo request that holds, within the rate.
-    fn may_answer_echo(&mut self, now: Nanos, frame: &[u8], datagram: &Datagram) -> Result<(), Counter> {
+    /// The error that a message reports, or nothing for an echo request; both within their rates.
+    fn icmp_report(
+        &mut self,
+        now: Nanos,
+        frame: &[u8],
+        datagram: &Datagram,
+    ) -> Result<Option<IcmpError>, Counter> {
         let span = usize::from(datagram.l4_offset)..usize::from(datagram.l4_end);
         let message = frame.get(span).unwrap_or_default();
-        if message.len() < ECHO_BYTES_MIN {
-            return Err(Counter::NetDropIcmpShort);
+        let [kind, code, ..] = *message.first_chunk::<ICMP_BYTES_MIN>().ok_or(Counter::NetDropIcmpShort)?;
+        if icmp_error::is_error(kind) && !self.icmp_errors.allows(now) {
+            return Err(Counter::NetDropIcmpRate);
         }
         if checksum::fold(checksum::sum(message)) != checksum::RIGHT {
             return Err(Counter::NetDropIcmpChecksum);
         }
-        let view = Icmpv4Packet::new_unchecked(message);
-        if view.msg_type() != Icmpv4Message::EchoRequest || view.msg_code() != 0 {
-            return Err(Counter::NetDropIcmpOther);
+        match (Icmpv4Message::from(kind), code) {
+            (Icmpv4Message::EchoRequest, 0) if self.echo.allows(now) => Ok(None),
+            (Icmpv4Message::EchoRequest, 0) => Err(Counter::NetDropEchoRate),
+            _ => self.icmp_error(message).map(Some),
         }
-        if self.echo.allows(now) { Ok(()) } else { Err(Counter::NetDropEchoRate) }
+    }
+
+    fn answer_echo<P: Port>(&self, mut frame: P::Frame, datagram: &Datagram, wire: &mut Wire<P>) {
+        self.turn_into_reply(&mut frame, datagram);
+        let sent = wire.push(frame.seal(TxMeta::default()));
+        self.stats.count(if sent { Counter::NetEchoAnswered } else { Counter::NetDropReplyRing });
     }
 
     /// Addresses turned round, options and padding gone, type changed and the checksum with it.

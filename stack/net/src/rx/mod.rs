@@ -10,6 +10,7 @@
 //! ```
 
 mod icmp;
+mod icmp_error;
 mod ipv4;
 mod link;
 mod tcp;
@@ -116,7 +117,9 @@ impl Net {
             Ok(datagram) if datagram.protocol == ipv4::TCP => {
                 return self.on_tcp(frame, datagram).map(Received::Segment);
             }
-            Ok(datagram) if datagram.protocol == ipv4::ICMP => self.on_icmp(now, frame, datagram, wire),
+            Ok(datagram) if datagram.protocol == ipv4::ICMP => {
+                return self.on_icmp(now, frame, datagram, wire).map(Received::IcmpError);
+            }
             Ok(_) => self.stats.count(Counter::NetDropIpProtocol),
             Err(reason) => self.stats.count(reason),
         }

@@ -6,7 +6,11 @@ use ironwarp_types::Nanos;
 use proptest::prelude::*;
 use smoltcp::wire::ArpOperation;
 
-use crate::testing::{Bench, OURS, PEER, arp_frame, echo_frame, tcp_frame, with_ip, with_options};
+use crate::Received;
+use crate::testing::{
+    Bench, OURS, PEER, arp_frame, echo_frame, icmp_error_frame, quoted_packet, tcp_frame, with_ip,
+    with_options,
+};
 
 /// Counters that say something beside a frame's end.
 const NOT_AN_END: [Counter; 5] = [
@@ -34,6 +38,17 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
             arp_frame(operation, PEER, target.into())
         }),
         Just(arp_frame(ArpOperation::Request, PEER, OURS.addr)),
+        (
+            prop_oneof![Just(3u8), Just(11), Just(12)],
+            0u8..17,
+            any::<u32>(),
+            prop::collection::vec((0usize..28, any::<u8>()), 0..2)
+        )
+            .prop_map(|(kind, code, word, damage)| {
+                let mut quoted = quoted_packet();
+                damage.into_iter().for_each(|(at, byte)| quoted[at] = byte);
+                icmp_error_frame(kind, code, word, &quoted)
+            }),
         prop::collection::vec(any::<u8>(), 1..200),
     ];
     let damage = prop::collection::vec((0usize..60, any::<u8>()), 0..4);
@@ -74,11 +89,17 @@ proptest! {
             bench.pass(Nanos::from_millis(wait_ms));
             bench.net.route(bench.now, PEER.addr.into(), &mut bench.wire);
             let before = ends(&bench);
-            let segment = bench.receive_with(&frame, RxMeta { rss_hash: None, ip_checksum, l4_checksum });
-            prop_assert_eq!(ends(&bench) - before + u64::from(segment.is_some()), 1);
-            if let Some(segment) = segment {
-                prop_assert!(segment.l4().len() >= 20);
-                prop_assert_eq!(segment.hash, bench.net.hasher().hash(&segment.flow));
+            let received = bench.receive_any(&frame, RxMeta { rss_hash: None, ip_checksum, l4_checksum });
+            prop_assert_eq!(ends(&bench) - before + u64::from(received.is_some()), 1);
+            match received {
+                Some(Received::Segment(segment)) => {
+                    prop_assert!(segment.l4().len() >= 20);
+                    prop_assert_eq!(segment.hash, bench.net.hasher().hash(&segment.flow));
+                }
+                Some(Received::IcmpError(error)) => {
+                    prop_assert_eq!(error.hash, bench.net.hasher().hash(&error.flow));
+                }
+                None => {}
             }
             prop_assert_eq!(bench.net.check(), Ok(()));
         }

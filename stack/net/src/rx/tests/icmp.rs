@@ -81,8 +81,8 @@ fn damaged_short_and_other_messages_are_dropped_each_under_its_name() {
     damaged[45] ^= 1;
     assert_dropped(&damaged, Counter::NetDropIcmpChecksum);
     assert_dropped(&with_ip(echo_frame(b""), 16, &[0, 27]), Counter::NetDropIcmpShort);
-    let mut unreachable = echo_frame(b"data");
-    unreachable[34] = 3;
-    Icmpv4Packet::new_unchecked(&mut unreachable[34..]).fill_checksum();
-    assert_dropped(&unreachable, Counter::NetDropIcmpOther);
+    let mut timestamp = echo_frame(b"data");
+    timestamp[34] = 13;
+    Icmpv4Packet::new_unchecked(&mut timestamp[34..]).fill_checksum();
+    assert_dropped(&timestamp, Counter::NetDropIcmpOther);
 }

@@ -3,6 +3,7 @@
 mod arp;
 mod conservation;
 mod icmp;
+mod icmp_error;
 mod ipv4;
 mod tcp;
 
