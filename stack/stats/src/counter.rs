@@ -69,6 +69,7 @@ counters! {
         TcpGivenUp = "tcp_given_up": "Connections and attempts given up because the peer was silent.",
         TcpRxOutOfOrder = "tcp_rx_out_of_order": "Segments held because bytes before them were missing.",
         TcpRxOverlaps = "tcp_rx_overlaps": "Segments that repeated bytes or reached beyond the window, and were trimmed.",
+        TcpRxMarked = "tcp_rx_marked": "Segments with payload that met congestion on the way.",
         TcpRxTimeWait = "tcp_rx_time_wait": "Segments for flows in TIME-WAIT.",
         TcpTimeWaitEvicted = "tcp_time_wait_evicted": "Flows whose TIME-WAIT ended early because the table was full.",
         TcpTxNoFrame = "tcp_tx_no_frame": "Segments not sent because there was no transmit buffer.",

@@ -21,6 +21,15 @@ pub enum Congestion {
     NewReno,
 }
 
+impl Congestion {
+    /// Whether the receiver tells of every packet whether it was marked (RFC 8257 s3.2).
+    pub(crate) fn mirrors_marks(self) -> bool {
+        match self {
+            Congestion::NewReno => false,
+        }
+    }
+}
+
 /// Settings of one core's engine. Every one has a default.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TcpConfig {

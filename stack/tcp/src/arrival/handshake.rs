@@ -31,7 +31,7 @@ impl Conn {
             return;
         }
         let options = SynOptions::parse(segment.option_list(&arrived));
-        self.on_peer_syn(io.now, segment.seq, options);
+        self.on_peer_syn(io.now, &segment, options);
         if segment.has(Flags::ACK) {
             self.on_syn_ack(io, segment, arrived, events);
         } else {
@@ -140,6 +140,8 @@ impl Conn {
     /// The peer asks again for our SYN or SYN-ACK. Not a timeout: nothing backs off.
     pub(crate) fn resend_syn<P: Port>(&mut self, io: &mut Io<'_, P>) {
         io.count(Counter::TcpTxResent);
+        // RFC 3168 s6.1.1.1: something on the way may swallow a SYN that asks for ECN.
+        self.opts.ecn &= self.state != State::SynSent;
         self.send_syn(io);
         self.snd.rtt.on_resent();
     }

@@ -41,8 +41,8 @@ type Step = ControlFlow<()>;
 const NEXT: Step = ControlFlow::Continue(());
 const DONE: Step = ControlFlow::Break(());
 
-/// Bits that make no difference to how a segment is processed.
-const ORDINARY: Flags = Flags::PSH.union(Flags::ECE).union(Flags::CWR);
+/// The bit that makes no difference to how a segment is processed.
+const ORDINARY: Flags = Flags::PSH;
 
 impl Conn {
     /// Takes a segment of this connection.
@@ -76,6 +76,7 @@ impl Conn {
             && self.rcv.queues.early.is_empty()
             && self.rcv.fin.is_none()
             && segment.options.sack.is_empty()
+            && self.echo.predicts(segment.ecn)
             && self.stamp_predicts(&segment.options)
     }
 
@@ -142,6 +143,7 @@ impl Conn {
         self.check_reset(io, &segment, events)?;
         self.check_syn(io, &segment)?;
         self.check_ack(io, &segment, events)?;
+        self.check_mark(io, &segment);
         self.process_text_and_fin(io, segment, arrived.frame, events)
     }
 

@@ -89,6 +89,7 @@ impl Conn {
             self.resend_syn(io);
         } else if segment.len() > 0 || segment.has(Flags::FIN) {
             // Payload or a FIN that we have: the peer waits for this ACK.
+            self.rcv.held.on_duplicate(segment.seq, segment.seq.plus(segment.len()).min(self.rcv.rcv_nxt));
             self.owe_ack_now(io);
         } else {
             // Two ends that disagree could answer each other for ever.

@@ -2,7 +2,7 @@
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
-use ironwarp_types::Seq;
+use ironwarp_types::{Ecn, Seq};
 
 use super::{DONE, NEXT, Step};
 use crate::conn::{Conn, State};
@@ -35,6 +35,25 @@ impl Conn {
         self.process_fin(io, events)
     }
 
+    /// RFC 3168 s6.1.3: marks count on payload that lies in the window.
+    pub(super) fn check_mark<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) {
+        if !self.opts.ecn || segment.len() == 0 {
+            return;
+        }
+        if segment.ecn == Ecn::Experienced {
+            io.count(Counter::TcpRxMarked);
+        }
+        let mut echo = self.echo;
+        if echo.on_segment(segment) {
+            // RFC 8257 s3.2: what arrived before the change is acknowledged as it came.
+            if self.ack.owed {
+                self.send_ack(io);
+            }
+            self.owe_ack_now(io);
+        }
+        self.echo = echo;
+    }
+
     #[cold]
     fn acknowledge_again<P: Port>(&mut self, io: &mut Io<'_, P>) -> Step {
         self.owe_ack_now(io);
@@ -62,6 +81,7 @@ impl Conn {
             // A peer that still sends has not forgotten us.
             self.cold.linger_at = io.now + io.shared.config.fin_wait_2;
         }
+        self.rcv.held.on_duplicate(piece.seq, piece.seq_end().min(self.rcv.rcv_nxt));
         piece.trim_front(self.rcv.rcv_nxt);
         piece.trim_back(self.rcv.fin.unwrap_or(self.rcv.rcv_adv).min(self.rcv.rcv_adv));
         if segment.seq != piece.seq || piece.len() == 0 {
@@ -113,6 +133,7 @@ impl Conn {
     fn close_gap<P: Port>(&mut self, io: &mut Io<'_, P>) {
         let to = self.rcv.queues.close_gap(&mut io.shared.rx, self.rcv.rcv_nxt);
         self.advance_rcv_nxt(io, to);
+        self.rcv.held.advance(to);
         self.owe_ack_now(io);
     }
 
@@ -120,8 +141,14 @@ impl Conn {
     #[cold]
     fn on_early_text<P: Port>(&mut self, io: &mut Io<'_, P>, piece: Piece<P::Frame>) {
         let frames_max = io.shared.config.ooo_frames_max;
-        let held = self.rcv.queues.push_early(&mut io.shared.rx, piece, frames_max);
-        io.count(if held.is_ok() { Counter::TcpRxOutOfOrder } else { Counter::TcpDropOutOfOrderFull });
+        let (start, end) = (piece.seq, piece.seq_end());
+        self.rcv.held.find_duplicate(start, end);
+        if self.rcv.queues.push_early(&mut io.shared.rx, piece, frames_max).is_ok() {
+            self.rcv.held.on_held(start, end);
+            io.count(Counter::TcpRxOutOfOrder);
+        } else {
+            io.count(Counter::TcpDropOutOfOrderFull);
+        }
         self.owe_duplicate_ack(io);
     }
 
@@ -165,5 +192,6 @@ pub(crate) fn check_received<F: Frame>(
 ) -> Result<(), String> {
     let fin_taken = conn.rcv.fin.is_some_and(|fin| fin.plus(1) == conn.rcv.rcv_nxt);
     let text_end = conn.rcv.rcv_nxt.minus(u32::from(fin_taken));
-    conn.rcv.queues.check(rx, text_end, conn.rcv.unread)
+    conn.rcv.queues.check(rx, text_end, conn.rcv.unread)?;
+    conn.rcv.held.check(|block| conn.rcv.queues.holds(rx, block.start, block.end))
 }

@@ -5,6 +5,8 @@
 
 mod congestion;
 mod receive;
+mod receive_ecn;
+mod receive_sack;
 mod rtt;
 mod send;
 mod stamps;
@@ -13,11 +15,13 @@ use ironwarp_net::Path;
 use ironwarp_types::{Flow, Nanos, Seq};
 
 use crate::TcpConfig;
-use crate::header::{SynOptions, TIMESTAMPS_BYTES};
+use crate::header::{Flags, Segment, SynOptions, TIMESTAMPS_BYTES};
 use crate::ids::ListenerId;
 
 pub(crate) use congestion::NewReno;
 pub(crate) use receive::ReceiveSide;
+pub(crate) use receive_ecn::EcnEcho;
+pub(crate) use receive_sack::Held;
 pub(crate) use send::SendSide;
 pub(crate) use stamps::Stamps;
 
@@ -118,6 +122,7 @@ pub(crate) struct Conn {
     pub(crate) state: State,
     pub(crate) ack: AckDebt,
     pub(crate) opts: Negotiated,
+    pub(crate) echo: EcnEcho,
     pub(crate) stamps: Stamps,
     /// Its place in the slab, which is also its timer.
     pub(crate) slot: u32,
@@ -168,6 +173,7 @@ impl Conn {
             state: State::SynSent,
             ack: AckDebt::default(),
             opts,
+            echo: EcnEcho::new(config.congestion.mirrors_marks()),
             stamps: Stamps::new(opening.stamp_offset),
             slot: opening.slot,
             snd: SendSide::new(config, opening.iss, emss, opening.now),
@@ -185,27 +191,31 @@ impl Conn {
         }
     }
 
-    /// A connection that the peer's SYN, numbered `irs`, opens. Its SYN-ACK is about to be sent.
+    /// A connection that the peer's SYN opens. Its SYN-ACK is about to be sent.
     pub(crate) fn passive(
         config: &TcpConfig,
         opening: Opening,
         listener: ListenerId,
-        irs: Seq,
+        syn: &Segment,
         options: SynOptions,
     ) -> Self {
         let opening_at = opening.now;
         let mut conn = Conn::active(config, opening);
         conn.cold.listener = Some(listener);
         conn.state = State::SynReceived;
-        conn.on_peer_syn(opening_at, irs, options);
+        conn.on_peer_syn(opening_at, syn, options);
         conn
     }
 
     /// Takes what the peer's SYN says: its first number, its segment size, what it offers.
-    pub(crate) fn on_peer_syn(&mut self, now: Nanos, irs: Seq, options: SynOptions) {
+    pub(crate) fn on_peer_syn(&mut self, now: Nanos, syn: &Segment, options: SynOptions) {
+        let irs = syn.seq;
         self.cold.scaled = options.window_scale.is_some();
         self.rcv.on_syn(irs, self.cold.scaled);
         self.snd.wscale = options.window_scale.unwrap_or(0);
+        // RFC 3168 s6.1.1: a SYN asks with both bits, a SYN-ACK agrees with ECE alone.
+        let asked = if syn.has(Flags::ACK) { Flags::ECE } else { Flags::ECE | Flags::CWR };
+        self.opts.ecn &= syn.flags & (Flags::ECE | Flags::CWR) == asked;
         self.opts.sack &= options.sack_permitted;
         self.opts.timestamps &= options.timestamps.is_some();
         self.stamps.on_syn(now, irs, options.timestamps.unwrap_or_default());

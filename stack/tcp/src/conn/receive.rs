@@ -19,6 +19,7 @@
 use ironwarp_types::Seq;
 use ironwarp_types::limits::FPDU_BYTES_MAX;
 
+use super::Held;
 use crate::TcpConfig;
 use crate::config::RCV_WINDOW_BYTES_MAX;
 use crate::header::Segment;
@@ -41,6 +42,8 @@ pub(crate) struct ReceiveSide {
     /// The number of the peer's FIN, once it is known.
     pub(crate) fin: Option<Seq>,
     wscale: u8,
+    /// What selective acknowledgements tell.
+    pub(crate) held: Held,
 }
 
 impl ReceiveSide {
@@ -56,6 +59,7 @@ impl ReceiveSide {
             queues: RxQueues::new(config.rx_frames_reserve),
             fin: None,
             wscale,
+            held: Held::default(),
         }
     }
 

@@ -141,6 +141,7 @@ impl<P: Port> Tcp<P> {
         self.shared.wheel.disarm(slot);
         self.shared.tx.clear(&mut conn.snd.retained);
         self.shared.rx.clear(&mut conn.rcv.queues.early);
+        conn.rcv.held = Default::default();
         conn.snd.retained_bytes = 0;
         conn.snd.cursor = crate::queue::NIL;
     }

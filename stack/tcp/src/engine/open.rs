@@ -80,7 +80,7 @@ impl<P: Port> Tcp<P> {
         };
         self.shared.stats.count(Counter::TcpPassiveOpens);
         let options = SynOptions::parse(segment.option_list(arrived));
-        let conn = Conn::passive(&self.shared.config, opening, listener, segment.seq, options);
+        let conn = Conn::passive(&self.shared.config, opening, listener, segment, options);
         self.half_open += 1;
         self.begin(now, conn, wire);
     }

@@ -16,7 +16,7 @@ use ironwarp_stats::Counter;
 
 use super::Io;
 use crate::conn::{AckDebt, Conn};
-use crate::header::Flags;
+use crate::header::{Flags, OptionBytes};
 
 /// Duplicate ACKs that one iteration sends for a connection at most: a burst's worth.
 const NOW_MAX: u8 = 32;
@@ -118,12 +118,22 @@ impl Conn {
     /// Sends an ACK at once and clears the debt that a reply could have carried.
     pub(crate) fn send_ack<P: Port>(&mut self, io: &mut Io<'_, P>) -> bool {
         let control = self.control(io.now, self.snd.ack_seq(), Flags::ACK);
-        let sent = io.send_control(&self.path, &self.flow, control, &[]);
+        let blocks = self.sack_option();
+        let sent = io.send_control(&self.path, &self.flow, control, blocks.as_slice());
         if sent {
             self.ack.owed = false;
             io.count(Counter::TcpTxAcks);
         }
         sent
+    }
+
+    /// RFC 2018 s4: what is held beyond a gap. Time stamps leave room for three blocks.
+    fn sack_option(&mut self) -> OptionBytes {
+        if !self.opts.sack || self.rcv.held.is_empty() {
+            return OptionBytes::EMPTY;
+        }
+        let most = if self.opts.timestamps { 3 } else { 4 };
+        OptionBytes::sack(&self.rcv.held.tell(most))
     }
 
     /// RFC 5961: an ACK that tells a peer, if it is one, where we stand. Limited, since a stranger can draw it.

@@ -13,7 +13,12 @@ impl Conn {
     #[cold]
     pub(crate) fn send_syn<P: Port>(&mut self, io: &mut Io<'_, P>) {
         let answers = self.state == State::SynReceived;
-        let flags = if answers { Flags::SYN | Flags::ACK } else { Flags::SYN };
+        let (mut flags, asks) = if answers {
+            (Flags::SYN | Flags::ACK, Flags::ECE)
+        } else {
+            (Flags::SYN, Flags::ECE | Flags::CWR)
+        };
+        flags.set(asks, self.opts.ecn);
         let window_scale = self.cold.scaled.then_some(self.rcv.wscale());
         let offer = SynOptions {
             mss: Some(self.mss_announced()),
@@ -38,11 +43,12 @@ impl Conn {
     pub(super) fn control(&mut self, now: Nanos, seq: Seq, flags: Flags) -> Control {
         let ack = self.rcv.rcv_nxt;
         self.stamps.last_ack_sent = ack;
+        let echo = if self.echo.echoing { Flags::ECE } else { Flags::empty() };
         Control {
             seq,
             ack,
             window: self.rcv.announce(),
-            flags,
+            flags: flags | echo,
             timestamps: self.opts.timestamps.then(|| self.stamps.stamp(now)),
             ecn: Ecn::NotCapable,
         }

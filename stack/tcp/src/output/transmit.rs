@@ -8,7 +8,7 @@
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
-use ironwarp_types::Nanos;
+use ironwarp_types::{Ecn, Nanos};
 
 use super::Io;
 use crate::conn::Conn;
@@ -125,7 +125,9 @@ impl Conn {
         len: u16,
     ) -> Result<usize, Blocked> {
         let whole = self.snd.peer_room() >= u32::from(len);
-        let control = self.data_control(io.now);
+        // RFC 3168 s6.1.5: payload is capable when it leaves for the first time, and never again.
+        let ecn = if self.opts.ecn { Ecn::Capable0 } else { Ecn::NotCapable };
+        let control = Control { ecn, ..self.data_control(io.now) };
         let sealed = io.finish(frame, &self.path, &self.flow, control, 0);
         let unit = Unit { sealed: sealed.clone(), seq: self.snd.snd_end, len, payload_at };
         let Ok(node) = io.shared.tx.push_back(&mut self.snd.retained, unit) else {

@@ -15,6 +15,7 @@ struct Node<T> {
 pub(crate) struct Arena<T> {
     nodes: Box<[Node<T>]>,
     free: u32,
+    shared: u32,
     shared_left: u32,
 }
 
@@ -61,6 +62,7 @@ impl<T> Arena<T> {
         Arena {
             nodes: (0..count).map(chained).collect(),
             free: if count == 0 { NIL } else { 0 },
+            shared,
             shared_left: shared,
         }
     }
@@ -173,6 +175,11 @@ impl<T> Arena<T> {
     #[inline]
     pub(crate) fn has_room(&self, list: &List) -> bool {
         list.len < u16::MAX && (list.len < list.reserve || self.shared_left > 0)
+    }
+
+    /// Whether more than half of the shared part is taken.
+    pub(crate) fn is_short(&self) -> bool {
+        self.shared_left <= self.shared.div_ceil(2)
     }
 
     #[inline]

@@ -9,8 +9,8 @@
 //!
 //! Frames are kept as they came. Three rules keep a peer from holding many buffers with few bytes: a small segment is
 //! copied into the spare room of the frame before it; early frames are limited in number for every connection; all
-//! frames come out of an arena of fixed size. When that is used up, early frames give way to those in order, since the
-//! peer, which has heard no selective acknowledgement of them, sends them again.
+//! frames come out of an arena of fixed size. Early ones may take half of its shared part; beyond that new ones are
+//! refused. None that is held is ever dropped, since the peer may have heard of it in a selective acknowledgement.
 //!
 //! Source: RFC 9293 s3.10.7.4, seventh step, and s3.4 for overlaps. Cost: an in-order frame is one node pushed and, when
 //! read, one popped; an early frame behind all others is one push.
@@ -70,7 +70,6 @@ impl RxQueues {
         arena: &mut Arena<Piece<F>>,
         piece: Piece<F>,
     ) -> Result<(), Refused> {
-        arena.clear(&mut self.early);
         if arena.back_mut(&self.ready).is_some_and(|tail| tail.absorb(&piece)) {
             return Ok(());
         }
@@ -120,7 +119,8 @@ impl RxQueues {
         if piece.len() == 0 {
             return Ok(());
         }
-        if self.early.len() >= frames_max {
+        // Half of what is shared is for bytes in order: what came early never keeps them out.
+        if self.early.len() >= frames_max || arena.is_short() {
             return Err(Refused);
         }
         arena.insert_after(&mut self.early, prev, piece).map(|_| ()).map_err(|_| Refused)
@@ -187,6 +187,17 @@ impl RxQueues {
     pub(crate) fn clear<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>) {
         arena.clear(&mut self.ready);
         arena.clear(&mut self.early);
+    }
+
+    /// Whether every byte of a range is held beyond the gap.
+    pub(crate) fn holds<F: Frame>(&self, arena: &Arena<Piece<F>>, start: Seq, end: Seq) -> bool {
+        let mut at = start;
+        for piece in arena.iter(&self.early) {
+            if piece.seq.leq(at) && at.lt(piece.seq_end()) {
+                at = piece.seq_end();
+            }
+        }
+        end.leq(at)
     }
 
     /// Ready bytes are contiguous up to `rcv_nxt` and `unread` in number; early ones are sorted, apart and beyond it.

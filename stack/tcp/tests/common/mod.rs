@@ -6,3 +6,4 @@ pub mod node;
 pub mod pattern;
 pub mod port;
 pub mod script;
+pub mod trace;

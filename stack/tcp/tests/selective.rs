@@ -1,0 +1,142 @@
+//! Selective acknowledgements as the receiver sends them.
+
+mod common;
+
+use common::node::addr;
+use common::pattern::Pattern;
+use common::script::Script;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::TcpConfig;
+
+fn config() -> TcpConfig {
+    TcpConfig { timestamps: false, ecn: false, ..TcpConfig::default() }
+}
+
+fn script() -> Script {
+    Script::accepted_with(config(), "S 0 win 65535 <mss 1460,sackOK>", ". 1 ack 1 win 64000")
+}
+
+fn stamped() -> Script {
+    Script::accepted_with(
+        TcpConfig { timestamps: true, ..config() },
+        "S 0 win 65535 <mss 1460,sackOK,TS val 0 ecr 0>",
+        ". 1 ack 1 win 64000 <TS val 0 ecr 0>",
+    )
+}
+
+/// RFC 2018 s2: permitted by both SYNs or not used.
+#[test]
+fn sack_is_negotiated_by_both_syns() {
+    let mut s = Script::with_options(config());
+    s.connect();
+    s.expect(&["S 0 <mss 1460,sackOK,ws 4>"]);
+    let mut s = Script::with_options(config());
+    s.node.tcp.listen(addr(1, 4_420)).expect("room");
+    s.peer("S 0 win 65535 <mss 1460>");
+    s.expect(&["S. 0 ack 1 <mss 1460>"]);
+    s.peer(". 1 ack 1 win 64000");
+    s.peer("P. 11:21(10) ack 1 win 64000");
+    s.expect(&[". 1 ack 1"]);
+}
+
+/// RFC 2018 s4: the first block holds the segment that drew the ACK, the others are the most recent ones, repeated.
+#[test]
+fn the_latest_block_is_told_first_and_the_others_again() {
+    let mut s = script();
+    s.peer("P. 11:21(10) ack 1 win 64000");
+    s.expect(&[". 1 ack 1 <sack 11:21>"]);
+    s.peer("P. 41:51(10) ack 1 win 64000");
+    s.expect(&[". 1 ack 1 <sack 41:51 11:21>"]);
+    s.peer("P. 61:71(10) ack 1 win 64000");
+    s.expect(&[". 1 ack 1 <sack 61:71 41:51 11:21>"]);
+    s.peer("P. 81:91(10) ack 1 win 64000");
+    s.expect(&[". 1 ack 1 <sack 81:91 61:71 41:51 11:21>"]);
+    s.peer("P. 101:111(10) ack 1 win 64000");
+    s.expect(&[". 1 ack 1 <sack 101:111 81:91 61:71 41:51>"]);
+    s.peer("P. 21:31(10) ack 1 win 64000");
+    // 11:21 was pushed out of the list; what touches it is told as far as the list knows.
+    s.expect(&[". 1 ack 1 <sack 21:31 101:111 81:91 61:71>"]);
+    // The gap is filled: all before 31 is acknowledged.
+    s.peer("P. 1:11(10) ack 1 win 64000");
+    s.expect(&[". 1 ack 31 <sack 101:111 81:91 61:71>"]);
+}
+
+/// RFC 2018 s4: blocks that touch are one.
+#[test]
+fn neighbours_make_one_block() {
+    let mut s = script();
+    s.peer("P. 11:21(10) ack 1 win 64000");
+    s.peer("P. 31:41(10) ack 1 win 64000");
+    s.sent();
+    s.peer("P. 21:31(10) ack 1 win 64000");
+    s.expect(&[". 1 ack 1 <sack 11:41>"]);
+}
+
+/// RFC 7323 s3.2 and RFC 2018 s3: time stamps leave room for three blocks.
+#[test]
+fn with_time_stamps_three_blocks_are_told() {
+    let mut s = stamped();
+    for at in 1..=4 {
+        s.peer(&format!("P. {}:{}(10) ack 1 win 64000 <TS val 1 ecr 0>", at * 20 + 1, at * 20 + 11));
+    }
+    let last = s.sent().pop().expect("an ACK");
+    assert!(last.ends_with("<TS val 0 ecr 0,sack 81:91 61:71 41:51>"), "{last}");
+}
+
+/// semantics.md, Units: payload never gives way to SACK blocks.
+#[test]
+fn payload_keeps_its_size_while_blocks_are_owed() {
+    let mut s = stamped();
+    s.peer("P. 11:21(10) ack 1 win 64000 <TS val 1 ecr 0>");
+    s.transmit(&mut Pattern::new(1_448, 1_448), 1);
+    s.expect(&["P. 1:1449(1448) ack 1", ". 1449 ack 1 <sack 11:21>"]);
+}
+
+/// RFC 2883 s4.1: a segment that is all old is told as a duplicate, once.
+#[test]
+fn a_duplicate_below_the_acknowledged_is_told_once() {
+    let mut s = script();
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    s.sent();
+    s.sent();
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    s.expect(&[". 1 ack 101 <sack 1:101>"]);
+    s.peer("P. 201:301(100) ack 1 win 64000");
+    s.expect(&[". 1 ack 101 <sack 201:301>"]);
+}
+
+/// RFC 2883 s4.1.2 and s4.2: a duplicate beyond a gap is told before the block that holds it; a part is told as a part.
+#[test]
+fn a_duplicate_beyond_a_gap_is_told_before_its_block() {
+    let mut s = script();
+    s.peer("P. 101:301(200) ack 1 win 64000");
+    s.sent();
+    s.peer("P. 201:301(100) ack 1 win 64000");
+    s.expect(&[". 1 ack 1 <sack 201:301 101:301>"]);
+    s.peer("P. 251:401(150) ack 1 win 64000");
+    s.expect(&[". 1 ack 1 <sack 251:301 101:401>"]);
+    s.peer("P. 1:51(50) ack 1 win 64000");
+    s.sent();
+    s.sent();
+    s.peer("P. 1:61(60) ack 1 win 64000");
+    s.expect(&[". 1 ack 61 <sack 1:51 101:401>"]);
+}
+
+/// semantics.md, Window: a byte that was told as held is never dropped, however short memory becomes.
+#[test]
+fn what_was_told_as_held_stays_held() {
+    let limits = TcpConfig { rx_frames_reserve: 1, rx_frames_shared: 4, connections_max: 2, ..config() };
+    let mut s = Script::accepted_with(limits, "S 0 win 65535 <mss 1460,sackOK>", ". 1 ack 1 win 64000");
+    for at in [2_001, 4_001, 6_001, 8_001] {
+        s.peer(&format!("P. {at}:{}(1000) ack 1 win 64000", at + 1_000));
+    }
+    assert_eq!(s.node.read(Counter::TcpDropOutOfOrderFull), 2);
+    s.sent();
+    // Bytes in order find room, and those that were told are there behind them.
+    s.peer("P. 1:1001(1000) ack 1 win 64000");
+    s.peer("P. 1001:2001(1000) ack 1 win 64000");
+    s.sent();
+    assert_eq!(s.read(), 3_000);
+    s.peer("P. 3001:4001(1000) ack 1 win 64000");
+    assert_eq!(s.read(), 5_000);
+}

@@ -1,0 +1,215 @@
+//! Time stamps: negotiated, carried by every segment, and what they keep out.
+
+mod common;
+
+use common::node::addr;
+use common::pattern::Pattern;
+use common::script::Script;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{State, TcpConfig, TcpEvents};
+use ironwarp_types::Nanos;
+
+fn config() -> TcpConfig {
+    TcpConfig {
+        sack: false,
+        ecn: false,
+        rto_min: Nanos::from_millis(10),
+        rto_initial: Nanos::from_millis(10),
+        ..TcpConfig::default()
+    }
+}
+
+const SYN: &str = "S 0 win 65535 <mss 1460,TS val 0 ecr 0>";
+
+fn script() -> Script {
+    Script::accepted_with(config(), SYN, ". 1 ack 1 win 64000 <TS val 0 ecr 0>")
+}
+
+const TICK: Nanos = Nanos(1 << 20);
+
+/// RFC 7323 s3.2: both SYNs carry them, then every segment does; s4.3: the echo is the value that moved TS.Recent.
+#[test]
+fn every_segment_of_a_connection_that_negotiated_time_stamps_carries_them() {
+    let mut s = Script::with_options(config());
+    s.connect();
+    s.expect(&["S 0 <mss 1460,TS val 0 ecr 0,ws 4>"]);
+    s.advance(TICK);
+    s.peer("S. 0 ack 1 win 64000 <mss 1460,TS val 10 ecr 0>");
+    s.expect(&[". 1 ack 1 <TS val 1 ecr 10>"]);
+    assert_eq!(s.events(), TcpEvents::ESTABLISHED);
+    s.transmit(&mut Pattern::new(100, 100), 1);
+    s.expect(&["P. 1:101(100) ack 1 <TS val 1 ecr 10>"]);
+    s.peer(". 1 ack 101 win 64000 <TS val 11 ecr 1>");
+    s.close();
+    s.expect(&["F. 101 ack 1 <TS val 1 ecr 11>"]);
+    s.peer("F. 1 ack 102 win 64000 <TS val 12 ecr 1>");
+    s.expect(&[". 102 ack 2 <TS val 1 ecr 12>"]);
+}
+
+/// RFC 7323 s2.2 and s3.2: who is not offered them does not use them, and a setting turns them off.
+#[test]
+fn time_stamps_are_used_when_both_sides_offer_them() {
+    let mut s = Script::with_options(config());
+    s.node.tcp.listen(addr(1, 4_420)).expect("room");
+    s.peer("S 0 win 65535 <mss 1460>");
+    s.expect(&["S. 0 ack 1 win 65535 <mss 1460>"]);
+    let mut s = Script::with_options(TcpConfig { timestamps: false, ..config() });
+    s.node.tcp.listen(addr(1, 4_420)).expect("room");
+    s.peer(SYN);
+    s.expect(&["S. 0 ack 1 win 65535 <mss 1460>"]);
+    // RFC 7323 s3.2: those of a peer that sends them nevertheless are ignored.
+    s.peer("P. 1:11(10) ack 1 win 64000 <TS val -500 ecr 0>");
+    s.id = s.node.established();
+    assert_eq!(s.read(), 10);
+}
+
+/// RFC 9293 s3.7.1, RFC 6691: the announced size is without options, and options take from what is sent.
+#[test]
+fn time_stamps_take_twelve_bytes_of_every_segment() {
+    let mut s = script();
+    assert_eq!(s.node.tcp.emss(s.id()), 1_448);
+    s.transmit(&mut Pattern::new(2_000, 1_460), 2);
+    s.expect(&["P. 1:1449(1448) ack 1", "P. 1449:2001(552) ack 1"]);
+    s.advance(Nanos::from_millis(11));
+    s.expect(&["P. 1:1449(1448) ack 1 <TS val 11 ecr 0>"]);
+}
+
+/// RFC 7323 s4.3: a delayed ACK echoes the first segment that it covers; one beyond a gap moves nothing.
+#[test]
+fn the_echo_is_of_the_earliest_segment_not_acknowledged() {
+    let mut s = script();
+    s.peer("P. 1:11(10) ack 1 win 64000 <TS val 5 ecr 0>");
+    s.peer("P. 11:21(10) ack 1 win 64000 <TS val 9 ecr 0>");
+    s.sent();
+    s.expect(&[". 1 ack 21 <TS val 0 ecr 5>"]);
+    s.peer("P. 31:41(10) ack 1 win 64000 <TS val 20 ecr 0>");
+    s.expect(&[". 1 ack 21 <TS val 0 ecr 5>"]);
+    // The one that fills the gap does.
+    s.peer("P. 21:31(10) ack 1 win 64000 <TS val 15 ecr 0>");
+    s.expect(&[". 1 ack 41 <TS val 0 ecr 15>"]);
+}
+
+/// RFC 7323 s5.3, R1: an old duplicate whose number fits again is dropped and answered.
+#[test]
+fn a_segment_older_than_the_last_is_dropped_and_answered() {
+    let mut s = script();
+    s.peer("P. 1:11(10) ack 1 win 64000 <TS val 100 ecr 0>");
+    s.sent();
+    s.sent();
+    s.peer("P. 11:21(10) ack 1 win 64000 <TS val 99 ecr 0>");
+    s.expect(&[". 1 ack 11"]);
+    assert_eq!((s.read(), s.node.read(Counter::TcpDropPaws)), (10, 1));
+    // Values wrap like numbers: the peer's clock passes zero between these.
+    s.peer("P. 11:21(10) ack 1 win 64000 <TS val 101 ecr 0>");
+    assert_eq!(s.read(), 20);
+}
+
+/// RFC 7323 s5.3: a reset is not judged by its age.
+#[test]
+fn an_old_reset_is_believed_by_its_number() {
+    let mut s = script();
+    s.peer("R 1 win 0 <TS val -1000 ecr 0>");
+    assert_eq!(s.events(), TcpEvents::RESET);
+    let mut s = script();
+    s.peer("R 1 win 0");
+    assert_eq!(s.events(), TcpEvents::RESET);
+}
+
+/// RFC 7323 s3.2: a segment without them, in a connection whose segments all have them, is dropped in silence.
+#[test]
+fn a_segment_without_time_stamps_is_dropped() {
+    let mut s = script();
+    s.peer("P. 1:11(10) ack 1 win 64000");
+    s.expect(&[]);
+    assert_eq!((s.read(), s.node.read(Counter::TcpDropNoTimestamps)), (0, 1));
+    // RFC 5961 s4: a SYN draws its challenge whatever it carries.
+    s.peer("S 700 win 500");
+    s.expect(&[". 1 ack 1"]);
+}
+
+/// RFC 7323 s5.5: after 24 days a value says nothing.
+#[test]
+fn a_value_older_than_24_days_is_not_compared() {
+    let mut s = script();
+    s.advance(Nanos::from_secs(23 * 86_400));
+    s.peer("P. 1:11(10) ack 1 win 64000 <TS val -1 ecr 0>");
+    assert_eq!(s.read(), 0);
+    s.advance(Nanos::from_secs(2 * 86_400));
+    s.peer("P. 1:11(10) ack 1 win 64000 <TS val -1 ecr 0>");
+    assert_eq!(s.read(), 10);
+    s.expect(&[". 1 ack 11"]);
+}
+
+/// RFC 7323 s5.3, R1: a pure ACK that was overtaken is dropped too, and its answers are limited.
+#[test]
+fn answers_to_old_acks_are_limited() {
+    let limits = TcpConfig { replies_per_ms: 2, ..config() };
+    let mut s = Script::accepted_with(limits, SYN, ". 1 ack 1 win 64000 <TS val 0 ecr 0>");
+    let mut answers = 0;
+    for _ in 0..20 {
+        s.peer(". 1 ack 1 win 64000 <TS val -5 ecr 0>");
+        answers += s.sent().len();
+    }
+    assert!((1..=2).contains(&answers), "{answers}");
+}
+
+/// RFC 7323 s3.2 in TIME-WAIT: what is answered carries them, what lacks them is not answered.
+#[test]
+fn time_wait_goes_on_with_time_stamps() {
+    let mut s = script();
+    s.close();
+    s.peer("F. 1 ack 2 win 64000 <TS val 3 ecr 0>");
+    s.sent();
+    s.node.tcp.release(s.id());
+    s.advance(TICK);
+    s.peer("F. 1 ack 2 win 64000 <TS val 4 ecr 0>");
+    s.expect(&[". 2 ack 2 <TS val 1 ecr 3>"]);
+    s.peer("F. 1 ack 2 win 64000");
+    s.expect(&[]);
+}
+
+/// RFC 6191 s2: a later time stamp begins a new connection whatever its number; an earlier one does not.
+#[test]
+fn a_port_in_time_wait_is_used_again_by_a_later_time_stamp() {
+    for (syn, anew) in [
+        ("S -5000 win 500 <TS val 4 ecr 0>", true),
+        ("S 900 win 500 <TS val 2 ecr 0>", false),
+        ("S 900 win 500 <TS val 3 ecr 0>", true),
+        ("S -5000 win 500 <TS val 3 ecr 0>", false),
+        ("S 900 win 500", true),
+        ("S -5000 win 500", false),
+    ] {
+        let mut s = script();
+        s.close();
+        s.peer("F. 1 ack 2 win 64000 <TS val 3 ecr 0>");
+        s.sent();
+        s.node.tcp.release(s.id());
+        s.peer(syn);
+        let answer = s.sent().join(" ");
+        assert_eq!(answer.starts_with("S."), anew, "{syn}: {answer}");
+        s.node.check();
+    }
+}
+
+/// RFC 9293 s3.1, MUST-5 and MUST-64: options in any order and at any octet reach the same end.
+#[test]
+fn time_stamps_at_odd_places_count() {
+    let mut s = script();
+    // End of list behind it; an unknown option before it; value 7 and echo 0.
+    let seven = 7u32.wrapping_sub(51).to_be_bytes().map(|octet| format!("{octet:02x}")).concat();
+    s.peer(&format!("P. 1:11(10) ack 1 win 64000 <raw 080a{seven}000000000000>"));
+    s.peer(&format!("P. 11:21(10) ack 1 win 64000 <raw fd0308010101080a{seven}00000000>"));
+    assert_eq!(s.read(), 20);
+}
+
+/// RFC 9293 s3.2, MUST-7: a list that breaks off before the time stamps has none.
+#[test]
+fn a_broken_option_list_has_no_time_stamps() {
+    let mut s = script();
+    for broken in ["0000", "0100", "fd00", "fd01", "fd28", "0808", "08ff", "01010803", "050b0101"] {
+        s.peer(&format!("P. 1:11(10) ack 1 win 64000 <raw {broken}080affffffff00000000>"));
+        s.expect(&[]);
+    }
+    assert_eq!((s.read(), s.node.read(Counter::TcpDropNoTimestamps)), (0, 9));
+    assert_eq!(s.node.tcp.state(s.id()), State::Established);
+}
