@@ -39,6 +39,8 @@ pub struct TcpConfig {
     pub listeners_max: u32,
     /// Connections in SYN-RECEIVED at one time: what a SYN flood may take.
     pub half_open_max: u32,
+    /// Answers SYNs with cookies (RFC 4987 s3.6) while as many handshakes as that are open, in place of dropping them.
+    pub syn_cookies: bool,
     /// The receive window, in bytes.
     pub rcv_window_bytes: u32,
     /// Out-of-order frames that one connection may hold.
@@ -74,7 +76,8 @@ pub struct TcpConfig {
     pub time_wait_max: u32,
     /// Segments in the first flight (RFC 6928 s2).
     pub initial_window_segments: u8,
-    /// Resets and challenge ACKs that strangers can draw from this core in a millisecond (RFC 5961 s7).
+    /// Resets that strangers can draw from this core in a millisecond, and as many challenge ACKs (RFC 5961 s7). In each
+    /// millisecond the limit is another, down to half of this.
     pub replies_per_ms: u16,
     /// The congestion control.
     pub congestion: Congestion,
@@ -95,6 +98,7 @@ impl Default for TcpConfig {
             connections_max: 1024,
             listeners_max: 64,
             half_open_max: 256,
+            syn_cookies: true,
             rcv_window_bytes: 512 * 1024,
             ooo_frames_max: 512,
             rx_frames_reserve: 2,

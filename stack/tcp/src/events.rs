@@ -26,6 +26,8 @@ bitflags! {
         const REFUSED = 1 << 8;
         /// Something must be sent again: call transmit.
         const RETRANSMIT = 1 << 9;
+        /// Comes with TIMED_OUT: routers had said that the peer cannot be reached.
+        const UNREACHABLE = 1 << 10;
     }
 }
 

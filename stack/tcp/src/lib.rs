@@ -29,7 +29,7 @@ mod stream;
 pub mod wheel;
 
 pub use config::{Congestion, TcpConfig, TcpConfigError};
-pub use conn::State;
+pub use conn::{KeepAlive, Patience, State};
 pub use engine::{RxStream, Tcp};
 pub use events::{Blocked, TcpEvents, Transmitted};
 pub use ids::{ConnId, ConnectError, ListenError, ListenerId};

@@ -115,7 +115,7 @@ fn a_half_open_connection_repeats_its_syn_ack_and_is_forgotten_in_silence() {
 
 #[test]
 fn syns_beyond_the_half_open_limit_are_dropped_and_counted() {
-    let mut s = Script::new(TcpConfig { half_open_max: 2, ..config() });
+    let mut s = Script::new(TcpConfig { half_open_max: 2, syn_cookies: false, ..config() });
     s.node.tcp.listen(addr(1, 4_420)).expect("room");
     for port in 0..5 {
         s.peer_port = 50_000 + port;
@@ -193,7 +193,8 @@ fn resets_to_strangers_are_limited_in_a_millisecond() {
     for _ in 0..10 {
         s.peer("S 0 win 500");
     }
-    assert_eq!(s.sent().len(), 3);
+    let answers = s.sent().len();
+    assert!((2..=3).contains(&answers), "{answers}");
     s.advance(Nanos::from_millis(3));
     s.peer("S 0 win 500");
     assert_eq!(s.sent().len(), 1);

@@ -233,7 +233,8 @@ fn answers_to_misplaced_acks_are_limited() {
         s.peer(". 900000 ack 1 win 64000");
         answers += s.sent().len();
     }
-    assert_eq!(answers, 2);
+    // The limit of a millisecond lies between half of the setting and all of it.
+    assert!((1..=2).contains(&answers), "{answers}");
 }
 
 #[test]

@@ -97,6 +97,7 @@ impl Conn {
         frame: P::Frame,
         events: &mut TcpEvents,
     ) {
+        self.heard_at = io.now;
         if let Some(stamp) = segment.options.timestamps {
             self.stamps.take(io.now, segment.seq, stamp.value);
         }
@@ -140,6 +141,7 @@ impl Conn {
         self.check_stamp(io, &segment)?;
         self.check_sequence(io, &mut segment)?;
         self.take_stamp(io, &segment);
+        self.heard_at = io.now;
         self.check_reset(io, &segment, events)?;
         self.check_syn(io, &segment)?;
         self.check_ack(io, &segment, events)?;

@@ -4,6 +4,8 @@
 //! What a connection does lives beside this module: `arrival` for segments, `output` for everything sent.
 
 mod congestion;
+mod path_mtu;
+mod patience;
 mod receive;
 mod receive_ecn;
 mod receive_sack;
@@ -19,6 +21,8 @@ use crate::header::{Flags, Segment, SynOptions, TIMESTAMPS_BYTES};
 use crate::ids::ListenerId;
 
 pub(crate) use congestion::NewReno;
+pub(crate) use patience::{Idle, Silence};
+pub use patience::{KeepAlive, Patience};
 pub(crate) use receive::ReceiveSide;
 pub(crate) use receive_ecn::EcnEcho;
 pub(crate) use receive_sack::Held;
@@ -124,6 +128,8 @@ pub(crate) struct Conn {
     pub(crate) opts: Negotiated,
     pub(crate) echo: EcnEcho,
     pub(crate) stamps: Stamps,
+    /// When the peer was last heard.
+    pub(crate) heard_at: Nanos,
     /// Its place in the slab, which is also its timer.
     pub(crate) slot: u32,
     pub(crate) snd: SendSide,
@@ -141,6 +147,17 @@ pub(crate) struct Cold {
     pub(crate) listener: Option<ListenerId>,
     /// When the wait for the peer's FIN ends.
     pub(crate) linger_at: Nanos,
+    /// How long payload may stay unacknowledged.
+    pub(crate) user_timeout: Nanos,
+    pub(crate) idle: Idle,
+    /// The segment size that the peer announced.
+    peer_mss: Option<u16>,
+    /// The largest packet that the path takes, as far as routers have taught it.
+    path_mtu: u16,
+    /// A router's claim about the path and the segment it quoted, not confirmed.
+    pub(crate) claimed_mtu: Option<(Seq, u16)>,
+    /// A router has said that the peer cannot be reached.
+    pub(crate) unreachable: bool,
     pub(crate) syn_retries: u8,
     /// Whether the peer's SYN offered to scale windows, or ours does.
     pub(crate) scaled: bool,
@@ -175,6 +192,7 @@ impl Conn {
             opts,
             echo: EcnEcho::new(config.congestion.mirrors_marks()),
             stamps: Stamps::new(opening.stamp_offset),
+            heard_at: opening.now,
             slot: opening.slot,
             snd: SendSide::new(config, opening.iss, emss, opening.now),
             path: opening.path,
@@ -184,6 +202,12 @@ impl Conn {
                 iss: opening.iss,
                 listener: None,
                 linger_at: Nanos::MAX,
+                user_timeout: config.user_timeout,
+                idle: Idle::new(None),
+                peer_mss: None,
+                path_mtu: u16::MAX,
+                claimed_mtu: None,
+                unreachable: false,
                 syn_retries: 0,
                 scaled: true,
                 linked: false,
@@ -219,7 +243,28 @@ impl Conn {
         self.opts.sack &= options.sack_permitted;
         self.opts.timestamps &= options.timestamps.is_some();
         self.stamps.on_syn(now, irs, options.timestamps.unwrap_or_default());
-        self.snd.emss = emss(options.mss, self.path.mtu_bytes(), self.opts.timestamps);
+        self.cold.peer_mss = options.mss;
+        self.set_emss();
+    }
+
+    /// A SYN cookie without time stamps has no room for more than the segment size.
+    pub(crate) fn forget_offer(&mut self) {
+        (self.opts.sack, self.opts.ecn, self.cold.scaled) = (false, false, false);
+    }
+
+    /// What of an offer both sides will use.
+    pub(crate) fn agreed(&self, offer: SynOptions) -> SynOptions {
+        SynOptions { sack_permitted: self.opts.sack, ..offer }
+    }
+
+    /// The SYN-ACK that bore a cookie was sent as if this connection had sent it.
+    pub(crate) fn on_syn_ack_remembered(&mut self) {
+        self.rcv.announce_in_syn();
+        (self.snd.snd_nxt, self.snd.snd_max) = (self.snd.snd_end, self.snd.snd_end);
+    }
+
+    fn set_emss(&mut self) {
+        self.snd.emss = emss(self.cold.peer_mss, self.mtu_bytes(), self.opts.timestamps);
     }
 
     /// The segment size that our SYN announces: what one frame of this path holds.
@@ -237,12 +282,12 @@ impl Conn {
 
     /// When the connection's timer must fire.
     #[inline]
-    pub(crate) fn deadline(&self, user_timeout: Nanos) -> Nanos {
+    pub(crate) fn deadline(&self) -> Nanos {
         let timer = match self.snd.timer_at {
             Nanos::MAX => Nanos::MAX,
-            at => at.min(self.snd.progress_at + user_timeout),
+            at => at.min(self.snd.progress_at + self.cold.user_timeout),
         };
-        timer.min(self.cold.linger_at)
+        timer.min(self.cold.linger_at).min(self.heard_at + self.cold.idle.wait)
     }
 
     /// The invariants of the numbers alone.

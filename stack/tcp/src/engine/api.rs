@@ -4,7 +4,7 @@ use ironwarp_port::{Port, Wire};
 use ironwarp_types::{Flow, Nanos};
 
 use super::Tcp;
-use crate::conn::{Conn, State};
+use crate::conn::{Conn, Idle, Patience, State};
 use crate::events::{TcpEvents, Transmitted};
 use crate::ids::{ConnId, ListenerId};
 use crate::output::Io;
@@ -111,6 +111,17 @@ impl<P: Port> Tcp<P> {
         }
         self.unlink(id.slot);
         self.free_slot(id.slot);
+    }
+
+    /// Sets how long the connection waits for a silent peer, from now on.
+    pub fn set_patience(&mut self, id: ConnId, patience: Patience) {
+        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
+        let Some(conn) = slot.and_then(|slot| slot.conn.as_mut()) else { return };
+        conn.cold.user_timeout = patience.user_timeout;
+        conn.cold.idle = Idle::new(patience.keep_alive);
+        if conn.state.is_live() {
+            self.shared.wheel.arm(id.slot, conn.deadline());
+        }
     }
 
     /// Whether [`Tcp::transmit`] has something to send whatever the source holds: a unit again, the rest of one, a FIN.

@@ -37,11 +37,26 @@ impl<P: Port> Tcp<P> {
                 self.on_segment_in_time_wait(now, at, &segment, &arrived, path(), wire);
                 None
             }
-            None => {
-                self.on_stranger(now, &segment, &arrived, path(), wire);
-                None
-            }
+            None => self.on_unknown(now, segment, arrived, path, wire),
         }
+    }
+
+    /// No connection, or none that anybody remembers.
+    #[cold]
+    fn on_unknown(
+        &mut self,
+        now: Nanos,
+        segment: Segment,
+        arrived: TcpSegment<P::Frame>,
+        path: impl FnOnce() -> Path,
+        wire: &mut Wire<P>,
+    ) -> Option<(ConnId, TcpEvents)> {
+        let path = path();
+        match self.open_by_cookie(now, &segment, &arrived, &path) {
+            Some(at) => return self.on_own_segment(now, at?, segment, arrived, wire),
+            None => self.on_stranger(now, &segment, &arrived, path, wire),
+        }
+        None
     }
 
     /// What the flow table knows of a flow: a connection's place, or beyond them one in the TIME-WAIT table.

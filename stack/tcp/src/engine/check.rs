@@ -31,7 +31,7 @@ impl<P: Port> Tcp<P> {
         conn.check()?;
         check_received(conn, &self.shared.rx)?;
         self.check_retained(conn)?;
-        let deadline = conn.deadline(self.shared.config.user_timeout);
+        let deadline = conn.deadline();
         if conn.state.is_live() && self.shared.wheel.deadline(conn.slot) > deadline {
             return Err(format!(
                 "the wheel fires at {:?}, later than {deadline:?}",

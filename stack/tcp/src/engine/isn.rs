@@ -36,6 +36,16 @@ impl Numbers {
         Seq(clock.wrapping_add(hasher.finish() as u32))
     }
 
+    /// A keyed hash of a flow, the peer's first number and what a SYN cookie says.
+    pub(super) fn cookie_hash(&self, flow: &Flow, irs: Seq, says: u64) -> u32 {
+        let mut hasher = self.hasher(4);
+        write_address(&mut hasher, flow.local);
+        write_address(&mut hasher, flow.remote);
+        hasher.write_u32(irs.0);
+        hasher.write_u64(says);
+        hasher.finish() as u32
+    }
+
     /// The offset of a connection's time stamps: the same whenever these two ends meet, and unknown to others.
     pub(super) fn stamp_offset(&self, flow: &Flow) -> u32 {
         let mut hasher = self.hasher(3);

@@ -7,6 +7,8 @@
 mod api;
 mod arrive;
 mod check;
+mod cookies;
+mod icmp;
 mod isn;
 mod listeners;
 mod open;
@@ -24,6 +26,7 @@ use crate::TcpConfig;
 use crate::conn::{Conn, State};
 use crate::ids::ConnId;
 use crate::output::{Io, Shared};
+use cookies::Cookies;
 use isn::Numbers;
 use listeners::Listeners;
 use time_wait::TimeWait;
@@ -52,6 +55,7 @@ pub struct Tcp<P: Port> {
     numbers: Numbers,
     /// Connections in SYN-RECEIVED that a peer opened.
     half_open: u32,
+    cookies: Cookies,
 }
 
 /// Connections whatever the configuration says: a place must fit the flow table together with TIME-WAIT.
@@ -76,7 +80,8 @@ impl<P: Port> Tcp<P> {
             time_wait: TimeWait::new(config.time_wait_max, config.time_wait),
             numbers: Numbers::new(secret),
             half_open: 0,
-            shared: Shared::new(config, stats),
+            cookies: Cookies::default(),
+            shared: Shared::new(config, secret[0] ^ secret[1].rotate_left(32), stats),
         }
     }
 

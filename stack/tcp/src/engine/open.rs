@@ -7,10 +7,10 @@ use ironwarp_port::{Port, Wire};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
-use super::Tcp;
 use super::isn::EPHEMERAL_PORTS;
+use super::{Tcp, cookies};
 use crate::conn::{Conn, Opening};
-use crate::header::{Segment, SynOptions};
+use crate::header::{Flags, Segment, SynOptions};
 use crate::ids::{ConnId, ConnectError, ListenError, ListenerId};
 use crate::output::Io;
 
@@ -70,9 +70,8 @@ impl<P: Port> Tcp<P> {
         path: Path,
         wire: &mut Wire<P>,
     ) {
-        if self.half_open >= self.shared.config.half_open_max {
-            self.shared.stats.count(Counter::TcpDropHalfOpenFull);
-            return;
+        if self.is_half_open_full() {
+            return self.answer_without_memory(now, listener, segment, arrived, path, wire);
         }
         let Some(opening) = self.opening(now, arrived.flow, arrived.hash, path) else {
             self.shared.stats.count(Counter::TcpDropNoSlot);
@@ -83,6 +82,92 @@ impl<P: Port> Tcp<P> {
         let conn = Conn::passive(&self.shared.config, opening, listener, segment, options);
         self.half_open += 1;
         self.begin(now, conn, wire);
+    }
+
+    /// Half-open connections have a limit, and never more places than are left for others.
+    fn is_half_open_full(&self) -> bool {
+        self.half_open >= self.shared.config.half_open_max || self.half_open as usize > self.free.len()
+    }
+
+    /// RFC 4987 s3.6: the SYN-ACK bears a cookie, and nothing is kept.
+    #[cold]
+    fn answer_without_memory(
+        &mut self,
+        now: Nanos,
+        listener: ListenerId,
+        segment: &Segment,
+        arrived: &TcpSegment<P::Frame>,
+        path: Path,
+        wire: &mut Wire<P>,
+    ) {
+        // Established connections have the first call on a device that is busy.
+        if !self.shared.config.syn_cookies || !wire.has_room() {
+            self.shared.stats.count(Counter::TcpDropHalfOpenFull);
+            return;
+        }
+        let flow = arrived.flow;
+        let offer = SynOptions::parse(segment.option_list(arrived));
+        let iss = self.cookies.bake(now, &self.numbers, &flow, segment, offer.mss);
+        let opening = Opening {
+            slot: 0,
+            flow,
+            hash: 0,
+            path,
+            iss,
+            stamp_offset: self.numbers.stamp_offset(&flow),
+            now,
+        };
+        let mut conn = Conn::passive(&self.shared.config, opening, listener, segment, offer);
+        if !conn.opts.timestamps {
+            conn.forget_offer();
+        }
+        let (mut control, options) = conn.syn(now);
+        if let Some(stamps) = &mut control.timestamps {
+            stamps.value = cookies::stamp_of_offer(stamps.value, &conn.agreed(offer), conn.opts.ecn);
+        }
+        self.shared.stats.count(Counter::TcpSynCookiesSent);
+        Io { now, wire, shared: &mut self.shared }.send_control(
+            &conn.path,
+            &flow,
+            control,
+            options.as_slice(),
+        );
+    }
+
+    /// The ACK of a SYN-ACK that nobody remembers opens the connection, when it brings the cookie back. Answers its place,
+    /// or that there was none: then the peer hears nothing, and its next segment may bring the cookie again.
+    #[cold]
+    pub(super) fn open_by_cookie(
+        &mut self,
+        now: Nanos,
+        ack: &Segment,
+        arrived: &TcpSegment<P::Frame>,
+        path: &Path,
+    ) -> Option<Option<u32>> {
+        if !self.cookies.abroad(now) || !ack.has(Flags::ACK) || ack.has(Flags::SYN | Flags::RST) {
+            return None;
+        }
+        let flow = arrived.flow;
+        let listener = self.listeners.find(flow.local)?;
+        let Some(options) = self.cookies.open(now, &self.numbers, &flow, ack) else {
+            self.shared.stats.count(Counter::TcpSynCookiesInvalid);
+            return None;
+        };
+        let Some(opening) = self.opening(now, flow, arrived.hash, path.clone()) else {
+            self.shared.stats.count(Counter::TcpDropNoSlot);
+            return Some(None);
+        };
+        self.shared.stats.count(Counter::TcpSynCookiesValid);
+        self.shared.stats.count(Counter::TcpPassiveOpens);
+        let opening = Opening { iss: ack.ack.minus(1), ..opening };
+        let syn = Segment { seq: ack.seq.minus(1), flags: cookies::flags_of_syn(ack), ..ack.clone() };
+        let mut conn = Conn::passive(&self.shared.config, opening, listener, &syn, options);
+        conn.on_syn_ack_remembered();
+        conn.cold.linked = true;
+        self.half_open += 1;
+        let at = conn.slot;
+        self.slots.get_mut(at as usize)?.conn = Some(conn);
+        Some(Some(at))
     }
 
     /// Reserves a place and a number for a new connection.

@@ -139,7 +139,7 @@ impl Conn {
     /// RFC 5961: an ACK that tells a peer, if it is one, where we stand. Limited, since a stranger can draw it.
     #[cold]
     pub(crate) fn challenge<P: Port>(&mut self, io: &mut Io<'_, P>) {
-        if io.may_reply() {
+        if io.may_challenge() {
             io.count(Counter::TcpChallengeAcks);
             self.owe_ack_now(io);
         }

@@ -6,12 +6,22 @@ use ironwarp_types::{Ecn, Nanos, Seq};
 
 use super::Io;
 use crate::conn::{Conn, State};
-use crate::header::{Control, Flags, HEADER_BYTES, SynOptions, TIMESTAMPS_BYTES};
+use crate::header::{Control, Flags, HEADER_BYTES, OptionBytes, SynOptions, TIMESTAMPS_BYTES};
 
 impl Conn {
     /// Sends our SYN, with an ACK when the peer's has arrived; for the first time or again.
     #[cold]
     pub(crate) fn send_syn<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        let (control, options) = self.syn(io.now);
+        io.send_control(&self.path, &self.flow, control, options.as_slice());
+        self.snd.snd_nxt = self.cold.iss;
+        self.snd.on_sent(io.now, 1);
+        self.ack.owed = false;
+        io.arm(self);
+    }
+
+    /// Our SYN or SYN-ACK: its header, and its options besides time stamps.
+    pub(crate) fn syn(&mut self, now: Nanos) -> (Control, OptionBytes) {
         let answers = self.state == State::SynReceived;
         let (mut flags, asks) = if answers {
             (Flags::SYN | Flags::ACK, Flags::ECE)
@@ -28,14 +38,10 @@ impl Conn {
         };
         let control = Control {
             window: self.rcv.announce_in_syn(),
-            timestamps: self.opts.timestamps.then(|| self.stamps.stamp(io.now)),
+            timestamps: self.opts.timestamps.then(|| self.stamps.stamp(now)),
             ..Control::bare(self.cold.iss, self.rcv.rcv_nxt, flags)
         };
-        io.send_control(&self.path, &self.flow, control, offer.encode().as_slice());
-        self.snd.snd_nxt = self.cold.iss;
-        self.snd.on_sent(io.now, 1);
-        self.ack.owed = false;
-        io.arm(self);
+        (control, offer.encode())
     }
 
     /// The header of a segment of this connection: acknowledges what has arrived and says what may come.

@@ -38,11 +38,13 @@ pub(crate) struct Shared<P: Port> {
     pub(crate) spare: Option<P::Frame>,
     /// The next IP identification. Any will do, since nothing we send may be fragmented (RFC 6864 s4.1).
     ident: u16,
+    /// Two limits: who counts the resets that strangers draw learns nothing of the challenges that others do.
     replies: Replies,
+    challenges: Replies,
 }
 
 impl<P: Port> Shared<P> {
-    pub(crate) fn new(config: TcpConfig, stats: CoreStats) -> Self {
+    pub(crate) fn new(config: TcpConfig, seed: u64, stats: CoreStats) -> Self {
         let connections = config.connections_max;
         let reserved = |each: u16| connections.saturating_mul(u32::from(each));
         Shared {
@@ -52,7 +54,8 @@ impl<P: Port> Shared<P> {
             acks: AckLists::new(connections),
             spare: None,
             ident: 0,
-            replies: Replies { millisecond: 0, left: config.replies_per_ms },
+            replies: Replies::new(seed),
+            challenges: Replies::new(!seed),
             config,
             stats,
         }
@@ -74,12 +77,23 @@ impl<P: Port> Io<'_, P> {
     /// Sets the connection's timer to the earliest of its deadlines.
     #[inline]
     pub(crate) fn arm(&mut self, conn: &Conn) {
-        self.shared.wheel.arm(conn.slot, conn.deadline(self.shared.config.user_timeout));
+        self.shared.wheel.arm(conn.slot, conn.deadline());
     }
 
-    /// Whether a reset or challenge ACK may be sent now: strangers draw a limited number a millisecond.
+    /// Whether a reset, or an ACK for a connection in TIME-WAIT, may be sent now: strangers draw a limited number a
+    /// millisecond.
     pub(crate) fn may_reply(&mut self) -> bool {
         let allowed = self.shared.replies.take(self.now, self.shared.config.replies_per_ms);
+        self.count_limited(allowed)
+    }
+
+    /// Whether a challenge ACK may be sent now (RFC 5961 s7).
+    pub(crate) fn may_challenge(&mut self) -> bool {
+        let allowed = self.shared.challenges.take(self.now, self.shared.config.replies_per_ms);
+        self.count_limited(allowed)
+    }
+
+    fn count_limited(&self, allowed: bool) -> bool {
         if !allowed {
             self.count(Counter::TcpRepliesLimited);
         }
@@ -161,20 +175,37 @@ impl<P: Port> Io<'_, P> {
 }
 
 /// The limit on what strangers can draw from us.
+///
+/// It differs from millisecond to millisecond, between half of the setting and all of it. A fixed one would be a signal: a
+/// stranger who uses up what is left of it learns how much others used, and so whether a guess at somebody's connection
+/// had drawn an answer (CVE-2016-5696).
 struct Replies {
     millisecond: u64,
     left: u16,
+    random: u64,
 }
 
 impl Replies {
+    fn new(seed: u64) -> Self {
+        Replies { millisecond: u64::MAX, left: 0, random: seed }
+    }
+
     fn take(&mut self, now: Nanos, per_ms: u16) -> bool {
         // 2^20 ns is near enough to a millisecond and needs no division.
         let millisecond = now.0 >> 20;
         if millisecond != self.millisecond {
-            *self = Replies { millisecond, left: per_ms };
+            self.millisecond = millisecond;
+            self.left = per_ms - self.below(per_ms / 2 + 1);
         }
         let allowed = self.left > 0;
         self.left -= u16::from(allowed);
         allowed
+    }
+
+    /// A number below `n`, by a linear congruence whose high bits are good enough for a limit that nobody sees.
+    fn below(&mut self, n: u16) -> u16 {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.random >> 48) * u64::from(n) >> 16) as u16
     }
 }

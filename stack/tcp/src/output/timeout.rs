@@ -8,8 +8,9 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::Io;
-use crate::conn::{Conn, State};
+use crate::conn::{Conn, Silence, State};
 use crate::events::TcpEvents;
+use crate::header::Flags;
 use crate::queue::NIL;
 
 impl Conn {
@@ -21,11 +22,13 @@ impl Conn {
             return events;
         }
         let given_up =
-            self.snd.timer_at != Nanos::MAX && self.snd.progress_at + io.shared.config.user_timeout <= io.now;
+            self.snd.timer_at != Nanos::MAX && self.snd.progress_at + self.cold.user_timeout <= io.now;
         if given_up || self.cold.linger_at <= io.now {
             self.give_up(io, &mut events);
         } else if self.snd.timer_at <= io.now {
             self.on_retransmission_timer(io, &mut events);
+        } else if self.heard_at + self.cold.idle.wait <= io.now {
+            self.on_silence(io, &mut events);
         }
         if self.state.is_live() {
             io.arm(self);
@@ -60,6 +63,7 @@ impl Conn {
     /// acknowledgements make room.
     fn on_rto<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
         io.count(Counter::TcpTimeouts);
+        self.confirm_path_mtu(io);
         let snd = &mut self.snd;
         snd.cc.on_timeout(snd.snd_una, snd.snd_max, snd.flight());
         snd.rtt.on_timeout();
@@ -76,6 +80,24 @@ impl Conn {
         self.probe(io);
     }
 
+    /// RFC 9293 s3.8.4: an idle peer is asked whether it is still there, with a number that it has acknowledged. While
+    /// anything is outstanding the retransmission timer asks.
+    fn on_silence<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
+        if !self.state.is_synchronised() || self.snd.outstanding() {
+            self.heard_at = io.now;
+            return;
+        }
+        match self.cold.idle.on_timer(io.now, self.heard_at) {
+            Silence::Short => {}
+            Silence::Probe => {
+                let control = self.control(io.now, self.snd.snd_una.minus(1), Flags::ACK);
+                io.count(Counter::TcpKeepAliveProbes);
+                io.send_control(&self.path, &self.flow, control, &[]);
+            }
+            Silence::Final => self.give_up(io, events),
+        }
+    }
+
     /// The peer has been silent for too long. RFC 9293 s3.10.8.
     fn give_up<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
         io.count(Counter::TcpGivenUp);
@@ -85,5 +107,7 @@ impl Conn {
         }
         self.abort(io);
         self.end(TcpEvents::TIMED_OUT, events);
+        // RFC 1122 s4.2.3.9: what routers had said is told when the connection has failed for it.
+        events.set(TcpEvents::UNREACHABLE, self.cold.unreachable);
     }
 }

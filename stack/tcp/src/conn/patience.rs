@@ -1,0 +1,81 @@
+//! How long a connection waits for a peer that is silent.
+//!
+//! Source: RFC 9293 s3.8.3 (R1, R2), s3.8.4 (keep-alive: off unless asked for, never after one unanswered probe),
+//! RFC 5482 s3.
+
+use ironwarp_types::Nanos;
+
+/// Probes of an idle connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeepAlive {
+    /// Silence before the first probe. RFC 9293 s3.8.4 wants at least two hours unless the application knows better.
+    pub idle: Nanos,
+    /// Silence before each further probe.
+    pub interval: Nanos,
+    /// Probes that must stay unanswered before the connection is given up. At least two: an ACK without payload may
+    /// be lost.
+    pub probes: u8,
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        KeepAlive { idle: Nanos::from_secs(7_200), interval: Nanos::from_secs(75), probes: 9 }
+    }
+}
+
+/// One connection's patience.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// How long payload may stay unacknowledged before the connection is given up (R2). [`Nanos::MAX`] waits for ever.
+    pub user_timeout: Nanos,
+    /// Probes of an idle peer; `None` for none.
+    pub keep_alive: Option<KeepAlive>,
+}
+
+/// Where the probes of one connection stand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Idle {
+    settings: Option<KeepAlive>,
+    probes: u8,
+    probed_at: Nanos,
+    /// Silence after which the timer fires; [`Nanos::MAX`] without keep-alive.
+    pub(crate) wait: Nanos,
+}
+
+/// What silence asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Silence {
+    /// Nothing yet.
+    Short,
+    /// A probe.
+    Probe,
+    /// The end.
+    Final,
+}
+
+impl Idle {
+    pub(crate) fn new(settings: Option<KeepAlive>) -> Self {
+        let settings = settings.map(|settings| KeepAlive { probes: settings.probes.max(2), ..settings });
+        let wait = settings.map_or(Nanos::MAX, |settings| settings.idle);
+        Idle { settings, probes: 0, probed_at: Nanos::ZERO, wait }
+    }
+
+    /// The timer fired; the peer was last heard at `heard_at`.
+    pub(crate) fn on_timer(&mut self, now: Nanos, heard_at: Nanos) -> Silence {
+        let Some(settings) = self.settings else { return Silence::Short };
+        if self.probed_at <= heard_at {
+            self.probes = 0;
+            self.wait = settings.idle;
+        }
+        if now.since(heard_at) < self.wait {
+            return Silence::Short;
+        }
+        if self.probes >= settings.probes {
+            return Silence::Final;
+        }
+        self.probes += 1;
+        self.probed_at = now;
+        self.wait = now.since(heard_at) + settings.interval;
+        Silence::Probe
+    }
+}

@@ -1,0 +1,137 @@
+//! SYN cookies: handshakes that take no memory while too many others do.
+//!
+//! ```text
+//!   31      30..28   27..0
+//!   | time | MSS   | keyed hash of both ends, the peer's number, time and MSS |     our initial sequence number
+//!
+//!   31..6   5..2           1      0
+//!   | clock | window scale | SACK | ECN |                                          our time stamp, if the peer has them
+//! ```
+//!
+//! Takes a SYN when the queue of half-open connections is full, and gives the number and the time stamp of a SYN-ACK that
+//! nobody remembers; takes the ACK that answers it, and gives back what the SYN offered. A cookie is good for 34 to 68
+//! seconds. One is believed only while some are abroad, so that nobody can open a connection by guessing at other times;
+//! a guess succeeds with a chance of 2^-28.
+//!
+//! Source: RFC 4987 s3.6 and its appendix A; RFC 7323 s5.4 for what a time stamp may carry: its clock is read with 64
+//! ticks of slack, and never runs ahead of the connection's. Without time stamps scale, SACK and ECN are not used. Cost:
+//! one keyed hash a SYN or ACK.
+
+use ironwarp_types::{Flow, Nanos, Seq};
+
+use super::isn::Numbers;
+use crate::header::{Flags, Segment, SynOptions, Timestamps};
+
+/// A period is 2^35 ns, 34 s. Cookies of this one and the last are good.
+const PERIOD_SHIFT: u32 = 35;
+
+/// The segment sizes that a cookie can say: the smallest we believe, IPv4's and IPv6's least, common tunnels, Ethernet,
+/// and jumbo frames over either.
+const MSS: [u16; 8] = [144, 536, 1_220, 1_360, 1_440, 1_460, 8_940, 8_960];
+
+const HASH_BITS: u32 = (1 << 28) - 1;
+
+/// Bits of a time stamp that say what else was offered.
+const OFFER_BITS: u32 = 0x3f;
+
+/// A shift that no SYN has: windows are not scaled.
+const NO_SCALE: u32 = 15;
+
+/// When cookies were given.
+#[derive(Default)]
+pub(super) struct Cookies {
+    /// The last one is good until then.
+    until: Nanos,
+}
+
+impl Cookies {
+    /// Whether any cookie is abroad.
+    pub(super) fn abroad(&self, now: Nanos) -> bool {
+        now < self.until
+    }
+
+    /// A number that says what the SYN said.
+    pub(super) fn bake(
+        &mut self,
+        now: Nanos,
+        numbers: &Numbers,
+        flow: &Flow,
+        syn: &Segment,
+        mss: Option<u16>,
+    ) -> Seq {
+        let period = now.0 >> PERIOD_SHIFT;
+        self.until = Nanos((period + 2) << PERIOD_SHIFT);
+        let mss = mss.unwrap_or(536);
+        let at = MSS.iter().rposition(|&size| size <= mss).unwrap_or(0) as u32;
+        Seq(cookie(numbers, flow, syn.seq, period, at))
+    }
+
+    /// What the SYN offered, when the ACK brings a cookie of ours back.
+    pub(super) fn open(
+        &self,
+        now: Nanos,
+        numbers: &Numbers,
+        flow: &Flow,
+        ack: &Segment,
+    ) -> Option<SynOptions> {
+        let (irs, seq) = (ack.seq.minus(1), ack.ack.minus(1).0);
+        let (newest, at) = (now.0 >> PERIOD_SHIFT, seq >> 28 & 7);
+        let period = newest.checked_sub((newest ^ u64::from(seq >> 31)) & 1)?;
+        if cookie(numbers, flow, irs, period, at) != seq {
+            return None;
+        }
+        let mss = MSS.get(at as usize).copied();
+        let Some(stamps) = ack.options.timestamps else {
+            return Some(SynOptions { mss, ..SynOptions::default() });
+        };
+        let shift = stamps.echo >> 2 & 0xf;
+        Some(SynOptions {
+            mss,
+            window_scale: (shift < NO_SCALE).then_some(shift as u8),
+            sack_permitted: stamps.echo & 2 != 0,
+            timestamps: Some(Timestamps { value: stamps.value, echo: 0 }),
+        })
+    }
+}
+
+/// Whether the SYN behind an ACK agreed on ECN.
+pub(super) fn flags_of_syn(ack: &Segment) -> Flags {
+    let ecn = ack.options.timestamps.is_some_and(|stamps| stamps.echo & 1 != 0);
+    if ecn { Flags::SYN | Flags::ECE | Flags::CWR } else { Flags::SYN }
+}
+
+/// The time stamp of a SYN-ACK that remembers an offer: the latest with these bits that is not ahead of `clock`.
+pub(super) fn stamp_of_offer(clock: u32, offer: &SynOptions, ecn: bool) -> u32 {
+    let scale = offer.window_scale.map_or(NO_SCALE, u32::from);
+    let bits = scale << 2 | u32::from(offer.sack_permitted) << 1 | u32::from(ecn);
+    clock.wrapping_sub(clock.wrapping_sub(bits) & OFFER_BITS)
+}
+
+fn cookie(numbers: &Numbers, flow: &Flow, irs: Seq, period: u64, mss_at: u32) -> u32 {
+    let hash = numbers.cookie_hash(flow, irs, period << 3 | u64::from(mss_at));
+    ((period & 1) as u32) << 31 | mss_at << 28 | (hash & HASH_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// RFC 7323 s5.4: the clock never runs backwards, so a stamp must not be ahead of it.
+        #[test]
+        fn a_stamp_carries_its_offer_and_lags_by_less_than_64_ticks(
+            clock in any::<u32>(),
+            scale in prop::option::of(0u8..15),
+            sack in any::<bool>(),
+            ecn in any::<bool>(),
+        ) {
+            let offer = SynOptions { window_scale: scale, sack_permitted: sack, ..SynOptions::default() };
+            let stamp = stamp_of_offer(clock, &offer, ecn);
+            prop_assert!(clock.wrapping_sub(stamp) < 64);
+            prop_assert_eq!(stamp >> 2 & 0xf, scale.map_or(15, u32::from));
+            prop_assert_eq!((stamp & 2 != 0, stamp & 1 != 0), (sack, ecn));
+        }
+    }
+}

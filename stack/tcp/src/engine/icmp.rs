@@ -1,0 +1,91 @@
+//! What routers say about segments of ours, as far as it can be believed.
+//!
+//! An ICMP error is taken only when the segment that it quotes is in flight: a stranger would have to guess that. What
+//! it can do even then is little.
+//!
+//! | | before both SYNs are acknowledged | afterwards |
+//! | --- | --- | --- |
+//! | soft | remembered | remembered |
+//! | hard | ends the attempt | remembered |
+//! | too big | lowers the path's MTU | the same, but once anything was acknowledged only if a timeout confirms it |
+//!
+//! What is remembered is told with TIMED_OUT, as UNREACHABLE.
+//!
+//! Source: RFC 5927 s4.1 (sequence check), s5.2 (hard errors are soft), s7.2 (path MTU), RFC 1122 s4.2.3.9, RFC 1191,
+//! RFC 8201.
+
+use ironwarp_net::{IcmpError, IcmpErrorKind};
+use ironwarp_port::{Port, Wire};
+use ironwarp_stats::Counter;
+use ironwarp_types::Nanos;
+
+use super::Tcp;
+use crate::conn::{Conn, State};
+use crate::events::TcpEvents;
+use crate::ids::ConnId;
+use crate::output::Io;
+
+impl<P: Port> Tcp<P> {
+    /// Takes an ICMP error from `net` and answers what it meant for its connection, when it meant anything.
+    #[cold]
+    pub fn on_icmp_error(
+        &mut self,
+        now: Nanos,
+        error: &IcmpError,
+        wire: &mut Wire<P>,
+    ) -> Option<(ConnId, TcpEvents)> {
+        let found = self.find(error.hash, &error.flow).and_then(|at| self.id_of(at));
+        let Some((id, (conn, mut io))) = found.and_then(|id| Some((id, self.conn_and_io(id, now, wire)?)))
+        else {
+            self.shared.stats.count(Counter::TcpDropIcmp);
+            return None;
+        };
+        let before = conn.state;
+        let events = conn.on_icmp_error(&mut io, error);
+        self.settle(id.slot, before, now);
+        (!events.is_empty()).then_some((id, events))
+    }
+}
+
+impl Conn {
+    fn on_icmp_error<P: Port>(&mut self, io: &mut Io<'_, P>, error: &IcmpError) -> TcpEvents {
+        let mut events = TcpEvents::empty();
+        // RFC 5927 s4.1: SND.UNA <= SEG.SEQ < SND.NXT.
+        let in_flight = self.snd.snd_una.leq(error.seq) && error.seq.lt(self.snd.snd_max);
+        if !in_flight || !self.state.is_live() {
+            io.count(Counter::TcpDropIcmp);
+            return events;
+        }
+        io.count(Counter::TcpRxIcmp);
+        match error.kind {
+            IcmpErrorKind::TooBig { mtu_bytes } => self.on_too_big(io, error, mtu_bytes),
+            IcmpErrorKind::Hard if !self.state.is_synchronised() => self.on_unreachable(&mut events),
+            IcmpErrorKind::Hard | IcmpErrorKind::Soft => self.cold.unreachable = true,
+        }
+        events
+    }
+
+    fn on_unreachable(&mut self, events: &mut TcpEvents) {
+        if self.state == State::SynReceived && self.cold.listener.is_some() {
+            self.state = State::Listen;
+        } else {
+            self.end(TcpEvents::REFUSED, events);
+        }
+    }
+
+    /// RFC 5927 s7.2: while nothing was acknowledged, segments of this size have never been seen to arrive, and the claim
+    /// is plausible. Later it waits for a timeout to confirm it, since data that moves proves it false.
+    fn on_too_big<P: Port>(&mut self, io: &mut Io<'_, P>, error: &IcmpError, mtu_bytes: u16) {
+        if mtu_bytes >= self.mtu_bytes() {
+            return;
+        }
+        if self.snd.acked_bytes == 0 {
+            self.on_path_mtu(io, mtu_bytes);
+            // What was too big is lost: it goes again, in smaller pieces, at once.
+            self.snd.timer_at = self.snd.timer_at.min(io.now);
+            io.arm(self);
+        } else {
+            self.cold.claimed_mtu = Some((error.seq, mtu_bytes));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! SYN cookies: connections that open while the queue of half-open ones is full.
+
+mod common;
+
+use common::node::addr;
+use common::pattern::Pattern;
+use common::script::Script;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{ByteStream, TcpConfig, TcpEvents};
+use ironwarp_types::Nanos;
+
+fn config() -> TcpConfig {
+    TcpConfig { half_open_max: 2, connections_max: 64, ..TcpConfig::default() }
+}
+
+/// A listener whose queue two strangers have filled; a third peer speaks from now on.
+fn flooded(config: TcpConfig) -> Script {
+    let mut s = Script::with_options(config);
+    s.node.tcp.listen(addr(1, 4_420)).expect("room");
+    for port in [50_001, 50_002] {
+        s.talk_as(port);
+        s.peer("S 0 win 65535 <mss 1460>");
+        assert_eq!(s.sent().len(), 1);
+    }
+    s.talk_as(50_003);
+    s
+}
+
+/// RFC 4987 s3.6: the SYN-ACK is remembered by nobody, and its ACK opens the connection.
+#[test]
+fn a_cookie_that_comes_back_opens_the_connection() {
+    let mut s = flooded(config());
+    s.peer("S 0 win 65535 <mss 1300>");
+    s.expect(&["S. 0 ack 1 win 65535 <mss 1460>"]);
+    assert_eq!(s.node.read(Counter::TcpSynCookiesSent), 1);
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    s.id = s.node.established();
+    assert_eq!(s.events(), TcpEvents::ESTABLISHED | TcpEvents::READABLE);
+    assert_eq!((s.read(), s.node.read(Counter::TcpSynCookiesValid)), (100, 1));
+    // The segment size is the next lower one of the table.
+    assert_eq!(s.node.tcp.emss(s.id()), 1_220);
+    s.transmit(&mut Pattern::new(10, 10), 1);
+    s.expect(&["P. 1:11(10) ack 101"]);
+    s.peer(". 101 ack 11 win 64000");
+    assert_eq!(s.node.tcp.acked_bytes(s.id()), 10);
+}
+
+/// RFC 7323 s5.4: with time stamps nothing of the offer is lost.
+#[test]
+fn a_time_stamp_carries_what_was_offered() {
+    let mut s = flooded(config());
+    s.peer("SEW 0 win 65535 <mss 1460,sackOK,TS val 7 ecr 0,ws 3>");
+    s.expect(&["S.E 0 ack 1 <mss 1460,sackOK,TS val 0 ecr 7,ws 4>"]);
+    s.peer(". 1 ack 1 win 100 <TS val 8 ecr 0>");
+    s.id = s.node.established();
+    assert_eq!(s.events(), TcpEvents::ESTABLISHED);
+    assert_eq!(s.node.tcp.emss(s.id()), 1_448);
+    // 100 << 3: the first unit goes in whole, the second waits for the window.
+    assert_eq!(s.transmit(&mut Pattern::new(1_448, 700), 9).bytes, 700);
+    let sent = s.sent().join(" ");
+    assert!(sent.starts_with("P. 1:701(700) ack 1 ") && sent.ends_with("[ect0]"), "{sent}");
+    s.peer("P. 11:21(10) ack 1 win 100 <TS val 8 ecr 0>");
+    s.expect(&[". 701 ack 1 <sack 11:21>"]);
+    s.node.check();
+}
+
+/// The clock of a connection never runs backwards from the stamp that bore its cookie.
+#[test]
+fn the_clock_goes_on_from_the_stamp_of_the_cookie() {
+    for wait in 0..70 {
+        let mut s = flooded(config());
+        s.advance(Nanos(wait << 20));
+        s.peer("S 0 win 65535 <mss 1460,TS val 7 ecr 0>");
+        s.sent();
+        s.peer("P. 1:2(1) ack 1 win 100 <TS val 8 ecr 0>");
+        s.sent();
+        let ack = s.sent().pop().expect("an ACK");
+        let lag: u32 =
+            ack.split("val ").nth(1).and_then(|t| t.split(' ').next()).expect("a stamp").parse().expect("n");
+        assert!(lag < 64, "{ack}");
+    }
+}
+
+/// A guess opens nothing and is answered as any stranger; counted while cookies are abroad.
+#[test]
+fn a_guessed_cookie_is_refused() {
+    let mut s = flooded(config());
+    s.peer("S 0 win 65535 <mss 1460>");
+    s.sent();
+    for guess in ["2", "268435457", "2147483649"] {
+        s.peer(&format!(". 1 ack {guess} win 100"));
+        s.expect(&[&format!("R {guess}")]);
+    }
+    // Right for another number of the peer, or from another port: wrong.
+    s.peer(". 2 ack 1 win 100");
+    s.expect(&["R 1"]);
+    let ours = s.ours;
+    s.talk_as(50_004);
+    s.ours = ours;
+    s.peer(". 1 ack 1 win 100");
+    s.expect(&["R 1"]);
+    assert_eq!(s.node.read(Counter::TcpSynCookiesInvalid), 5);
+    assert!(s.node.events.is_empty());
+}
+
+/// A cookie is good for at least 34 seconds and at most 69.
+#[test]
+fn a_cookie_goes_stale() {
+    for (wait, good) in [(30, true), (69, false)] {
+        let mut s = flooded(config());
+        s.peer("S 0 win 65535 <mss 1460>");
+        s.sent();
+        s.node.now += Nanos::from_secs(wait);
+        s.peer(". 1 ack 1 win 100");
+        assert_eq!(s.node.established().is_some(), good, "{wait} s");
+    }
+}
+
+/// RFC 4987 s3.6: while nobody was given a cookie, none is believed.
+#[test]
+fn cookies_are_believed_only_while_some_are_abroad() {
+    let mut s = Script::with_options(config());
+    s.node.tcp.listen(addr(1, 4_420)).expect("room");
+    s.peer(". 1 ack 1 win 100");
+    s.expect(&["R 1"]);
+    assert_eq!(s.node.read(Counter::TcpSynCookiesInvalid), 0);
+}
+
+/// issue, Must show: memory does not grow, and connections that are open do not notice.
+#[test]
+fn a_flood_takes_no_memory_and_leaves_others_alone() {
+    let mut s = flooded(config());
+    s.open_to(40_000);
+    let id = s.id();
+    for n in 0..5_000u16 {
+        s.talk_as(n.wrapping_mul(13) | 1);
+        s.peer("S 0 win 65535 <mss 1460,sackOK,TS val 7 ecr 0,ws 3>");
+        s.node.far.sent.borrow_mut().clear();
+    }
+    s.node.check();
+    assert!(s.node.far.in_use.get() <= 1);
+    assert!(s.node.read(Counter::TcpSynCookiesSent) > 4_900);
+    assert_eq!(s.node.tcp.rx(id).available(), 0);
+    s.talk_as(51_000);
+    s.peer("S 0 win 65535 <mss 1460>");
+    s.sent();
+    s.peer(". 1 ack 1 win 100");
+    assert!(s.node.established().is_some());
+}
+
+/// A cookie that comes back to a full house is dropped in silence, and is good when there is room again.
+#[test]
+fn a_cookie_waits_for_a_free_place() {
+    let mut s = flooded(TcpConfig { connections_max: 3, ..config() });
+    s.peer("S 0 win 65535 <mss 1460>");
+    s.sent();
+    s.our_port = 1_000;
+    let ours = s.ours;
+    s.connect();
+    s.node.far.sent.borrow_mut().clear();
+    let taker = s.id();
+    (s.our_port, s.ours) = (4_420, ours);
+    s.peer("P. 1:11(10) ack 1 win 100");
+    s.expect(&[]);
+    assert_eq!(s.node.read(Counter::TcpDropNoSlot), 1);
+    s.node.tcp.release(taker);
+    s.peer("P. 1:11(10) ack 1 win 100");
+    assert!(s.node.established().is_some());
+}
