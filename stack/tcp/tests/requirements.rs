@@ -1,12 +1,38 @@
-//! Requirements of RFC 9293 that the other files leave open, one script each: they are named in `docs/conformance.csv`.
+//! Requirements of RFC 9293 that the other files leave open, one script each. `docs/conformance.csv` names them.
 
 mod common;
 
+use common::node::{Node, addr};
+use common::pattern::{Pattern, read_all};
+use common::raw::{ACK, FIN, Heard, PORT, PSH, Peer, RST, Raw, SYN, URG, heard};
 use common::script::Script;
-use ironwarp_tcp::{TcpConfig, TcpEvents};
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{ConnId, ConnectError, ListenError, State, TcpConfig, TcpEvents};
+use ironwarp_types::{Flow, Nanos};
+
+const ISS: u32 = u32::MAX - 1_000;
 
 fn script() -> Script {
     Script::accepted(TcpConfig::default(), 64_000)
+}
+
+fn listening(config: TcpConfig) -> Node {
+    let mut node = Node::new(1, 1_500, config);
+    node.tcp.listen(addr(1, PORT)).expect("room");
+    node
+}
+
+/// A connection to a listener, whose SYN had these options.
+fn opened(options: &[u8]) -> (Node, Peer, ConnId) {
+    let mut node = listening(TcpConfig::default());
+    let (peer, id) = Peer::open(&mut node, 40_000, ISS, options);
+    (node, peer, id)
+}
+
+fn read(node: &mut Node, id: ConnId) -> u64 {
+    let mut taken = 0;
+    read_all(&mut node.tcp.rx(id), &mut taken);
+    taken
 }
 
 /// RFC 9293 s3.10.7.4, eighth step in FIN-WAIT-1, and figure 13: the peer's FIN is acknowledged although our own is in the
@@ -20,4 +46,354 @@ fn a_fin_is_acknowledged_when_the_ack_of_ours_follows_in_the_same_burst() {
     s.peer(". 2 ack 2 win 64000");
     assert_eq!(s.events(), TcpEvents::PEER_CLOSED | TcpEvents::CLOSED);
     s.expect(&[". 2 ack 2"]);
+}
+
+/// RFC 9293 s3.1, MUST-1: the field has no sign.
+#[test]
+fn a_window_with_its_highest_bit_set_is_a_large_one() {
+    for window in [0x8000, 0xffff] {
+        let mut s =
+            Script::accepted(TcpConfig { initial_window_segments: 60, ..TcpConfig::default() }, window);
+        let done = s.transmit(&mut Pattern::new(1 << 20, 1_000), 100);
+        assert_eq!(done.units, usize::from(window) / 1_000);
+    }
+}
+
+/// RFC 9293 s3.1, MUST-2: SYN, SYN-ACK, ACK, payload, FIN and reset all bear a right checksum, which [`Heard::of`] asserts.
+/// MUST-45: and all come from the address that the connection began with.
+#[test]
+fn everything_we_send_has_a_right_checksum_and_one_source() {
+    let (mut node, mut peer, id) = opened(&[2, 4, 0x05, 0xb4]);
+    let mut all = vec![];
+    node.transmit(id, &mut Pattern::new(3_001, 1_460), 8);
+    all.extend(peer.hear(&mut node));
+    peer.send(&mut node, 101);
+    node.flush();
+    all.extend(peer.hear(&mut node));
+    node.tcp.close(node.now, id, &mut node.wire);
+    all.extend(peer.hear(&mut node));
+    peer.say(&mut node, Raw { dst_port: 1, ..peer.raw(ACK) });
+    all.extend(heard(&mut node, peer.port));
+    assert_eq!(
+        all.iter().map(|heard| heard.flags & !PSH).collect::<Vec<_>>(),
+        [ACK, ACK, ACK, ACK, FIN | ACK, RST]
+    );
+    assert!(all.iter().all(|heard| heard.src == [10, 0, 0, 1]));
+    node.connect(5_000, addr(2, 80), 2);
+    assert!(heard(&mut node, 80)[0].has(SYN));
+}
+
+/// RFC 9293 s3.9.1.2, MUST-61 and MUST-60: nothing is kept back for more, and what leaves last says so.
+#[test]
+fn the_last_segment_of_what_there_is_bears_the_push_bit() {
+    for bytes in [1, 1_460, 4_000] {
+        let (mut node, mut peer, id) = opened(&[2, 4, 0x05, 0xb4]);
+        node.transmit(id, &mut Pattern::new(bytes, 1_460), 32);
+        let sent = peer.hear(&mut node);
+        assert_eq!(sent.iter().map(|heard| heard.payload.len() as u64).sum::<u64>(), bytes);
+        assert!(sent.last().is_some_and(|heard| heard.has(PSH)), "{sent:?}");
+    }
+}
+
+/// RFC 9293 s3.9.1.2, SHLD-28: a source with enough fills segments to the last octet.
+#[test]
+fn segments_are_as_long_as_they_may_be() {
+    let (mut node, mut peer, id) = opened(&[2, 4, 0x05, 0xb4]);
+    node.transmit(id, &mut Pattern::new(1 << 20, usize::MAX), 10);
+    assert!(peer.hear(&mut node).iter().all(|heard| heard.payload.len() == 1_460));
+}
+
+/// RFC 9293 s3.8.5, MUST-31 and s3.8.6, MUST-66: what is marked urgent is ordinary data, wherever the pointer points, with
+/// an open window and a closed one. SHLD-13: we mark nothing.
+#[test]
+fn urgent_data_is_ordinary_data() {
+    let (mut node, mut peer, id) = opened(&[]);
+    for urgent in [0, 1, 100, 101, 65_535] {
+        peer.say(&mut node, Raw { flags: ACK | URG, urgent, ..peer.data(peer.seq, 100) });
+        peer.seq = peer.seq.wrapping_add(100);
+    }
+    peer.say(&mut node, Raw { urgent: 500, ..peer.raw(ACK | URG) });
+    assert_eq!(read(&mut node, id), 500);
+    node.transmit(id, &mut Pattern::new(100, 100), 8);
+    assert!(peer.hear(&mut node).iter().all(|heard| heard.flags & URG == 0 && heard.urgent == 0));
+}
+
+/// RFC 9293 s3.1, MUST-4, MUST-5, MUST-6, MUST-64: known and unknown options, at any alignment, in segments of every kind.
+#[test]
+fn options_are_taken_in_any_segment() {
+    let lists: [&[u8]; 6] =
+        [&[1], &[0], &[1, 1, 1, 253, 3, 9], &[254, 2], &[1, 2, 4, 2, 0], &[30, 10, 1, 2, 3, 4, 5, 6, 7, 8]];
+    for list in lists {
+        let options = || list.to_vec();
+        let (mut node, mut peer, id) = opened(list);
+        peer.say(&mut node, Raw { options: options(), ..peer.data(peer.seq, 10) });
+        peer.seq = peer.seq.wrapping_add(10);
+        assert_eq!(read(&mut node, id), 10, "{list:?}");
+        node.transmit(id, &mut Pattern::new(10, 10), 1);
+        peer.hear(&mut node);
+        peer.say(&mut node, Raw { options: options(), ..peer.raw(ACK) });
+        assert!(node.tcp.all_acked(id), "{list:?}");
+        peer.say(&mut node, Raw { options: options(), ..peer.raw(FIN | ACK) });
+        assert_eq!(node.tcp.state(id), State::CloseWait);
+        peer.seq = peer.seq.wrapping_add(1);
+        peer.say(&mut node, Raw { options: options(), ..peer.raw(RST) });
+        assert!(node.take_events(id).contains(TcpEvents::RESET));
+    }
+}
+
+/// RFC 9293 s3.2, MUST-64: an MSS behind an odd number of octets counts.
+#[test]
+fn the_mss_is_found_at_any_alignment() {
+    for pad in 0..4 {
+        let options = [&vec![1; pad][..], &[2, 4, 0x03, 0xe8]].concat();
+        let (node, _, id) = opened(&options);
+        assert_eq!(node.tcp.emss(id), 1_000, "behind {pad} octets");
+    }
+}
+
+/// RFC 9293 s3.1, MUST-7: a length that cannot be does no harm, to the connection it is sent on or any other.
+#[test]
+fn an_illegal_option_length_is_survived_in_any_segment() {
+    for broken in [&[3u8, 0][..], &[3, 1, 7], &[8, 200, 7], &[5], &[253, 0], &[2, 3, 1], &[0, 255, 255, 255]]
+    {
+        let (mut node, peer, id) = opened(broken);
+        peer.say(&mut node, Raw { options: broken.to_vec(), ..peer.data(peer.seq, 10) });
+        assert_eq!(read(&mut node, id), 10, "{broken:?}");
+    }
+}
+
+/// Reads an option list as RFC 9293 s3.1 lays it out. Panics where it breaks off.
+fn options_of(heard: &Heard) -> Vec<(u8, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut rest = &heard.options[..];
+    while let Some((&kind, after)) = rest.split_first() {
+        match kind {
+            0 => {
+                assert!(after.iter().all(|&octet| octet == 0), "padding: {:?}", heard.options);
+                break;
+            }
+            1 => rest = after,
+            _ => {
+                let len = usize::from(after[0]);
+                assert!((2..=rest.len()).contains(&len), "{:?}", heard.options);
+                all.push((kind, rest[2..len].to_vec()));
+                rest = &rest[len..];
+            }
+        }
+    }
+    all
+}
+
+/// RFC 9293 s3.1, MUST-68 and MUST-69: our lists are whole: every option has its length, and zeros follow an end. s3.7.1,
+/// MUST-14, SHLD-5, MAY-3, MUST-65: every SYN, and nothing else, says our segment size. MUST-67: it is the MTU less both
+/// headers.
+#[test]
+fn our_syns_and_nothing_else_announce_a_segment_size_of_the_mtu_less_forty() {
+    for mtu in [576, 1_500, 9_000] {
+        let mss = (mtu - 40u16).to_be_bytes().to_vec();
+        let mut node = Node::new(1, mtu, TcpConfig::default());
+        node.tcp.listen(addr(1, PORT)).expect("room");
+        node.connect(5_000, addr(2, 80), 2);
+        let syn = heard(&mut node, 80).remove(0);
+        assert!(options_of(&syn).contains(&(2, mss.clone())), "{syn:?}");
+        let everything = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 4, 2, 3, 3, 7, 2, 4, 0x23, 0];
+        for offered in [&[][..], &everything] {
+            let peer = Peer::open(&mut node, 40_000 + offered.len() as u16, ISS, offered);
+            let (mut peer, id) = peer;
+            peer.say(&mut node, Raw { seq: peer.iss, ack: 0, ..peer.raw(SYN) });
+            peer.send(&mut node, 10);
+            node.transmit(id, &mut Pattern::new(10, 10), 1);
+            node.tcp.close(node.now, id, &mut node.wire);
+            for heard in peer.hear(&mut node) {
+                let announces = options_of(&heard).iter().any(|(kind, _)| *kind == 2);
+                assert_eq!(announces, heard.has(SYN), "{heard:?}");
+            }
+        }
+    }
+}
+
+/// RFC 9293 s3.7.1, MUST-15: who announces no size gets segments of 536 octets. MUST-16: else the smaller size decides.
+#[test]
+fn without_an_announcement_segments_have_536_octets() {
+    for (options, emss) in [
+        (&[][..], 536),
+        (&[2, 4, 0x03, 0xe8], 1_000),
+        (&[2, 4, 0x05, 0xb4], 1_460),
+        (&[2, 4, 0xff, 0xff], 1_460),
+    ] {
+        let (mut node, mut peer, id) = opened(options);
+        node.transmit(id, &mut Pattern::new(10_000, usize::MAX), 1);
+        assert_eq!(peer.hear(&mut node)[0].payload.len(), emss);
+    }
+}
+
+/// RFC 9293 s3.5, MUST-11: a reset in SYN-RECEIVED refuses what we opened; what a listener opened vanishes unseen.
+#[test]
+fn syn_received_remembers_who_opened() {
+    let mut s = Script::new(TcpConfig::default());
+    s.connect();
+    s.sent();
+    s.peer("S 0 win 500 <mss 1460>");
+    assert_eq!(s.node.tcp.state(s.id()), State::SynReceived);
+    s.peer("R. 1 ack 1 win 0");
+    assert_eq!(s.events(), TcpEvents::REFUSED);
+    let mut node = listening(TcpConfig::default());
+    let peer = Peer { port: 40_000, our_port: PORT, iss: ISS, our_iss: 0, seq: ISS, ack: 0, window: 500 };
+    peer.say(&mut node, peer.raw(SYN));
+    assert_eq!(heard(&mut node, 40_000).len(), 1);
+    peer.say(&mut node, Raw { seq: ISS.wrapping_add(1), ..peer.raw(RST) });
+    assert!(node.events.is_empty());
+    let (_, id) = Peer::open(&mut node, 40_000, ISS, &[]);
+    assert_eq!(node.tcp.state(id), State::Established);
+}
+
+/// RFC 9293 s3.9.1.1, MUST-41: a second listener is refused and changes nothing for anybody.
+#[test]
+fn a_listener_too_many_disturbs_nobody() {
+    let mut s = script();
+    assert_eq!(s.node.tcp.listen(addr(1, 4_420)), Err(ListenError::InUse));
+    s.peer("P. 1:101(100) ack 1 win 64000");
+    assert_eq!(s.read(), 100);
+    s.peer_port = 50_001;
+    s.peer("S 0 win 65535 <mss 1460>");
+    assert_eq!(s.node.sent().len(), 1);
+}
+
+/// RFC 9293 s3.9.1.1, MUST-42: a port can be listened on while connections from it are being opened, either way.
+#[test]
+fn a_port_is_listened_on_while_connections_from_it_are_opened() {
+    let mut node = Node::new(1, 1_500, TcpConfig::default());
+    let sent = node.connect(PORT, addr(2, 80), 2);
+    let crossed = node.connect(PORT, addr(2, 81), 2);
+    let syn = Raw { src_port: 81, dst_port: PORT, flags: SYN, ..Raw::default() };
+    node.receive(&syn.frame());
+    assert_eq!((node.tcp.state(sent), node.tcp.state(crossed)), (State::SynSent, State::SynReceived));
+    node.tcp.listen(addr(1, PORT)).expect("room");
+    node.sent();
+    let (_, id) = Peer::open(&mut node, 40_000, ISS, &[]);
+    assert_eq!(node.tcp.state(id), State::Established);
+    assert_eq!((node.tcp.state(sent), node.tcp.state(crossed)), (State::SynSent, State::SynReceived));
+}
+
+/// RFC 9293 s3.9.1.1, MUST-46: nobody is connected to a group of stations, or to nobody.
+#[test]
+fn an_open_to_a_group_or_to_nobody_is_refused() {
+    let mut node = Node::new(1, 1_500, TcpConfig::default());
+    for remote in
+        ["224.0.0.1:80", "255.255.255.255:80", "0.0.0.0:80", "10.0.0.2:0", "[ff02::1]:80", "[::]:80"]
+    {
+        let flow = Flow { local: addr(1, 5_000), remote: remote.parse().expect("an address") };
+        let path = node.path_to(2);
+        let refused = node.tcp.connect(node.now, flow, path, &mut node.wire);
+        assert_eq!(refused, Err(ConnectError::Unusable), "{remote}");
+    }
+    assert!(node.sent().is_empty());
+}
+
+/// RFC 9293 s3.9.1.1, MUST-43: a listener for one of our addresses, or for all; a connection from the one that is named.
+#[test]
+fn the_local_address_can_be_named() {
+    let mut node = Node::new(1, 1_500, TcpConfig::default());
+    node.tcp.listen(addr(3, PORT)).expect("room");
+    let syn = Raw { src_port: 40_000, dst_port: PORT, flags: SYN, ..Raw::default() };
+    node.receive(&syn.frame());
+    assert_eq!(heard(&mut node, 40_000)[0].flags, RST | ACK);
+    node.tcp.listen("0.0.0.0:4420".parse().expect("an address")).expect("room");
+    node.receive(&syn.frame());
+    assert_eq!(heard(&mut node, 40_000)[0].flags & 0x3f, SYN | ACK);
+}
+
+/// RFC 9293 s3.5.3, SHLD-2: a reset may say why.
+#[test]
+fn a_reset_with_payload_is_a_reset() {
+    let (mut node, peer, id) = opened(&[]);
+    peer.say(&mut node, Raw { payload: b"why".to_vec(), ..peer.raw(RST) });
+    assert_eq!(node.take_events(id), TcpEvents::RESET);
+    assert_eq!(read(&mut node, id), 0);
+}
+
+/// RFC 9293 s3.8.6, MUST-66: a reset is believed although our window is closed.
+#[test]
+fn a_reset_comes_through_a_closed_window() {
+    let mut node = listening(TcpConfig { rcv_window_bytes: 1_000, ..TcpConfig::default() });
+    let (mut peer, id) = Peer::open(&mut node, 40_000, ISS, &[]);
+    loop {
+        let window = u32::from(peer.hear(&mut node).last().map_or(1_000, |heard| heard.window));
+        if window == 0 {
+            break;
+        }
+        peer.send(&mut node, window.min(1_000) as usize);
+        node.flush();
+        node.flush();
+    }
+    peer.say(&mut node, peer.raw(RST));
+    assert!(node.take_events(id).contains(TcpEvents::RESET));
+}
+
+/// RFC 9293 s3.8.3, MUST-22 and MUST-23: SYNs are given up like data; three minutes of them can be had.
+#[test]
+fn a_syn_can_be_sent_for_three_minutes() {
+    let second = Nanos::from_secs(1);
+    let config = TcpConfig {
+        rto_initial: second,
+        rto_min: second,
+        syn_retries: 7,
+        user_timeout: Nanos::from_secs(600),
+        ..TcpConfig::default()
+    };
+    let mut s = Script::new(config);
+    s.connect();
+    let mut syns = s.sent().len();
+    let mut lasted = 0;
+    while !s.events().contains(TcpEvents::TIMED_OUT) {
+        s.advance(second);
+        syns += s.sent().len();
+        lasted += 1;
+    }
+    assert_eq!(syns, 8);
+    assert!(lasted >= 180, "{lasted} s");
+}
+
+/// RFC 9293 s3.8.3, MUST-20 and MUST-21: how long to try is a setting, and the connection ends when it is over.
+#[test]
+fn the_user_timeout_is_a_setting() {
+    for seconds in [1, 100] {
+        let config = TcpConfig { user_timeout: Nanos::from_secs(seconds), ..TcpConfig::default() };
+        let mut s = Script::accepted(config, 64_000);
+        s.transmit(&mut Pattern::new(100, 100), 1);
+        let mut waited = 0;
+        while !s.events().contains(TcpEvents::TIMED_OUT) {
+            s.advance(Nanos::from_millis(100));
+            waited += 1;
+        }
+        assert!((seconds * 10..=seconds * 10 + 20).contains(&waited), "{waited} tenths for {seconds} s");
+    }
+}
+
+/// RFC 9293 s3.8.6.3, MUST-40: no ACK waits longer than one iteration, whatever follows.
+#[test]
+fn no_ack_waits_longer_than_one_iteration() {
+    let (mut node, mut peer, _) = opened(&[]);
+    peer.send(&mut node, 10);
+    node.flush();
+    assert_eq!(heard(&mut node, peer.port).len(), 1);
+    assert_eq!(node.read(Counter::TcpTxAcks), 1);
+}
+
+/// RFC 9293 s3.4.1, MUST-8, SHLD-1, MUST-9: first numbers follow the clock for one flow, and say nothing about another's.
+#[test]
+fn first_numbers_follow_the_clock_and_hide_behind_a_secret() {
+    let mut node = Node::new(1, 1_500, TcpConfig::default());
+    let first = |node: &mut Node, port| {
+        let id = node.connect(5_000, addr(2, port), 2);
+        let syn = heard(node, port).remove(0);
+        node.tcp.release(id);
+        syn.seq
+    };
+    let (a, other) = (first(&mut node, 80), first(&mut node, 81));
+    node.now += Nanos::from_secs(1);
+    let later = first(&mut node, 80).wrapping_sub(a);
+    // A tick of about four microseconds.
+    assert!((200_000..300_000).contains(&later), "{later} in a second");
+    assert!(other.wrapping_sub(a) > 1_000 && a.wrapping_sub(other) > 1_000);
 }

@@ -45,9 +45,7 @@ impl<P: Port> Tcp<P> {
         path: Path,
         wire: &mut Wire<P>,
     ) -> Result<ConnId, ConnectError> {
-        let unusable =
-            |end: SocketAddr| end.port() == 0 || end.ip().is_unspecified() || end.ip().is_multicast();
-        if unusable(flow.local) || unusable(flow.remote) {
+        if names_nobody(flow.local) || names_nobody(flow.remote) {
             return Err(ConnectError::Unusable);
         }
         let hash = self.hasher.hash(&flow);
@@ -187,4 +185,10 @@ impl<P: Port> Tcp<P> {
         conn.send_syn(&mut Io { now, wire, shared: &mut self.shared });
         Some(ConnId { slot: at, generation: slot.generation })
     }
+}
+
+/// RFC 9293 s3.9.1.1, MUST-46: an end that is not one station's. The broadcast address of a network is net's to know.
+fn names_nobody(end: SocketAddr) -> bool {
+    let broadcast = matches!(end.ip(), IpAddr::V4(v4) if v4.is_broadcast());
+    end.port() == 0 || end.ip().is_unspecified() || end.ip().is_multicast() || broadcast
 }

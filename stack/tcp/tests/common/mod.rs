@@ -5,5 +5,6 @@ pub mod link;
 pub mod node;
 pub mod pattern;
 pub mod port;
+pub mod raw;
 pub mod script;
 pub mod trace;

@@ -1,0 +1,232 @@
+//! A peer that builds its segments octet by octet, so that every field can be anything, and reads ours as octets.
+//!
+//! Numbers are absolute. Payload is the pattern of its offset in the stream, as everywhere in these tests.
+
+use ironwarp_tcp::{ConnId, TcpEvents};
+
+use super::node::{Node, addr, mac};
+use super::pattern::bytes_at;
+
+pub const FIN: u8 = 1;
+pub const SYN: u8 = 2;
+pub const RST: u8 = 4;
+pub const PSH: u8 = 8;
+pub const ACK: u8 = 16;
+pub const URG: u8 = 32;
+
+/// Where every node of these tests listens.
+pub const PORT: u16 = 4_420;
+
+/// Octets in front of a segment: Ethernet and IPv4.
+const L4: usize = 34;
+
+/// A segment from host 2 to host 1.
+#[derive(Clone, Debug, Default)]
+pub struct Raw {
+    pub src_port: u16,
+    pub dst_port: u16,
+    pub seq: u32,
+    pub ack: u32,
+    /// The data offset in words of four octets, when it is not what the options make it.
+    pub offset: Option<u8>,
+    pub reserved: u8,
+    pub flags: u8,
+    pub window: u16,
+    /// The checksum, when it is not the right one.
+    pub checksum: Option<u16>,
+    pub urgent: u16,
+    pub options: Vec<u8>,
+    pub payload: Vec<u8>,
+}
+
+impl Raw {
+    /// The whole frame.
+    pub fn frame(&self) -> Vec<u8> {
+        let header = 20 + self.options.len();
+        let offset = self.offset.unwrap_or(header.div_ceil(4) as u8);
+        let mut tcp = Vec::new();
+        tcp.extend(self.src_port.to_be_bytes());
+        tcp.extend(self.dst_port.to_be_bytes());
+        tcp.extend(self.seq.to_be_bytes());
+        tcp.extend(self.ack.to_be_bytes());
+        tcp.extend([offset << 4 | self.reserved & 15, self.flags]);
+        tcp.extend(self.window.to_be_bytes());
+        tcp.extend([0, 0]);
+        tcp.extend(self.urgent.to_be_bytes());
+        tcp.extend(&self.options);
+        tcp.resize(20 + self.options.len().next_multiple_of(4), 0);
+        tcp.extend(&self.payload);
+        let sum = self.checksum.unwrap_or_else(|| checksum(&tcp, pseudo(2, 1, tcp.len())));
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        packet(6, &tcp)
+    }
+}
+
+/// A frame with an IPv4 packet from host 2 to host 1.
+pub fn packet(protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = [mac(1).0, mac(2).0].concat();
+    bytes.extend([8, 0, 0x45, 0]);
+    bytes.extend((20 + payload.len() as u16).to_be_bytes());
+    bytes.extend([0, 0, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
+    let sum = checksum(&bytes[14..], 0);
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// RFC 9293 s3.1: the sum over the addresses, the protocol and the length.
+fn pseudo(from: u8, to: u8, len: usize) -> u32 {
+    2 * 0x0a00 + u32::from(from) + u32::from(to) + 6 + len as u32
+}
+
+/// RFC 1071.
+fn checksum(bytes: &[u8], start: u32) -> u16 {
+    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+    let mut sum = start + words.sum::<u32>();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// What one of our segments says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Heard {
+    pub src: [u8; 4],
+    pub src_port: u16,
+    pub dst_port: u16,
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: u8,
+    pub window: u16,
+    pub urgent: u16,
+    pub options: Vec<u8>,
+    pub payload: Vec<u8>,
+}
+
+impl Heard {
+    /// Reads a frame of host 1 to host 2, whose checksums must be right.
+    #[track_caller]
+    pub fn of(frame: &[u8]) -> Heard {
+        assert_eq!(checksum(&frame[14..L4], 0), 0, "header checksum");
+        let tcp = &frame[L4..];
+        assert_eq!(checksum(tcp, pseudo(1, 2, tcp.len())), 0, "checksum");
+        let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
+        let half = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
+        let header = usize::from(tcp[12] >> 4) * 4;
+        Heard {
+            src: [frame[26], frame[27], frame[28], frame[29]],
+            src_port: half(0),
+            dst_port: half(2),
+            seq: word(4),
+            ack: word(8),
+            flags: tcp[13],
+            window: half(14),
+            urgent: half(18),
+            options: tcp[20..header].to_vec(),
+            payload: tcp[header..].to_vec(),
+        }
+    }
+
+    pub fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// What the segment takes of the sequence space.
+    pub fn seq_len(&self) -> u32 {
+        self.payload.len() as u32 + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
+    }
+}
+
+/// What we send with the ACKs that are due, segments to one port only.
+pub fn heard(node: &mut Node, port: u16) -> Vec<Heard> {
+    node.flush();
+    let frames = node.sent();
+    let heard = frames.iter().filter(|frame| frame[12..14] == [8, 0] && frame[23] == 6).map(|f| Heard::of(f));
+    heard.filter(|heard| heard.dst_port == port).collect()
+}
+
+/// The far end of one connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub port: u16,
+    pub our_port: u16,
+    pub iss: u32,
+    pub our_iss: u32,
+    /// What it sends next, and what it expects of us next.
+    pub seq: u32,
+    pub ack: u32,
+    pub window: u16,
+}
+
+impl Peer {
+    /// Opens a connection to a listener on [`PORT`].
+    pub fn open(node: &mut Node, port: u16, iss: u32, options: &[u8]) -> (Peer, ConnId) {
+        let mut peer = Peer { port, our_port: PORT, iss, our_iss: 0, seq: iss, ack: 0, window: 60_000 };
+        peer.say(node, Raw { options: options.to_vec(), ..peer.raw(SYN) });
+        let answer = heard(node, port).pop().expect("a SYN-ACK");
+        assert!(answer.has(SYN | ACK) && answer.ack == iss.wrapping_add(1));
+        (peer.our_iss, peer.ack) = (answer.seq, answer.seq.wrapping_add(1));
+        peer.seq = iss.wrapping_add(1);
+        peer.say(node, peer.raw(ACK));
+        let at = node.events.iter().position(|(_, event)| event.contains(TcpEvents::ESTABLISHED));
+        let (id, _) = node.events.remove(at.expect("a connection"));
+        (peer, id)
+    }
+
+    /// Answers our connection to its port.
+    pub fn answer(node: &mut Node, our_port: u16, port: u16, iss: u32) -> (Peer, ConnId) {
+        let id = node.connect(our_port, addr(2, port), 2);
+        let syn = heard(node, port).pop().expect("a SYN");
+        let ack = syn.seq.wrapping_add(1);
+        let mut peer = Peer { port, our_port, iss, our_iss: syn.seq, seq: iss, ack, window: 60_000 };
+        peer.say(node, peer.raw(SYN | ACK));
+        peer.seq = iss.wrapping_add(1);
+        (peer, id)
+    }
+
+    /// The next segment, with these flags and nothing else.
+    pub fn raw(&self, flags: u8) -> Raw {
+        Raw {
+            src_port: self.port,
+            dst_port: self.our_port,
+            seq: self.seq,
+            ack: if flags & ACK == 0 { 0 } else { self.ack },
+            flags,
+            window: self.window,
+            ..Raw::default()
+        }
+    }
+
+    /// A segment with the bytes of the stream that begin at `seq`.
+    pub fn data(&self, seq: u32, len: usize) -> Raw {
+        let offset = u64::from(seq.wrapping_sub(self.iss).wrapping_sub(1));
+        Raw { seq, payload: bytes_at(offset, len), ..self.raw(ACK | PSH) }
+    }
+
+    /// The segment arrives.
+    pub fn say(&self, node: &mut Node, raw: Raw) {
+        node.receive(&raw.frame());
+    }
+
+    /// Sends the next bytes.
+    pub fn send(&mut self, node: &mut Node, len: usize) {
+        self.say(node, self.data(self.seq, len));
+        self.seq = self.seq.wrapping_add(len as u32);
+    }
+
+    /// Hears what we send: checks the bytes of everything in order, acknowledges nothing yet, and answers it all.
+    pub fn hear(&mut self, node: &mut Node) -> Vec<Heard> {
+        let all = heard(node, self.port);
+        for heard in &all {
+            let offset = u64::from(heard.seq.wrapping_sub(self.our_iss).wrapping_sub(1));
+            if !heard.payload.is_empty() {
+                assert_eq!(heard.payload, bytes_at(offset, heard.payload.len()), "our bytes at {offset}");
+            }
+            if heard.seq == self.ack && !heard.has(RST) {
+                self.ack = self.ack.wrapping_add(heard.seq_len());
+            }
+        }
+        all
+    }
+}
