@@ -397,3 +397,31 @@ fn first_numbers_follow_the_clock_and_hide_behind_a_secret() {
     assert!((200_000..300_000).contains(&later), "{later} in a second");
     assert!(other.wrapping_sub(a) > 1_000 && a.wrapping_sub(other) > 1_000);
 }
+
+/// RFC 9293 s3.8.6: an ACK and the window that comes with it count together. Sending the rest of a unit on the strength of
+/// the new ACK and the old window would go beyond everything that was ever offered.
+#[test]
+fn the_window_of_an_ack_counts_before_anything_is_sent_on_its_strength() {
+    let (mut node, mut peer, id) = opened(&[2, 4, 0x03, 0xe8]);
+    peer.say(&mut node, Raw { window: 300, ..peer.raw(ACK) });
+    node.transmit(id, &mut Pattern::new(1_000, 1_000), 1);
+    assert_eq!(peer.hear(&mut node)[0].payload.len(), 300);
+    peer.say(&mut node, Raw { window: 0, ..peer.raw(ACK) });
+    node.transmit(id, &mut Pattern::new(0, 1), 1);
+    assert_eq!(peer.hear(&mut node), []);
+}
+
+/// RFC 9293 s3.4: a number half the circle away is neither before nor after, and acknowledges nothing.
+#[test]
+fn an_ack_half_the_circle_away_acknowledges_nothing() {
+    for bytes in [0, 100] {
+        let (mut node, mut peer, id) = opened(&[]);
+        node.transmit(id, &mut Pattern::new(bytes, 100), 1);
+        peer.hear(&mut node);
+        for far in [(1u32 << 31) - 1, 1 << 31, (1 << 31) + 1] {
+            peer.say(&mut node, Raw { ack: peer.ack.wrapping_add(far), ..peer.data(peer.seq, 10) });
+        }
+        assert_eq!(node.tcp.acked_bytes(id), 0);
+        assert_eq!(read(&mut node, id), 0);
+    }
+}

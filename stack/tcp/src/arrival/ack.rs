@@ -36,7 +36,7 @@ impl Conn {
     /// RFC 5961 s5: an ACK of what was never sent, or of the distant past, was guessed by somebody.
     fn check_ack_number<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) -> Step {
         let oldest = self.snd.snd_una.minus(self.snd.snd_wnd_max);
-        if segment.ack.leq(self.snd.snd_max) && oldest.leq(segment.ack) {
+        if segment.ack.since(oldest) <= self.snd.snd_max.since(oldest) {
             return NEXT;
         }
         io.count(Counter::TcpDropAckNumber);
@@ -45,14 +45,16 @@ impl Conn {
     }
 
     fn on_ack<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment, events: &mut TcpEvents) {
+        let duplicate = self.is_duplicate(segment);
+        // The window counts from this ACK on: together with it, and before anything is sent.
+        let grown = self.snd.snd_una.leq(segment.ack)
+            && self.snd.update_window(segment.seq, segment.ack, segment.window);
         if segment.ack.gt(self.snd.snd_una) {
             self.on_ack_advance(io, segment.ack, events);
-        } else if self.is_duplicate(segment) {
+        } else if duplicate {
             self.on_duplicate_ack(io, events);
         }
-        if self.snd.snd_una.leq(segment.ack)
-            && self.snd.update_window(segment.seq, segment.ack, segment.window)
-        {
+        if grown {
             self.on_window_grown(io, events);
         }
         if self.snd.snd_wnd == 0 {

@@ -69,8 +69,8 @@ impl Conn {
         self.state == State::Established
             && segment.flags.difference(ORDINARY) == Flags::ACK
             && segment.seq == self.rcv.rcv_nxt
-            && una.leq(segment.ack)
-            && segment.ack.leq(max)
+            // A distance, since a number half the circle away is neither before nor after.
+            && segment.ack.since(una) <= max.since(una)
             && (segment.len() > 0 || segment.ack != una)
             && segment.len() <= self.rcv.rcv_adv.since(self.rcv.rcv_nxt)
             && self.rcv.queues.early.is_empty()
@@ -101,10 +101,12 @@ impl Conn {
         if let Some(stamp) = segment.options.timestamps {
             self.stamps.take(io.now, segment.seq, stamp.value);
         }
+        // The window counts from this ACK on: together with it, and before anything is sent.
+        let grown = self.snd.update_window(segment.seq, segment.ack, segment.window);
         if segment.ack != self.snd.snd_una {
             self.on_ack_advance(io, segment.ack, events);
         }
-        if self.snd.update_window(segment.seq, segment.ack, segment.window) {
+        if grown {
             self.on_window_grown(io, events);
         }
         if segment.len() > 0 {
