@@ -1,0 +1,174 @@
+//! Every field of every header at its edges, in every state.
+
+use ironwarp_stats::Counter;
+use ironwarp_tcp::State;
+
+use crate::common::raw::{ACK, PSH, RST, Raw, SYN};
+use crate::scene::Scene;
+
+/// The edges of a number of 32 bits, and some just beside a right one.
+const EDGES: [u32; 12] =
+    [0, 1, 2, 100, 65_535, 65_536, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, u32::MAX - 1, u32::MAX];
+
+/// Sends segments that a function makes out of right ones to a connection in each state, and looks at the bystander.
+fn in_every_state(segments: impl Fn(&Raw) -> Vec<Raw>) {
+    let mut scene = Scene::new();
+    for state in Scene::STATES {
+        let (peer, _) = scene.victim(state, 40_000, 5);
+        let right = peer.raw(if state == State::SynSent { SYN | ACK } else { ACK | PSH });
+        let all = segments(&right);
+        let (mut peer, mut id) = (peer, None::<ironwarp_tcp::ConnId>);
+        scene.dismiss(&peer, id);
+        for (round, raw) in all.into_iter().enumerate() {
+            // A new victim for each, since most end it or change it.
+            let port = 1 + (round + state as usize * 5_000) as u16;
+            (peer, id) = scene.victim(state, port, 5);
+            let relative = |number: u32, from: u32, to: u32| number.wrapping_sub(from).wrapping_add(to);
+            let raw = Raw {
+                src_port: if raw.src_port == right.src_port { port } else { raw.src_port },
+                seq: relative(raw.seq, right.seq, peer.seq),
+                ack: relative(raw.ack, right.ack, peer.ack),
+                ..raw
+            };
+            scene.node.receive(&raw.frame());
+            scene.settle();
+            scene.dismiss(&peer, id);
+            if round % 16 == 0 {
+                scene.bystander_works();
+            }
+        }
+        scene.bystander_works();
+    }
+    scene.nothing_is_left();
+}
+
+/// RFC 9293 s3.10.7: every combination of control bits, in the window, before it and behind it, with payload and without.
+#[test]
+fn every_combination_of_control_bits_in_every_state() {
+    in_every_state(|right| {
+        let mut all = Vec::new();
+        for flags in 0..=255 {
+            for offset in [0, u32::MAX, 100, 1 << 31] {
+                let payload = vec![1; if flags % 2 == 0 { 0 } else { 20 }];
+                all.push(Raw { flags, seq: right.seq.wrapping_add(offset), payload, ..right.clone() });
+            }
+        }
+        all
+    });
+}
+
+/// RFC 9293 s3.4: numbers of either kind, as far away as they can be.
+#[test]
+fn every_edge_of_the_numbers_in_every_state() {
+    in_every_state(|right| {
+        let mut all = Vec::new();
+        for seq in EDGES {
+            for ack in EDGES {
+                let payload = vec![2; (seq % 3) as usize * 700];
+                all.push(Raw {
+                    seq: right.seq.wrapping_add(seq),
+                    ack: right.ack.wrapping_add(ack),
+                    payload,
+                    ..right.clone()
+                });
+            }
+        }
+        all
+    });
+}
+
+/// RFC 9293 s3.1: data offset, reserved bits, window, urgent pointer, ports, payload of any length.
+#[test]
+fn every_other_field_at_its_edges_in_every_state() {
+    in_every_state(|right| {
+        let mut all = Vec::new();
+        for offset in 0..16 {
+            for options in [0, 4, 20, 40] {
+                let raw = Raw { offset: Some(offset), options: vec![1; options], ..right.clone() };
+                all.extend([raw.clone(), Raw { payload: vec![3; 9], ..raw }]);
+            }
+        }
+        all.extend((0..16).map(|reserved| Raw { reserved, ..right.clone() }));
+        for edge in [0, 1, 0x7fff, 0x8000, 0xffff] {
+            all.push(Raw { window: edge, ..right.clone() });
+            all.push(Raw { urgent: edge, flags: 0x3f & right.flags | 0x20, ..right.clone() });
+            all.push(Raw { src_port: edge.max(50_001), ..right.clone() });
+            all.push(Raw { dst_port: edge, ..right.clone() });
+            all.push(Raw { checksum: Some(edge), ..right.clone() });
+        }
+        all.extend([1, 2, 536, 1_459, 1_460].map(|len| Raw { payload: vec![4; len], ..right.clone() }));
+        all
+    });
+}
+
+/// RFC 9293 s3.1, MUST-7: options of every kind and every length, whole and cut off, in a SYN and in other segments.
+#[test]
+fn every_kind_and_length_of_an_option_in_every_state() {
+    in_every_state(|right| {
+        let mut all = Vec::new();
+        for kind in (0..=34).chain([69, 253, 254, 255]) {
+            for len in (0..=12).chain([38, 39, 40, 41, 127, 128, 255]) {
+                let mut options = vec![kind, len];
+                options.resize(if len % 5 == 0 { 4 } else { 40 }, 0xff);
+                all.push(Raw { options, ..right.clone() });
+            }
+        }
+        all
+    });
+}
+
+/// RFC 9293 s3.1, MUST-3: a segment with any other checksum than its own is dropped unseen.
+#[test]
+fn no_wrong_checksum_gets_through() {
+    let mut scene = Scene::new();
+    let (peer, id) = scene.victim(State::Established, 40_000, 5);
+    let right = Raw { payload: vec![1; 10], ..peer.raw(ACK | RST) };
+    let frame = right.frame();
+    let sum = u16::from_be_bytes([frame[50], frame[51]]);
+    for wrong in (0..=u16::MAX).filter(|&wrong| wrong != sum) {
+        // Zero has two spellings, and a receiver cannot tell them apart.
+        if (wrong, sum) == (0xffff, 0) || (wrong, sum) == (0, 0xffff) {
+            continue;
+        }
+        scene.node.receive(&Raw { checksum: Some(wrong), ..right.clone() }.frame());
+    }
+    assert_eq!(scene.node.tcp.state(id.expect("a connection")), State::Established);
+    assert!(scene.node.read(Counter::NetDropTcpChecksum) >= 65_533);
+    assert!(scene.node.sent().is_empty());
+    scene.bystander_works();
+}
+
+/// RFC 791 and RFC 894: each octet in front of a right segment takes every value, with the header's checksum right again
+/// and wrong. What gets through is the right segment or nothing.
+#[test]
+fn every_octet_of_the_headers_below_takes_every_value() {
+    let mut scene = Scene::new();
+    let (peer, id) = scene.victim(State::Established, 40_000, 5);
+    let right = peer.data(peer.seq, 10).frame();
+    for at in 0..34 {
+        for value in 0..=255 {
+            for repaired in [false, true] {
+                let mut frame = right.clone();
+                frame[at] = value;
+                if repaired && !(24..26).contains(&at) {
+                    frame[24..26].fill(0);
+                    let sum = header_sum(&frame[14..34]);
+                    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+                }
+                scene.node.receive(&frame);
+                scene.settle();
+            }
+        }
+        scene.bystander_works();
+    }
+    let mut taken = 0;
+    crate::common::pattern::read_all(&mut scene.node.tcp.rx(id.expect("a connection")), &mut taken);
+    assert_eq!(taken, 10);
+    scene.dismiss(&peer, id);
+    scene.nothing_is_left();
+}
+
+fn header_sum(header: &[u8]) -> u16 {
+    let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    !((sum & 0xffff) + (sum >> 16)) as u16
+}

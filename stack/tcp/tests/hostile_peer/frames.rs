@@ -1,0 +1,80 @@
+//! Any bytes at all, and right frames with some bytes changed, cut or added, into net and tcp.
+
+use ironwarp_tcp::State;
+use proptest::prelude::*;
+
+use crate::common::raw::{ACK, FIN, PSH, Raw, SYN, packet};
+use crate::scene::Scene;
+
+/// A frame that is right but for some octets.
+fn damaged() -> impl Strategy<Value = Vec<u8>> {
+    let right = (0usize..5, 0usize..1_400, any::<u32>()).prop_map(|(kind, len, number)| {
+        let raw = Raw { src_port: 40_000, dst_port: 4_420, seq: number, window: 100, ..Raw::default() };
+        match kind {
+            0 => Raw { flags: SYN, options: vec![2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0], ..raw }
+                .frame(),
+            1 => Raw { flags: ACK | PSH, payload: vec![1; len], ..raw }.frame(),
+            2 => Raw { flags: FIN | ACK, ..raw }.frame(),
+            3 => packet(1, &vec![8; len]),
+            _ => packet(number as u8, &vec![2; len]),
+        }
+    });
+    let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6);
+    (right, changes, prop::option::of(any::<prop::sample::Index>()), 0usize..40).prop_map(
+        |(mut frame, changes, cut, more)| {
+            for (at, value) in changes {
+                let at = at.index(frame.len());
+                frame[at] = value;
+            }
+            if let Some(cut) = cut {
+                frame.truncate(cut.index(frame.len()));
+            }
+            frame.resize(frame.len() + more, 0xee);
+            frame
+        },
+    )
+}
+
+/// Bytes behind any link header, or none.
+fn anything() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = prop::collection::vec(any::<u8>(), 0..200);
+    let ethertype = prop_oneof![
+        3 => Just([8u8, 0]), 3 => Just([8, 6]), 3 => Just([0x86, 0xdd]), 1 => Just([0x81, 0]), 1 => any::<[u8; 2]>(),
+    ];
+    (any::<bool>(), ethertype, bytes).prop_map(|(ours, ethertype, bytes)| {
+        if !ours {
+            return bytes;
+        }
+        [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &ethertype, &bytes].concat()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// No bytes whatever stop the node, hurt the bystander or stay behind.
+    #[test]
+    fn any_frames_leave_the_bystander_at_work(
+        frames in prop::collection::vec(prop_oneof![2 => damaged(), 1 => anything()], 1..60),
+    ) {
+        let mut scene = Scene::new();
+        for frame in frames {
+            scene.node.receive(&frame);
+            scene.settle();
+        }
+        scene.bystander_works();
+        scene.nothing_is_left();
+    }
+
+    /// A right segment of an open connection, damaged anywhere behind the addresses, is never delivered.
+    #[test]
+    fn a_damaged_segment_is_never_delivered(at in 34usize..134, flip in 1u8..=255) {
+        let mut scene = Scene::new();
+        let (peer, id) = scene.victim(State::Established, 40_000, 5);
+        let mut frame = peer.data(peer.seq, 80).frame();
+        frame[at] ^= flip;
+        scene.node.receive(&frame);
+        prop_assert_eq!(ironwarp_tcp::ByteStream::available(&scene.node.tcp.rx(id.expect("a connection"))), 0);
+        scene.bystander_works();
+    }
+}

@@ -1,0 +1,124 @@
+//! Retransmissions that overlap and contradict each other, and numbers that wrap.
+
+use ironwarp_tcp::{ByteStream, State};
+use proptest::prelude::*;
+
+use crate::common::pattern::{Pattern, byte_at, read_all};
+use crate::common::raw::{ACK, PSH, Raw};
+use crate::scene::Scene;
+
+const BYTES: usize = 6_000;
+
+/// Two versions of every byte, so that it shows which one was taken.
+fn version(which: bool, offset: usize) -> u8 {
+    byte_at(offset as u64) & 0xfe | u8::from(which)
+}
+
+fn contradicting(from: usize, len: usize, which: bool) -> Vec<u8> {
+    (from..from + len).map(|offset| version(which, offset)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// RFC 9293 s3.10.7.4, seventh step: overlaps in any order deliver every byte once, as one of the segments brought it,
+    /// and what was delivered stays as it is.
+    #[test]
+    fn contradictory_overlaps_deliver_every_byte_once(
+        iss in any::<u32>(),
+        segments in prop::collection::vec((0usize..BYTES, 1usize..1_400, any::<bool>(), any::<bool>()), 0..60),
+    ) {
+        let mut scene = Scene::new();
+        let (peer, id) = scene.victim(State::Established, 40_000, iss);
+        let id = id.expect("a connection");
+        let first = peer.seq;
+        let mut taken = 0;
+        let closing = (0..BYTES).step_by(1_000).map(|from| (from, 1_000, true, true));
+        for (from, len, which, reads) in segments.into_iter().chain(closing) {
+            let len = len.min(BYTES - from);
+            let seq = first.wrapping_add(from as u32);
+            peer.say(&mut scene.node, Raw { seq, payload: contradicting(from, len, which), ..peer.raw(ACK | PSH) });
+            let mut stream = scene.node.tcp.rx(id);
+            while reads && stream.available() > 0 {
+                let right = stream.front().iter().enumerate().all(|(at, byte)| {
+                    [version(true, taken + at), version(false, taken + at)].contains(byte)
+                });
+                prop_assert!(right, "wrong bytes from {} on", taken);
+                let len = stream.front().len();
+                taken += len;
+                stream.consume(len);
+            }
+            scene.settle();
+        }
+        prop_assert_eq!(taken, BYTES);
+        scene.dismiss(&peer, Some(id));
+        scene.nothing_is_left();
+    }
+}
+
+/// RFC 9293 s3.10.7.4, seventh step: what has arrived in order stands, whatever is sent in its place.
+#[test]
+fn the_first_version_of_a_byte_in_order_stands() {
+    let mut scene = Scene::new();
+    let (peer, id) = scene.victim(State::Established, 40_000, 9);
+    let (id, first) = (id.expect("a connection"), peer.seq);
+    let mut say = |from: u32, len: usize, which| {
+        let payload = contradicting(from as usize, len, which);
+        peer.say(&mut scene.node, Raw { seq: first.wrapping_add(from), payload, ..peer.raw(ACK | PSH) });
+    };
+    say(0, 100, true);
+    say(0, 200, false);
+    say(50, 250, true);
+    let mut bytes = vec![0; 300];
+    assert!(scene.node.tcp.rx(id).peek(&mut bytes));
+    for (at, &byte) in bytes.iter().enumerate() {
+        let which = !(100..200).contains(&at);
+        assert_eq!(byte, version(which, at), "byte {at}");
+    }
+}
+
+/// RFC 9293 s3.4: the numbers of either side wrap at any octet of a stream, in order and out of order.
+#[test]
+fn numbers_wrap_at_every_octet() {
+    for before in (0..3_000).step_by(7).chain([1 << 31, (1 << 31) - 1, (1 << 31) + 1]) {
+        let mut scene = Scene::new();
+        let (mut peer, id) = scene.victim(State::Established, 40_000, 0u32.wrapping_sub(before));
+        let id = id.expect("a connection");
+        let at = |from: u32| peer.seq.wrapping_add(from);
+        let mut taken = 0;
+        for from in [500, 2_000, 1_000, 0, 1_500, 2_500] {
+            peer.say(&mut scene.node, peer.data(at(from), 500));
+            read_all(&mut scene.node.tcp.rx(id), &mut taken);
+        }
+        assert_eq!(taken, 3_000, "a wrap after {before}");
+        peer.seq = at(3_000);
+        scene.node.transmit(id, &mut Pattern::new(3_000, 500), 8);
+        peer.hear(&mut scene.node);
+        peer.say(&mut scene.node, peer.raw(ACK));
+        assert_eq!(scene.node.tcp.acked_bytes(id), 3_000);
+    }
+}
+
+/// RFC 9293 s3.10.7.4: the same segment a thousand times, from any part of the past, changes nothing and is answered with
+/// the same number.
+#[test]
+fn the_past_can_be_repeated_without_end() {
+    let mut scene = Scene::new();
+    let (mut peer, id) = scene.victim(State::Established, 40_000, u32::MAX - 1_500);
+    for _ in 0..5 {
+        peer.send(&mut scene.node, 1_000);
+    }
+    let mut taken = 0;
+    read_all(&mut scene.node.tcp.rx(id.expect("a connection")), &mut taken);
+    scene.settle();
+    for round in 0..1_000u32 {
+        let seq = peer.seq.wrapping_sub(5_000 - round * 4);
+        peer.say(&mut scene.node, peer.data(seq, (round % 1_000) as usize));
+        for heard in peer.hear(&mut scene.node) {
+            assert_eq!(heard.ack, peer.seq);
+        }
+        scene.settle();
+    }
+    assert_eq!(scene.node.tcp.rx(id.expect("a connection")).available(), 0);
+    scene.bystander_works();
+}

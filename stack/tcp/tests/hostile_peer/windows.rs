@@ -1,0 +1,164 @@
+//! Windows that shrink, close and lie.
+
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{ConnId, TcpConfig, TcpEvents};
+use ironwarp_types::Nanos;
+use proptest::prelude::*;
+
+use crate::common::node::{Node, addr};
+use crate::common::pattern::Pattern;
+use crate::common::raw::{ACK, PORT, Peer, Raw};
+
+const MSS_1000: [u8; 4] = [2, 4, 0x03, 0xe8];
+
+fn opened(window: u16) -> (Node, Peer, ConnId) {
+    let config = TcpConfig {
+        rto_min: Nanos::from_millis(10),
+        rto_initial: Nanos::from_millis(10),
+        user_timeout: Nanos::from_secs(2),
+        rto_max: Nanos::from_millis(500),
+        ..TcpConfig::default()
+    };
+    let mut node = Node::new(1, 1_500, config);
+    node.tcp.listen(addr(1, PORT)).expect("room");
+    let (mut peer, id) = Peer::open(&mut node, 40_000, u32::MAX - 99, &MSS_1000);
+    peer.window = window;
+    peer.say(&mut node, peer.raw(ACK));
+    (node, peer, id)
+}
+
+/// What we sent since the last look, as ranges of the stream.
+fn ranges(node: &mut Node, peer: &mut Peer) -> Vec<(u32, u32)> {
+    let first = peer.our_iss.wrapping_add(1);
+    let sent = peer.hear(node);
+    let range = |heard: &crate::common::raw::Heard| {
+        let from = heard.seq.wrapping_sub(first);
+        (from, from + heard.payload.len() as u32)
+    };
+    sent.iter().filter(|heard| !heard.payload.is_empty()).map(range).collect()
+}
+
+fn says(node: &mut Node, peer: &Peer, ack: u32, window: u16) {
+    let ack = peer.our_iss.wrapping_add(1).wrapping_add(ack);
+    peer.say(node, Raw { ack, window, ..peer.raw(ACK) });
+}
+
+/// RFC 9293 s3.8.6, MUST-34 and SHLD-15: the right edge moves left of what was sent, and nothing new follows until it has
+/// moved right again.
+#[test]
+fn nothing_new_is_sent_beyond_an_edge_that_moved_left() {
+    let (mut node, mut peer, id) = opened(10_000);
+    let mut source = Pattern::new(20_000, 1_000);
+    node.transmit(id, &mut source, 8);
+    assert_eq!(ranges(&mut node, &mut peer).last(), Some(&(7_000, 8_000)));
+    says(&mut node, &peer, 2_000, 3_000);
+    node.transmit(id, &mut source, 8);
+    assert_eq!(ranges(&mut node, &mut peer), []);
+    says(&mut node, &peer, 5_000, 3_500);
+    node.transmit(id, &mut source, 8);
+    assert_eq!(ranges(&mut node, &mut peer), []);
+    says(&mut node, &peer, 8_000, 2_000);
+    node.transmit(id, &mut source, 8);
+    assert_eq!(ranges(&mut node, &mut peer), [(8_000, 9_000), (9_000, 10_000)]);
+}
+
+/// RFC 9293 s3.8.6, SHLD-16: what lies unacknowledged within a window that shrank is sent again when its timer runs out;
+/// SHLD-17: and a peer that answers is not given up over what lies beyond.
+#[test]
+fn what_lies_within_a_window_that_shrank_is_sent_again_and_the_rest_waits() {
+    let (mut node, mut peer, id) = opened(10_000);
+    let mut source = Pattern::new(5_000, 1_000);
+    node.transmit(id, &mut source, 8);
+    ranges(&mut node, &mut peer);
+    says(&mut node, &peer, 0, 2_000);
+    for _ in 0..3 {
+        node.now += Nanos::from_millis(501);
+        node.timers();
+        let again = ranges(&mut node, &mut peer);
+        assert!(again.contains(&(0, 1_000)), "{again:?}");
+        says(&mut node, &peer, 0, 2_000);
+    }
+    says(&mut node, &peer, 2_000, 0);
+    // A closed window, with a peer that answers, for longer than the user timeout.
+    for _ in 0..20 {
+        node.now += Nanos::from_millis(501);
+        node.timers();
+        node.sent();
+        says(&mut node, &peer, 2_000, 0);
+    }
+    assert_eq!(node.take_events(id) & TcpEvents::OVER, TcpEvents::empty());
+    says(&mut node, &peer, 2_000, 10_000);
+    node.now += Nanos::from_millis(501);
+    node.timers();
+    node.transmit(id, &mut source, 8);
+    peer.hear(&mut node);
+    says(&mut node, &peer, 5_000, 10_000);
+    assert!(node.tcp.all_acked(id));
+}
+
+/// RFC 9293 s3.8.6, MUST-35: a window that shrinks to nothing under what is in flight is probed until it opens.
+#[test]
+fn a_window_that_shrinks_to_nothing_is_probed() {
+    let (mut node, mut peer, id) = opened(10_000);
+    node.transmit(id, &mut Pattern::new(5_000, 1_000), 8);
+    ranges(&mut node, &mut peer);
+    says(&mut node, &peer, 2_000, 0);
+    let mut probes = 0;
+    for _ in 0..10 {
+        node.now += Nanos::from_millis(501);
+        node.timers();
+        probes += ranges(&mut node, &mut peer).len();
+        says(&mut node, &peer, 2_000, 0);
+    }
+    assert!(probes >= 5 && node.read(Counter::TcpWindowProbes) >= 5, "{probes} probes");
+    says(&mut node, &peer, 2_000, 5_000);
+    for _ in 0..3 {
+        node.now += Nanos::from_millis(501);
+        node.timers();
+    }
+    let again = ranges(&mut node, &mut peer);
+    assert!(again.iter().any(|&(from, _)| from == 2_000), "{again:?}");
+    says(&mut node, &peer, 5_000, 5_000);
+    assert!(node.tcp.all_acked(id));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// RFC 9293 s3.8.6: whatever window the peer announces, growing, shrinking, closing, with any progress in between: every
+    /// byte arrives in the end, none beyond what the widest announcement allowed.
+    #[test]
+    fn every_byte_arrives_through_windows_that_change_at_will(
+        windows in prop::collection::vec((0u16..4_000, 0u32..3_000, 1u64..60), 1..60),
+    ) {
+        const BYTES: u32 = 30_000;
+        let (mut node, mut peer, id) = opened(4_000);
+        let mut source = Pattern::new(u64::from(BYTES), 900);
+        let mut sent = 0;
+        let mut acked = 0;
+        let mut edge = 4_000;
+        let mut step = |node: &mut Node, window: u16, progress: u32, ms: u64| -> Result<u32, TestCaseError> {
+            node.transmit(id, &mut source, 4);
+            for (from, to) in ranges(node, &mut peer) {
+                // A probe may carry one octet into a window that is closed.
+                prop_assert!(to <= edge + 1 && from <= sent, "{from}..{to}, edge {edge}, sent {sent}");
+                sent = sent.max(to);
+            }
+            acked = sent.min(acked + progress);
+            edge = edge.max(acked + u32::from(window));
+            says(node, &peer, acked, window);
+            node.now += Nanos::from_millis(ms);
+            node.timers();
+            prop_assert_eq!(node.take_events(id) & TcpEvents::OVER, TcpEvents::empty());
+            Ok(acked)
+        };
+        for (window, progress, ms) in windows {
+            step(&mut node, window, progress, ms)?;
+        }
+        let mut rounds = 0;
+        while step(&mut node, 3_000, 3_000, 60)? < BYTES {
+            rounds += 1;
+            prop_assert!(rounds < 500, "no end in sight");
+        }
+    }
+}
