@@ -7,7 +7,7 @@ usage() {
     cat <<'TXT'
 usage: scripts/test.sh [--strict] [--stage NAME]...
 
-Installs missing system packages and runs, in this order: format, lints, build without DPDK, static DPDK, tests (unit, property,
+Installs missing system packages and runs, in this order: format, conformance table, lints, build without DPDK, static DPDK, tests (unit, property,
 simulator, documentation, devices), loom, Miri, programs. Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
@@ -68,11 +68,11 @@ stage() {
     if "$@" >"$log" 2>&1; then
         grep -qE '^test result: ' "$log" || passed=$((passed + 1))
         count "$log"
-        printf '%-10s ok      %4d s\n' "$name" $((SECONDS - start))
+        printf '%-11s ok      %4d s\n' "$name" $((SECONDS - start))
     else
         count "$log"
         [ "$failed" -gt "$before" ] || failed=$((failed + 1))
-        printf '%-10s FAILED  %4d s   %s\n' "$name" $((SECONDS - start)) "$log"
+        printf '%-11s FAILED  %4d s   %s\n' "$name" $((SECONDS - start)) "$log"
         grep -aE '^(error|test .* FAILED|---- )|panicked at' "$log" | head -20
         tail -30 "$log"
     fi
@@ -108,6 +108,7 @@ static_dpdk() {
 }
 
 stage format cargo fmt --all --check
+stage conformance scripts/conformance.sh
 stage lints lints
 stage no-dpdk without_dpdk
 stage static static_dpdk

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Checks docs/conformance.csv against the tests, and prints the score of each RFC.
+
+usage: scripts/conformance.sh [--list STATUS] [--uncited] [--strict]
+
+  --list STATUS  print the requirements of that status: shown, not-applicable, declined or missing
+  --uncited      print the requirements that none of their tests cites
+  --strict       fail when a MUST is missing
+
+Each row of the table is one requirement: id,level,status,tests,reason,summary.
+
+  id       RFC<number>-<name>: RFC9293-MUST-19 is MUST-19 of that RFC's summary, RFC5040-3.1-01 the first of its
+           section 3.1. What a requirement says stands in `summary`, in our own words.
+  level    MUST, SHOULD or MAY; a prohibition is said in the summary
+  status   shown           tests show it, and `tests` names them
+           not-applicable  it cannot apply here, and `reason` says why
+           declined        a SHOULD or MAY that is not followed, and `reason` says why
+           missing         it ought to be shown and is not yet, and `reason` says what lacks
+  tests    path/of/file.rs::name, separated by blanks
+
+Fails when a row names a test that does not exist, when a source file cites a requirement that the table does not have,
+and when a row is incomplete, repeated or contradicts itself. Sources cite RFC 9293 by the short form MUST-19, SHLD-3,
+MAY-4, and every RFC by the whole id.
+"""
+
+import csv
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "docs" / "conformance.csv"
+COLUMNS = ["id", "level", "status", "tests", "reason", "summary"]
+LEVELS = ["MUST", "SHOULD", "MAY"]
+STATUSES = ["shown", "not-applicable", "declined", "missing"]
+ID = re.compile(r"RFC[1-9]\d*-[A-Za-z0-9.]+-\d+")
+# The ids of RFC 9293's own summary, as sources cite them.
+SHORT = re.compile(r"(?<![\w-])(MUST|SHLD|MAY|REC)-(\d+)(?!\w)")
+TEST = re.compile(r"#\[test\]\s*(?:#\[[^\]]*\]\s*)*(?:pub\s+)?fn\s+(\w+)\s*\(")
+COMMENT = re.compile(r"^\s*//[/!]?\s?(.*)$")
+
+
+def main(arguments):
+    options = parse(arguments)
+    rows, faults = read_table()
+    tests = Tests()
+    for row in rows:
+        faults += faults_of(row, tests)
+    faults += unknown_citations(rows)
+    if options["list"]:
+        print_rows([row for row in rows if row["status"] == options["list"]])
+    if options["uncited"]:
+        print_rows([row for row in rows if row["status"] == "shown" and not tests.cite(row)])
+    print_score(rows)
+    if options["strict"]:
+        faults += [f"{row['id']} is missing" for row in rows if row["status"] == "missing" and row["level"] == "MUST"]
+    for fault in faults:
+        print(f"conformance: {fault}", file=sys.stderr)
+    return 1 if faults else 0
+
+
+def parse(arguments):
+    options = {"list": None, "uncited": False, "strict": False}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument in ("-h", "--help"):
+            print(__doc__)
+            sys.exit(0)
+        if argument == "--list" and rest and rest[0] in STATUSES:
+            options["list"] = rest.pop(0)
+        elif argument in ("--uncited", "--strict"):
+            options[argument[2:]] = True
+        else:
+            print(f"unknown option or value: {argument}\n{__doc__}", file=sys.stderr)
+            sys.exit(2)
+    return options
+
+
+def read_table():
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file, strict=True)
+        if reader.fieldnames != COLUMNS:
+            sys.exit(f"{TABLE}: the columns are not {','.join(COLUMNS)}")
+        rows = list(reader)
+    seen = set()
+    faults = []
+    for row in rows:
+        if row["id"] in seen:
+            faults.append(f"{row['id']} has two rows")
+        seen.add(row["id"])
+    return rows, faults
+
+
+def faults_of(row, tests):
+    """What is wrong with one row."""
+    if None in row or any(value is None for value in row.values()):
+        return [f"{row['id']}: too many or too few columns"]
+    faults = []
+    if not ID.fullmatch(row["id"]):
+        faults.append("this is no id")
+    if row["level"] not in LEVELS or row["status"] not in STATUSES:
+        faults.append(f"level {row['level']}, status {row['status']}")
+    if row["status"] == "shown" and not row["tests"].strip():
+        faults.append("shown, and no test is named")
+    if row["status"] != "shown" and not row["reason"].strip():
+        faults.append(f"{row['status']}, and no reason is given")
+    if row["status"] == "declined" and row["level"] == "MUST":
+        faults.append("a MUST cannot be declined")
+    if not row["summary"].strip():
+        faults.append("no summary")
+    faults += [f"there is no test {name}" for name in row["tests"].split() if not tests.exists(name)]
+    return [f"{row['id']}: {fault}" for fault in faults]
+
+
+class Tests:
+    """The tests of the source tree, looked up by file and name."""
+
+    def __init__(self):
+        self.files = {}
+
+    def of_file(self, path):
+        """The names of a file's tests, and the comment in front of each."""
+        if path not in self.files:
+            file = ROOT / path
+            inside = file.resolve().is_relative_to(ROOT)
+            text = file.read_text(encoding="utf-8") if inside and file.is_file() else ""
+            self.files[path] = {found[1]: comment_before(text, found.start()) for found in TEST.finditer(text)}
+        return self.files[path]
+
+    def exists(self, name):
+        path, separator, function = name.rpartition("::")
+        return bool(separator) and function in self.of_file(path)
+
+    def cite(self, row):
+        """Whether one of a row's tests cites its id."""
+        for name in row["tests"].split():
+            path, _, function = name.rpartition("::")
+            if row["id"] in cited(self.of_file(path).get(function, "")):
+                return True
+        return False
+
+
+def comment_before(text, offset):
+    lines = []
+    for line in reversed(text[:offset].split("\n")[:-1]):
+        comment = COMMENT.match(line)
+        if not comment:
+            break
+        lines.append(comment[1])
+    return " ".join(reversed(lines))
+
+
+def cited(text):
+    """The ids that a text cites."""
+    return {f"RFC9293-{kind}-{number}" for kind, number in SHORT.findall(text)} | set(ID.findall(text))
+
+
+def unknown_citations(rows):
+    """Citations of requirements that do not exist, in the source files that belong to the tree."""
+    known = {row["id"] for row in rows}
+    covered = {identity.split("-", 1)[0] for identity in known}
+    faults = []
+    for path in sources():
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+            for identity in sorted(cited(line) - known):
+                if identity.split("-", 1)[0] in covered:
+                    faults.append(f"{path.relative_to(ROOT)}:{number} cites {identity}, which is not in the table")
+    return faults
+
+
+def sources():
+    listing = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.rs"],
+        capture_output=True, check=False,
+    )
+    if listing.returncode == 0:
+        names = [name for name in listing.stdout.decode().split("\0") if name]
+        return [ROOT / name for name in names if (ROOT / name).is_file()]
+    skipped = {"target", ".git"}
+    return [path for path in sorted(ROOT.rglob("*.rs")) if not skipped & set(path.relative_to(ROOT).parts)]
+
+
+def print_rows(rows):
+    for row in rows:
+        print(f"{row['id']:<18} {row['level']:<6} {row['summary']}")
+        if row["reason"]:
+            print(f"{'':<25} {row['reason']}")
+    print()
+
+
+def print_score(rows):
+    heads = ["", "level", "requirements", *STATUSES]
+    print("{:<8} {:<7} {:>12} {:>8} {:>15} {:>9} {:>8}".format(*heads))
+    for rfc in sorted({row["id"].split("-", 1)[0] for row in rows}):
+        mine = [row for row in rows if row["id"].startswith(rfc + "-")]
+        for level in [*LEVELS, "all"]:
+            counted = [row for row in mine if level in (row["level"], "all")]
+            counts = [sum(row["status"] == status for row in counted) for status in STATUSES]
+            print("{:<8} {:<7} {:>12} {:>8} {:>15} {:>9} {:>8}".format(rfc, level, len(counted), *counts))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
