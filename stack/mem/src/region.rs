@@ -53,9 +53,9 @@ impl Region {
         self.admitted.len
     }
 
-    /// The TO of the first byte: its address.
+    /// The TO of the first byte: its address, unless the table was made to replay.
     pub fn base_to(&self) -> u64 {
-        self.admitted.base.addr().get() as u64
+        self.shared.origin.first_to(self.admitted.slot as usize, self.admitted.base.as_ptr())
     }
 
     /// The element that names `len` bytes from `offset`, for a work request.

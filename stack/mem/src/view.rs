@@ -6,7 +6,7 @@
 use crate::access::{Access, AccessError, RangeError, check_range};
 use crate::copy;
 use crate::epoch::Attendance;
-use crate::table::{Extent, Shared, Slot, TagSpace};
+use crate::table::{Extent, Origin, Shared, Slot, TagSpace};
 use ironwarp_types::{PdId, STag};
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 /// the price of one fence.
 pub struct CoreMem {
     tags: TagSpace,
+    origin: Origin,
     slots: Arc<[Slot]>,
     // Parks when dropped, hence before the table that it holds alive.
     attendance: Attendance,
@@ -27,7 +28,8 @@ pub struct CoreMem {
 
 impl CoreMem {
     pub(crate) fn new(table: Arc<Shared>, attendance: Attendance) -> Self {
-        Self { tags: table.tags, slots: Arc::clone(&table.slots), attendance, _table: table }
+        let slots = Arc::clone(&table.slots);
+        Self { tags: table.tags, origin: table.origin, slots, attendance, _table: table }
     }
 
     /// Grants access to the bytes \[`to`, `to + len`) of the region that `stag` names, to a stream of `pd`.
@@ -48,7 +50,8 @@ impl CoreMem {
         need: Access,
     ) -> Result<Span<'_>, AccessError> {
         self.attendance.attend();
-        let slot = self.slots.get(self.tags.slot_of(stag)).ok_or(AccessError::UnknownStag)?;
+        let at = self.tags.slot_of(stag);
+        let slot = self.slots.get(at).ok_or(AccessError::UnknownStag)?;
         let (granted, extent) = slot.read(stag)?;
         // RFC 5041 s8.2: a stream reaches only the regions of its own protection domain.
         if extent.pd != pd {
@@ -57,7 +60,7 @@ impl CoreMem {
         if !granted.contains(need) {
             return Err(AccessError::NoRight);
         }
-        let offset = offset_within(&extent, to, len)?;
+        let offset = offset_within(&extent, self.origin.first_to(at, extent.base), to, len)?;
         // SAFETY: `offset` and `len` lie within the extent, which is one allocation.
         let base = unsafe { extent.base.add(offset) };
         Ok(Span { base, len: len as usize, writable: need.intersects(Access::WRITING), core: PhantomData })
@@ -92,10 +95,9 @@ impl fmt::Debug for CoreMem {
 
 /// Checks 3 to 5 of RFC 5041 s7.1: the sum does not wrap, and both ends lie in the region.
 #[inline(always)]
-fn offset_within(extent: &Extent, to: u64, len: u32) -> Result<usize, AccessError> {
-    let base = extent.base.addr() as u64;
+fn offset_within(extent: &Extent, first_to: u64, to: u64, len: u32) -> Result<usize, AccessError> {
     // A region never wraps, so what lies within one does not either: one test for the usual case.
-    match to.checked_sub(base) {
+    match to.checked_sub(first_to) {
         Some(offset) if extent.len.checked_sub(offset).is_some_and(|rest| u64::from(len) <= rest) => {
             Ok(offset as usize)
         }

@@ -345,3 +345,27 @@ fn an_owner_may_use_the_table_while_it_is_dropped() {
     drop(table.register(PD, owner, WRITE).unwrap());
     assert_eq!(seen.load(Ordering::SeqCst), 1);
 }
+
+/// A table made to replay: tags and tagged offsets are the same in two tables, wherever the memory lies.
+#[test]
+fn a_replayable_table_gives_the_same_tags_and_offsets_again() {
+    let limits = MemLimits { regions_max: 16, cores_max: 1 };
+    let make = || {
+        let table = MemTable::replayable(limits, [7, 8]).unwrap();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let regions: Vec<_> =
+            (0..4).map(|_| table.register(PdId(1), vec![0u8; 100], access).unwrap()).collect();
+        let names: Vec<_> = regions.iter().map(|region| (region.stag(), region.base_to())).collect();
+        let core = table.core(CoreId(0)).unwrap();
+        for region in &regions {
+            let right = core.resolve(region.stag(), PdId(1), region.base_to() + 60, 40, access).unwrap();
+            right.copy_in(39, b"x").unwrap();
+            assert_eq!(region.load_u8_acquire(99), Ok(b'x'));
+            let beyond = core.resolve(region.stag(), PdId(1), region.base_to() + 61, 40, access);
+            assert_eq!(beyond.err(), Some(AccessError::Bounds));
+            assert_eq!(region.slice(10, 5).unwrap().addr, region.base_to() + 10);
+        }
+        names
+    };
+    assert_eq!(make(), make());
+}

@@ -11,7 +11,7 @@ mod books;
 mod slot;
 mod tag;
 
-pub(crate) use slot::{Extent, Slot};
+pub(crate) use slot::{Extent, Origin, Slot};
 pub(crate) use tag::TagSpace;
 
 use crate::access::Access;
@@ -122,15 +122,25 @@ impl MemTable {
     /// A table whose tags nobody can predict.
     pub fn new(limits: MemLimits) -> Result<Self, TableError> {
         let secret = || getrandom::u64().map_err(|_| TableError::Entropy);
-        Self::with_secret(limits, [secret()?, secret()?])
+        Self::create(limits, [secret()?, secret()?], Origin::Address)
     }
 
-    /// A table whose tags follow from `secret`: for simulations that must replay, and for nothing else.
+    /// A table whose tags follow from `secret`: for tests and simulations, and for nothing else.
     pub fn with_secret(limits: MemLimits, secret: [u64; 2]) -> Result<Self, TableError> {
+        Self::create(limits, secret, Origin::Address)
+    }
+
+    /// A table whose tags and tagged offsets both follow from `secret`, so that what goes over the wire does not hang
+    /// on where the allocator put a region: for simulations that must replay to the last byte, and for nothing else.
+    pub fn replayable(limits: MemLimits, secret: [u64; 2]) -> Result<Self, TableError> {
+        Self::create(limits, secret, Origin::Slot)
+    }
+
+    fn create(limits: MemLimits, secret: [u64; 2], origin: Origin) -> Result<Self, TableError> {
         if limits.regions_max == 0 || limits.regions_max > REGIONS_MAX {
             return Err(TableError::RegionsOutOfRange);
         }
-        Ok(Self { shared: Arc::new(Shared::new(limits, secret)) })
+        Ok(Self { shared: Arc::new(Shared::new(limits, secret, origin)) })
     }
 
     /// The handle through which `core` looks tags up. Each core has one at a time.
@@ -197,6 +207,7 @@ impl fmt::Debug for MemTable {
 /// What every handle of a table shares.
 pub(crate) struct Shared {
     pub tags: TagSpace,
+    pub origin: Origin,
     pub slots: Arc<[Slot]>,
     pub epochs: Arc<Epochs>,
     regions_max: u32,
@@ -214,11 +225,12 @@ pub(crate) struct Admitted {
 }
 
 impl Shared {
-    fn new(limits: MemLimits, secret: [u64; 2]) -> Self {
+    fn new(limits: MemLimits, secret: [u64; 2], origin: Origin) -> Self {
         let slots = limits.regions_max.next_power_of_two().max(SLOTS_MIN);
         let mut draws = Draws::new(secret);
         Self {
             tags: TagSpace::new(slots.ilog2(), &mut draws),
+            origin,
             slots: (0..slots).map(|_| Slot::new()).collect(),
             epochs: Arc::new(Epochs::new(usize::from(limits.cores_max))),
             regions_max: limits.regions_max,

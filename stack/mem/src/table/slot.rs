@@ -23,11 +23,34 @@ const _: () = assert!(size_of::<Slot>() == 32);
 /// What a live tag leads to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
-    /// The first byte; its address is the region's lowest TO.
+    /// The first byte.
     pub base: *mut u8,
     /// Bytes.
     pub len: u64,
     pub pd: PdId,
+}
+
+/// Where a region's tagged offsets begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Origin {
+    /// At the address of its first byte, as verbs have it.
+    Address,
+    /// At a number that its slot decides: the same in every run of a simulation.
+    Slot,
+}
+
+/// Tagged offsets that each slot has to itself under [`Origin::Slot`]: more than memory has bytes.
+const SLOT_SHIFT: u32 = 40;
+
+impl Origin {
+    /// The TO of the first byte of the region in `slot`.
+    #[inline(always)]
+    pub(crate) fn first_to(self, slot: usize, base: *const u8) -> u64 {
+        match self {
+            Origin::Address => base.addr() as u64,
+            Origin::Slot => (slot as u64 + 1) << SLOT_SHIFT,
+        }
+    }
 }
 
 /// What a slot is for at present. Memory windows will add their own.
