@@ -30,7 +30,7 @@ pub mod wheel;
 
 pub use config::{Congestion, TcpConfig, TcpConfigError};
 pub use conn::{KeepAlive, Patience, State};
-pub use engine::{RxStream, Tcp};
+pub use engine::{Holdings, RxStream, Tcp};
 pub use events::{Blocked, TcpEvents, Transmitted};
 pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
 pub use stream::{ByteStream, UnitSource};

@@ -9,6 +9,7 @@ mod arrive;
 mod check;
 mod cookies;
 mod icmp;
+mod holdings;
 mod isn;
 mod listeners;
 mod open;
@@ -20,6 +21,7 @@ use ironwarp_port::{Port, Wire};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::Nanos;
 
+pub use holdings::Holdings;
 pub use rx_stream::RxStream;
 
 use crate::TcpConfig;
