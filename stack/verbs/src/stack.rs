@@ -137,6 +137,31 @@ impl StackBuilder {
     }
 }
 
+impl StackBuilder {
+    /// A stack of one core that replays: its time is `clock`'s, every number that is random elsewhere (steering tags,
+    /// tagged offsets, initial sequence numbers, ports, hash keys) follows from `secret`, and polling it depends on
+    /// nothing else. For simulators and tests: a peer that knows the secret can guess all of it.
+    #[doc(hidden)]
+    pub fn build_replayable<P, C>(
+        self,
+        port: P,
+        clock: C,
+        secret: [u64; 2],
+    ) -> Result<(Stack, Worker), SetupError>
+    where
+        P: Port + Send,
+        P::Frame: Send,
+        <P::Frame as ironwarp_port::Frame>::Sealed: Send,
+        C: Clock + Clone + Send + 'static,
+    {
+        self.config.validate()?;
+        let limits = mem_limits(&self.config);
+        let mem = MemTable::replayable(limits, secret).map_err(SetupError::Regions)?;
+        let frame = Frame::with_memory(self.config, mem)?;
+        frame.assemble(port, |_| true, Times { core: clock.clone(), capture: clock }, secret)
+    }
+}
+
 /// A stack before it has its port.
 struct Frame {
     shared: Arc<Shared>,
@@ -146,8 +171,11 @@ struct Frame {
 impl Frame {
     fn new(config: Config) -> Result<Self, SetupError> {
         config.validate()?;
-        let limits = MemLimits { regions_max: config.limits.regions, cores_max: 1 };
-        let mem = MemTable::new(limits).map_err(SetupError::Regions)?;
+        let mem = MemTable::new(mem_limits(&config)).map_err(SetupError::Regions)?;
+        Self::with_memory(config, mem)
+    }
+
+    fn with_memory(config: Config, mem: MemTable) -> Result<Self, SetupError> {
         let stats = match &config.stats.page {
             Some(path) => StatsPage::create(path, 1).map_err(SetupError::StatsPage)?,
             None => StatsPage::private(1),
@@ -163,25 +191,41 @@ impl Frame {
     where
         CoreLoop<Instrumented<P, WallClock>, TscTime>: Send,
     {
+        let times = Times { core: TscTime(TscClock::calibrated()), capture: WallClock };
+        self.assemble(port, link_up, times, secret()?)
+    }
+
+    fn assemble<P: Port, C: Clock + 'static, W: Clock + 'static>(
+        self,
+        port: P,
+        link_up: fn(&mut Instrumented<P, W>) -> bool,
+        times: Times<C, W>,
+        secret: [u64; 2],
+    ) -> Result<(Stack, Worker), SetupError>
+    where
+        CoreLoop<Instrumented<P, W>, C>: Send,
+    {
         let core = 0;
         let stats = self.stats.core(core);
-        let port = Instrumented::new(port, WallClock, stats.clone());
+        let port = Instrumented::new(port, times.capture, stats.clone());
         let control = port.control();
         let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
-        let parts = CoreParts {
-            core,
-            clock: TscTime(TscClock::calibrated()),
-            port,
-            link_up,
-            mem,
-            stats,
-            secret: secret()?,
-        };
+        let parts = CoreParts { core, clock: times.core, port, link_up, mem, stats, secret };
         let idle = self.shared.config.core.idle;
         let looped = CoreLoop::new(self.shared.clone(), parts)?;
         let worker = Worker::new(Box::new(looped), control, idle);
         Ok((Stack { shared: self.shared, stats: self.stats }, worker))
     }
+}
+
+/// The clock that the loop reads and the one that stamps captures.
+struct Times<C, W> {
+    core: C,
+    capture: W,
+}
+
+fn mem_limits(config: &Config) -> MemLimits {
+    MemLimits { regions_max: config.limits.regions, cores_max: 1 }
 }
 
 /// 128 random bits from the system.

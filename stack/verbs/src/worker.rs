@@ -23,6 +23,42 @@ pub struct Polled {
     pub next_deadline: Option<Nanos>,
 }
 
+/// What a core holds at a moment. Once everything is given up and TIME-WAIT has passed, all of it is zero.
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Holdings {
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Completion queues.
+    pub completion_queues: usize,
+    /// Incoming connections without a queue pair.
+    pub incoming: usize,
+    /// Listening addresses.
+    pub listeners: usize,
+    /// TCP connections.
+    pub connections: usize,
+    /// Flows in TIME-WAIT.
+    pub time_wait: usize,
+    /// Connections in SYN-RECEIVED.
+    pub half_open: usize,
+    /// Flows in the table.
+    pub flows: usize,
+    /// Received frames that TCP keeps.
+    pub rx_frames: usize,
+    /// Units kept until they are acknowledged.
+    pub tx_units: usize,
+    /// Frames that the device has not taken.
+    pub waiting_frames: usize,
+    /// Senders that wait for a turn.
+    pub senders: usize,
+    /// Queue pairs that wait for a link address.
+    pub resolving: usize,
+    /// Timers of queue pairs and incoming connections.
+    pub timers: usize,
+    /// Registered regions of the whole stack, those that wait for release included.
+    pub regions: usize,
+}
+
 /// The ports that a stack may have.
 type Tapped<P> = ironwarp_port::instrument::Instrumented<P, ironwarp_port::instrument::WallClock>;
 
@@ -62,6 +98,19 @@ impl Worker {
     /// Whether the device has a link. A memif device must be polled only once it has one.
     pub fn link_up(&mut self) -> bool {
         self.inner.link_up()
+    }
+
+    /// Whether everything that must always hold of this core does, across all layers: for simulators and tests, after
+    /// any poll. Says what is wrong. Walks every table.
+    #[doc(hidden)]
+    pub fn check(&mut self) -> Result<(), String> {
+        self.inner.check()
+    }
+
+    /// What the core holds: for simulators and tests that look for what was not given back.
+    #[doc(hidden)]
+    pub fn holdings(&self) -> Holdings {
+        self.inner.holdings()
     }
 
     /// Switches the port's fault injector and its capture on and off, from any thread.

@@ -76,6 +76,14 @@ where
         (self.link_up)(self.wire.port_mut())
     }
 
+    fn check(&mut self) -> Result<(), String> {
+        self.examine()
+    }
+
+    fn holdings(&self) -> Holdings {
+        self.count_holdings()
+    }
+
     fn port_any(&mut self) -> &mut dyn core::any::Any {
         self.wire.flush();
         self.wire.port_mut()

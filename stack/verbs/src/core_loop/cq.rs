@@ -75,6 +75,11 @@ impl CqTable {
         (self.send_cq, self.recv_cq) = (send_cq, recv_cq);
     }
 
+    /// Completion queues that there are.
+    pub(super) fn count(&self) -> usize {
+        self.cqs.iter().flatten().count()
+    }
+
     pub(super) fn insert(&mut self, cq: Box<CqCore>) {
         if let Some(place) = self.cqs.get_mut(cq.lease.slot() as usize) {
             *place = Some(cq);

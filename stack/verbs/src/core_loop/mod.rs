@@ -11,6 +11,7 @@
 //! from contexts and go back to them.
 
 mod build;
+mod check;
 mod connection;
 mod control;
 mod cq;
@@ -41,7 +42,7 @@ pub(crate) use qp::{QpCore, QpSetup};
 use crate::config::MpaConfig;
 use crate::link::ContextLink;
 use crate::shared::Shared;
-use crate::worker::Polled;
+use crate::worker::{Holdings, Polled};
 
 /// What a [`Worker`](crate::Worker) drives: one loop, whatever its port and clock. The one indirect call an
 /// iteration keeps the port's type out of the public interface.
@@ -49,6 +50,10 @@ pub(crate) trait PollLoop: Send {
     fn poll(&mut self, budget: usize) -> Polled;
     fn now(&self) -> Nanos;
     fn link_up(&mut self) -> bool;
+    /// Whether everything that must always hold does.
+    fn check(&mut self) -> Result<(), String>;
+    /// What the core holds.
+    fn holdings(&self) -> Holdings;
     /// The port, for whoever knows its type.
     fn port_any(&mut self) -> &mut dyn core::any::Any;
 }

@@ -135,15 +135,19 @@ impl QpCore {
         (&mut self.stream, io)
     }
 
-    pub(super) fn enter(&mut self, phase: Phase) {
-        let state = match phase {
+    /// What a phase looks like to the application.
+    pub(super) fn state_in(phase: &Phase) -> QpState {
+        match phase {
             Phase::Idle => QpState::Idle,
             Phase::Setup(_) => QpState::Connecting,
             Phase::Running => QpState::Established,
             Phase::Draining => QpState::Draining,
             Phase::Terminating | Phase::Closing | Phase::Ended => QpState::Error,
-        };
-        self.shared.set(state);
+        }
+    }
+
+    pub(super) fn enter(&mut self, phase: Phase) {
+        self.shared.set(Self::state_in(&phase));
         // A receive is published before the state is looked at, and the state is set before the receives are looked
         // at for the last time: one of the two sides sees the other.
         fence(Ordering::SeqCst);
@@ -163,6 +167,11 @@ impl QpTable {
 
     pub(super) fn places(&self) -> u32 {
         self.qps.len() as u32
+    }
+
+    /// Queue pairs that there are.
+    pub(super) fn count(&self) -> usize {
+        self.qps.iter().flatten().count()
     }
 
     pub(super) fn insert(&mut self, qp: Box<QpCore>) {

@@ -79,6 +79,20 @@ impl PassiveTable {
         self.places.get_mut(slot as usize)?.as_mut()
     }
 
+    pub(in crate::core_loop) fn places(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// Incoming connections that there are.
+    pub(in crate::core_loop) fn count(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Listening addresses that there are.
+    pub(in crate::core_loop) fn listeners(&self) -> usize {
+        self.listening.len()
+    }
+
     fn insert(&mut self, conn: ConnId, context: u16) -> Option<u32> {
         let slot = self.free.pop()?;
         self.generation = self.generation.wrapping_add(1);

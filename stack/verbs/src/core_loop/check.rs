@@ -1,0 +1,118 @@
+//! What always holds of a core between two iterations, and what it holds: always compiled, called by the simulator after
+//! every step.
+
+use super::connection::setup::Setup;
+use super::qp::{Phase, QpCore};
+use super::*;
+use crate::context::QpState;
+use crate::worker::Holdings;
+
+impl<P: Port, C: Clock> CoreLoop<P, C> {
+    /// Whether every layer's state is sound and the layers agree with each other.
+    pub(super) fn examine(&mut self) -> Result<(), String> {
+        self.net.check().map_err(|fault| format!("net: {fault}"))?;
+        self.tcp.check().map_err(|fault| format!("tcp: {fault}"))?;
+        self.check_owners()?;
+        self.check_senders()?;
+        for slot in 0..self.qps.places() {
+            self.check_qp(slot).map_err(|fault| format!("queue pair at {slot}: {fault}"))?;
+        }
+        holds(
+            "a burst or a timer's news was left behind",
+            self.received.is_empty() && self.fired.is_empty(),
+        )?;
+        let overruns = self.stats.read(Counter::VerbsCompletionOverruns);
+        holds("a completion found no place", overruns == 0)
+    }
+
+    /// What the core holds now.
+    pub(super) fn count_holdings(&self) -> Holdings {
+        let tcp = self.tcp.holdings();
+        Holdings {
+            queue_pairs: self.qps.count(),
+            completion_queues: self.cqs.count(),
+            incoming: self.passives.count(),
+            listeners: self.passives.listeners(),
+            connections: tcp.connections,
+            time_wait: tcp.time_wait,
+            half_open: tcp.half_open,
+            flows: tcp.flows,
+            rx_frames: tcp.rx_frames,
+            tx_units: tcp.tx_units,
+            waiting_frames: self.wire.waiting_frames(),
+            senders: self.ready.len(),
+            resolving: self.resolving.len(),
+            timers: self.armed_timers(),
+            regions: self.shared.mem.regions_in_use(),
+        }
+    }
+
+    fn armed_timers(&self) -> usize {
+        let ids = self.qps.places() + self.passives.places();
+        (0..ids).filter(|id| self.wheel.deadline(*id) != Nanos::MAX).count()
+    }
+
+    /// A connection and whoever has it name each other.
+    fn check_owners(&mut self) -> Result<(), String> {
+        for (place, owner) in self.owners.iter().enumerate() {
+            let conn = match *owner {
+                Owner::Nobody => continue,
+                Owner::Qp(slot) => self.qps.at(slot).and_then(|qp| qp.conn),
+                Owner::Passive(slot) => self.passives.at(slot).map(|passive| passive.conn),
+            };
+            holds("an owner does not know its connection", conn.is_some_and(|conn| conn.index() == place))?;
+        }
+        Ok(())
+    }
+
+    /// Whoever is marked as waiting for a turn waits once, and nobody else does.
+    fn check_senders(&mut self) -> Result<(), String> {
+        let mut marked = 0;
+        for slot in 0..self.qps.places() {
+            marked += usize::from(self.qps.at(slot).is_some_and(|qp| qp.queued));
+        }
+        for slot in 0..self.passives.places() {
+            marked += usize::from(self.passives.at(slot).is_some_and(|passive| passive.queued));
+        }
+        holds("the list of senders and their marks disagree", marked == self.ready.len())?;
+        for sender in &self.ready {
+            let queued = match *sender {
+                Sender::Qp(slot) => self.qps.at(slot).is_some_and(|qp| qp.queued),
+                Sender::Passive(slot) => self.passives.at(slot).is_some_and(|passive| passive.queued),
+            };
+            holds("somebody waits for a turn without a mark", queued)?;
+        }
+        Ok(())
+    }
+
+    fn check_qp(&mut self, slot: u32) -> Result<(), String> {
+        let waits = self.resolving.iter().filter(|waiting| **waiting == slot).count();
+        let deadline = self.wheel.deadline(slot);
+        let owners = &self.owners;
+        let Some(qp) = self.qps.at(slot) else {
+            return holds(
+                "nobody has a timer or waits for a link address",
+                deadline == Nanos::MAX && waits == 0,
+            );
+        };
+        let resolving = matches!(qp.phase, Phase::Setup(Setup::Resolving { .. }));
+        holds("it waits for a link address, or should", waits == usize::from(resolving))?;
+        let known = qp.conn.is_none_or(|conn| owners.get(conn.index()) == Some(&Owner::Qp(slot)));
+        holds("its connection does not know it", known)?;
+        // One that has just arrived is told to connect by the next message.
+        let told = match qp.phase {
+            Phase::Idle => matches!(qp.shared.state(), QpState::Idle | QpState::Connecting),
+            _ => qp.shared.state() == QpCore::state_in(&qp.phase),
+        };
+        holds("its state is told wrongly", told)?;
+        let must_end =
+            matches!(qp.phase, Phase::Setup(_) | Phase::Draining | Phase::Terminating | Phase::Closing);
+        holds("its patience has no end", !must_end || deadline != Nanos::MAX)?;
+        let (stream, io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        stream.check(&io).map_err(String::from)
+    }
+}
+
+fn holds(what: &str, holds: bool) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.to_owned()) }
+}
