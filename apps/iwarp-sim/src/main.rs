@@ -1,8 +1,141 @@
 //! `iwarp-sim`: whole nodes on bad links, one seed a run.
+//!
+//! Exit codes: 0 every seed passed, 1 one failed or the run was stopped, 2 bad arguments.
 #![forbid(unsafe_code)]
 
+mod cli;
+
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use iwarp_sim::campaign::{self, Summary};
+use iwarp_sim::plan::{Plan, Scenario};
+use iwarp_sim::trial::{Failure, Trial};
+use iwarp_sim::world::Outcome;
+
+use cli::Args;
+
+/// Bad arguments.
+const REFUSED: u8 = 2;
 
 fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let args = Args::parse();
+    if args.list {
+        for scenario in Scenario::ALL {
+            println!("{:10} {}", scenario.name(), scenario.help());
+        }
+        return ExitCode::SUCCESS;
+    }
+    let trials = match args.trials() {
+        Ok(trials) => trials,
+        Err(fault) => {
+            eprintln!("iwarp-sim: {fault}");
+            return ExitCode::from(REFUSED);
+        }
+    };
+    match (args.trace, trials.last()) {
+        (true, Some(trial)) => trace(*trial, &args),
+        _ => run(&trials, &args),
+    }
+}
+
+/// One seed, in words and with its frames.
+fn trace(trial: Trial, args: &Args) -> ExitCode {
+    let plan = Plan::new(trial.seed, trial.scenario);
+    println!("{}", plan.describe());
+    let path = trial.trace_path(&args.traces);
+    let outcome = trial.trace(&path);
+    println!("frames: {}", path.display());
+    match outcome.and_then(|_| trial.run()) {
+        Ok(outcome) => {
+            println!("{}", describe(&outcome));
+            println!("1 passed, 0 failed");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("FAILED: {}", failure.fault);
+            println!("0 passed, 1 failed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(trials: &[Trial], args: &Args) -> ExitCode {
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen_stop = stop.clone();
+    // Without a handler Ctrl-C ends the program at once, which is what it does by itself.
+    let _ = ctrlc::set_handler(move || seen_stop.store(true, Ordering::Relaxed));
+    let jobs = args.jobs.map(usize::from).unwrap_or_else(processors);
+    let bar = progress(trials.len() as u64);
+    // A seed that panics is reported as failed; the usual message of a panic would tear the bar.
+    std::panic::set_hook(Box::new(|_| {}));
+    let start = Instant::now();
+    let summary = campaign::run(trials, jobs, &stop, &|outcome| {
+        if let Err(failure) = outcome {
+            bar.suspend(|| report(failure, args));
+        }
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    let all = summary.passed + summary.failures.len() as u64 == trials.len() as u64;
+    print_summary(&summary, start.elapsed().as_secs_f64());
+    if !all {
+        println!("stopped: {} seeds were not run", trials.len() as u64 - summary.passed);
+    }
+    println!("{} passed, {} failed", summary.passed, summary.failures.len());
+    if all && summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Says what failed, how to see it again, and leaves its frames.
+fn report(failure: &Failure, args: &Args) {
+    let trial = failure.trial;
+    println!("FAILED {} {}: {}", trial.scenario.name(), trial.seed, failure.fault);
+    println!("  again:  {}", trial.command());
+    let path = trial.trace_path(&args.traces);
+    // Its outcome is known; only the frames are wanted.
+    let _ = trial.trace(&path);
+    println!("  frames: {}", path.display());
+}
+
+fn print_summary(summary: &Summary, seconds: f64) {
+    let totals = &summary.totals;
+    println!(
+        "{} connections, {} requests done, {} flushed, {} streams terminated, {:.1} MB checked, {} frames in {seconds:.1} s",
+        totals.established,
+        totals.succeeded,
+        totals.flushed,
+        totals.terminated,
+        totals.bytes as f64 / 1e6,
+        summary.frames,
+    );
+}
+
+fn describe(outcome: &Outcome) -> String {
+    let totals = &outcome.totals;
+    format!(
+        "hash {:016x}, {:?} of virtual time, {} frames, {} connections, {} requests done, {} flushed, {} terminated",
+        outcome.hash,
+        outcome.took.as_duration(),
+        outcome.frames,
+        totals.established,
+        totals.succeeded,
+        totals.flushed,
+        totals.terminated
+    )
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress(seeds: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(seeds), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {eta} left");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,0 +1,332 @@
+//! What the applications of all hosts know together: every session, what each side posted, and what must come of it.
+//!
+//! One run is one thread, so the hosts share the ledger directly. That is what lets a receive be compared with the Send
+//! that it answers, and a Write with the peer's memory, at the moment when either is said to be done.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use ironwarp::{CompletionOpcode, QueuePair};
+use ironwarp_sim::TraceHash;
+use ironwarp_types::Nanos;
+
+use super::pattern::Pattern;
+use super::plot::{Piece, Plot};
+use crate::plan::SessionPlan;
+
+/// The ledger as every host holds it.
+pub type SharedLedger = Rc<RefCell<Ledger>>;
+
+/// Everything that the applications know.
+pub struct Ledger {
+    /// Every session of the run.
+    pub sessions: Vec<Session>,
+    /// The first thing that went wrong.
+    pub fault: Option<String>,
+    /// A hash of what the applications saw, in order.
+    pub hash: TraceHash,
+    /// Sessions that have not come to their end.
+    pub open: usize,
+    /// Whether links may still do harm.
+    pub faulty: bool,
+    /// When they stopped.
+    pub healed_at: Nanos,
+    /// Whether links may damage payload so that TCP does not notice: then a stream may end by its CRC at any time.
+    pub unseen: bool,
+    /// What was done, for reports.
+    pub totals: Totals,
+}
+
+/// What a run did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Sessions that came up.
+    pub established: u64,
+    /// Work requests that succeeded.
+    pub succeeded: u64,
+    /// Work requests that were flushed.
+    pub flushed: u64,
+    /// Payload bytes that were checked.
+    pub bytes: u64,
+    /// Streams ended by a Terminate.
+    pub terminated: u64,
+    /// Attempts to connect that failed and were repeated.
+    pub retried: u64,
+}
+
+/// Two queue pairs and what passes between them.
+pub struct Session {
+    /// What was planned.
+    pub plan: SessionPlan,
+    /// The initiator and the responder.
+    pub sides: [Side; 2],
+    /// Whether it ended otherwise than planned, for a reason that is allowed.
+    pub excused: bool,
+    /// Both sides had done everything before one disconnected.
+    pub was_done: bool,
+    /// When the first side ended.
+    pub ended_at: Option<Nanos>,
+    /// Earliest time of the next attempt to connect.
+    pub not_before: Nanos,
+    /// Whether another attempt to connect follows.
+    pub retry: bool,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// Both sides are gone and everything was checked.
+    pub is_over: bool,
+    /// Whether a completed Write says nothing about the peer's memory: see [`Ledger::unseen`].
+    pub unseen: bool,
+}
+
+/// Where one side of a session is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// Nothing exists.
+    Waiting,
+    /// The queue pair is being connected.
+    Connecting,
+    /// Connected.
+    Up,
+    /// We asked for a disconnect.
+    Closing,
+    /// The connection has ended; the queue pair is there.
+    Ended,
+    /// The queue pair was given up; completions may still come.
+    Destroyed,
+    /// Nothing is left.
+    Gone,
+}
+
+/// One side of a session.
+pub struct Side {
+    /// Where it is.
+    pub stage: Stage,
+    /// Its queue pair.
+    pub qp: Option<QueuePair>,
+    /// Its memory.
+    pub plots: Option<Plots>,
+    /// Requests of the send queue that have no completion, oldest first.
+    pub sends: VecDeque<Posted>,
+    /// Receives that have no completion, oldest first.
+    pub receives: VecDeque<Receive>,
+    /// Sends that the peer has not received, oldest first.
+    pub messages: VecDeque<Message>,
+    /// Work requests that were posted to the send queue.
+    pub posted: u64,
+    /// Sends among them.
+    pub sends_posted: u64,
+    /// Receives that were posted.
+    pub receives_posted: u64,
+    /// Work requests still to be posted.
+    pub left: u32,
+    /// Payload bytes still to be posted; beyond them messages are small.
+    pub bytes_left: usize,
+    /// When the queue pair was given up.
+    pub destroyed_at: Nanos,
+    /// A send or receive completed with an error: all later ones must.
+    pub send_failed: bool,
+    /// The same of receives.
+    pub receive_failed: bool,
+    /// Pieces of the peer's memory of which nobody knows how far they were written.
+    pub unsure: Vec<Unsure>,
+}
+
+/// A Write that completed, or was flushed, without anybody having seen it in place.
+pub struct Unsure {
+    /// The number of its request.
+    pub wr_id: u64,
+    /// Where in the peer's `shared` it goes.
+    pub target: Piece,
+    /// Its bytes.
+    pub pattern: Pattern,
+}
+
+/// A side's memory.
+pub struct Plots {
+    /// Where Sends and Writes take their bytes.
+    pub source: Plot,
+    /// Where receives land.
+    pub landing: Plot,
+    /// Where Reads land.
+    pub sink: Plot,
+    /// What the peer reads and writes.
+    pub shared: Plot,
+    /// The piece of `shared` that never changes.
+    pub library: Piece,
+    /// What it holds.
+    pub library_pattern: Pattern,
+}
+
+/// A request of the send queue.
+pub struct Posted {
+    /// Its number, counted from 0 for each side.
+    pub wr_id: u64,
+    /// What it is.
+    pub opcode: CompletionOpcode,
+    /// Whether success is told.
+    pub signaled: bool,
+    /// Its bytes.
+    pub len: usize,
+    /// Their pattern: its own, or that of the library that a Read asks.
+    pub pattern: Pattern,
+    /// Pieces of `source`.
+    pub sources: Vec<Piece>,
+    /// The piece of the peer's `shared` for a Write, of our `sink` for a Read.
+    pub target: Piece,
+    /// How far into the library a Read begins.
+    pub library_offset: usize,
+    /// A Write that was seen in place.
+    pub placed: bool,
+}
+
+/// A posted receive.
+pub struct Receive {
+    /// Its number, counted from 0 for each side.
+    pub wr_id: u64,
+    /// Pieces of `landing`, in the order of its scatter list.
+    pub pieces: Vec<Piece>,
+}
+
+/// A Send on its way.
+pub struct Message {
+    /// The number of its request.
+    pub wr_id: u64,
+    /// Its bytes.
+    pub len: usize,
+    /// Their pattern.
+    pub pattern: Pattern,
+    /// Whether it asks for an event.
+    pub solicited: bool,
+}
+
+impl Ledger {
+    /// A ledger of sessions that have not begun.
+    pub fn new(plans: &[SessionPlan], unseen: bool) -> SharedLedger {
+        let sessions: Vec<Session> = plans.iter().map(|plan| Session::new(plan.clone(), unseen)).collect();
+        let open = sessions.len();
+        Rc::new(RefCell::new(Ledger {
+            sessions,
+            fault: None,
+            hash: TraceHash::new(),
+            open,
+            faulty: true,
+            healed_at: Nanos::MAX,
+            unseen,
+            totals: Totals::default(),
+        }))
+    }
+
+    /// Notes what went wrong, unless something did before.
+    pub fn blame(&mut self, session: usize, side: usize, what: &str) {
+        if self.fault.is_none() {
+            self.fault = Some(format!("session {session}, side {side}: {what}"));
+        }
+    }
+
+    /// Adds something that an application saw to the hash.
+    pub fn note(&mut self, now: Nanos, session: usize, side: usize, what: &[u8]) {
+        self.hash.add(side as u8, now, session, what);
+    }
+
+    /// What is still open, in words.
+    pub fn describe_open(&self) -> String {
+        let open = self.sessions.iter().enumerate().filter(|(_, session)| !session.is_over);
+        let lines = open.take(4).map(|(number, session)| format!("session {number}: {}", session.describe()));
+        lines.collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl Session {
+    fn new(plan: SessionPlan, unseen: bool) -> Self {
+        let sides = [0, 1].map(|side| Side::new(&plan, side));
+        Session {
+            not_before: plan.start,
+            plan,
+            sides,
+            excused: false,
+            was_done: false,
+            ended_at: None,
+            retry: false,
+            attempts: 0,
+            is_over: false,
+            unseen,
+        }
+    }
+
+    /// A side and the other one.
+    pub fn pair(&mut self, side: usize) -> (&mut Side, &mut Side) {
+        let [initiator, responder] = &mut self.sides;
+        if side == 0 { (initiator, responder) } else { (responder, initiator) }
+    }
+
+    /// Begins anew, for another attempt to connect.
+    pub fn begin_again(&mut self, not_before: Nanos) {
+        self.sides = [0, 1].map(|side| Side::new(&self.plan, side));
+        self.not_before = not_before;
+        self.ended_at = None;
+    }
+
+    /// Whether nothing is left of either side.
+    pub fn is_ended(&self) -> bool {
+        self.sides.iter().all(|side| matches!(side.stage, Stage::Gone | Stage::Waiting))
+    }
+
+    fn describe(&self) -> String {
+        let side = |side: &Side| {
+            format!(
+                "{:?} left {} sends {} receives {} messages {}",
+                side.stage,
+                side.left,
+                side.sends.len(),
+                side.receives.len(),
+                side.messages.len()
+            )
+        };
+        format!("{:?} [{} | {}]", self.plan.ending, side(&self.sides[0]), side(&self.sides[1]))
+    }
+}
+
+impl Side {
+    fn new(plan: &SessionPlan, side: usize) -> Self {
+        Side {
+            stage: Stage::Waiting,
+            qp: None,
+            plots: None,
+            sends: VecDeque::new(),
+            receives: VecDeque::new(),
+            messages: VecDeque::new(),
+            posted: 0,
+            sends_posted: 0,
+            receives_posted: 0,
+            left: plan.ops[side],
+            bytes_left: plan.bytes,
+            destroyed_at: Nanos::ZERO,
+            send_failed: false,
+            receive_failed: false,
+            unsure: Vec::new(),
+        }
+    }
+
+    /// Whether everything that was to be done has been done and told.
+    pub fn is_done(&self) -> bool {
+        self.left == 0 && self.sends.is_empty() && self.messages.is_empty()
+    }
+
+    /// Whether nothing that was posted waits for its completion, save for those that tell only failure.
+    pub fn is_settled(&self) -> bool {
+        self.receives.is_empty() && self.sends.iter().all(|posted| !posted.signaled)
+    }
+}
+
+impl Totals {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Totals) {
+        self.established += other.established;
+        self.succeeded += other.succeeded;
+        self.flushed += other.flushed;
+        self.bytes += other.bytes;
+        self.terminated += other.terminated;
+        self.retried += other.retried;
+    }
+}

@@ -1,0 +1,361 @@
+//! The life of a session: how it is connected, how it ends, and which ends are allowed.
+
+use ironwarp::{
+    ConnectFailure, ConnectionRequest, DisconnectReason, Event, PrivateData, QpAttr, QueuePair, VerbsError,
+};
+use ironwarp_types::Nanos;
+
+use super::{App, Ledger, Session, Stage};
+use crate::plan::Ending;
+
+/// How long after the peer has gone a side that heard nothing closes too: a lost reset tells nobody.
+const SILENCE: Nanos = Nanos::from_millis(30);
+
+/// How long a queue pair that was given up may still complete requests: hundreds of turns of its core's loop.
+const LINGER: Nanos = Nanos::from_micros(100);
+
+/// How long after a failed attempt the next one is made.
+const PAUSE: Nanos = Nanos::from_millis(200);
+
+/// Attempts to connect while links do harm.
+const ATTEMPTS_MAX: u32 = 60;
+
+/// What the responder says.
+const WELCOME: &[u8] = b"come in";
+
+/// What it says when it refuses.
+const REGRETS: &[u8] = b"not today";
+
+impl App {
+    pub(super) fn connect(&mut self, session: &mut Session, number: usize) -> Result<(), VerbsError> {
+        self.work += 1;
+        let qp = self.make_qp(session, number, 0)?;
+        session.attempts += 1;
+        let mut there = self.addresses[session.plan.hosts[1]];
+        there.set_port(session.plan.port);
+        self.ctx.connect(qp, there, &introduction(number))?;
+        session.sides[0].stage = Stage::Connecting;
+        Ok(())
+    }
+
+    fn make_qp(
+        &mut self,
+        session: &mut Session,
+        number: usize,
+        side: usize,
+    ) -> Result<QueuePair, VerbsError> {
+        let plan = &session.plan;
+        let cq = self.cqs[number % self.cqs.len()];
+        let other = self.cqs[(number + side) % self.cqs.len()];
+        let attr = QpAttr {
+            recv_cq: other,
+            send_depth: plan.send_depth,
+            recv_depth: plan.receives.max(1),
+            inbound_reads: plan.reads,
+            outbound_reads: plan.reads,
+            complete_on_copy: plan.complete_on_copy,
+            ..QpAttr::new(cq)
+        };
+        session.lay_out(side, &self.ctx, self.pd)?;
+        let qp = self.ctx.create_qp(self.pd, &attr)?;
+        self.by_qp.insert(qp.num().0, (number, side));
+        session.sides[side].qp = Some(qp);
+        // A responder's receives must be there before the first Send can be.
+        for _ in 0..session.plan.receives {
+            session.post_receive(side, &mut self.ctx, &mut self.dice)?;
+        }
+        Ok(qp)
+    }
+
+    pub(super) fn on_event(&mut self, now: Nanos, event: Event) {
+        let ledger = self.ledger.clone();
+        let mut ledger = ledger.borrow_mut();
+        if let Event::ConnectRequest { request, private_data, .. } = event {
+            return self.on_request(now, &mut ledger, request, &private_data);
+        }
+        let Some((qp, what)) = of_queue_pair(&event) else {
+            return ledger.blame(usize::MAX, 0, &format!("unexpected news: {event:?}"));
+        };
+        let Some(&(number, side)) = self.by_qp.get(&qp.num().0) else {
+            return ledger.blame(usize::MAX, 0, &format!("news of no queue pair: {event:?}"));
+        };
+        ledger.note(now, number, side, &[0xff, what]);
+        let outcome = match event {
+            Event::Established { private_data, .. } => {
+                on_established(&mut ledger, number, side, &private_data)
+            }
+            Event::Rejected { private_data, .. } => {
+                on_rejected(now, &mut ledger.sessions[number], side, &private_data)
+            }
+            Event::ConnectFailed { reason, .. } => on_connect_failed(now, &mut ledger, number, side, reason),
+            Event::Terminated { terminate, .. } => {
+                ledger.totals.terminated += 1;
+                if ledger.unseen { Ok(()) } else { Err(format!("a Terminate: {terminate:?}")) }
+            }
+            Event::Disconnected { reason, .. } => on_disconnected(now, &mut ledger, number, side, reason),
+            _ => Err(format!("unexpected news: {event:?}")),
+        };
+        if let Err(fault) = outcome {
+            ledger.blame(number, side, &fault);
+        }
+    }
+
+    /// A peer asks: the session that it names decides.
+    fn on_request(
+        &mut self,
+        now: Nanos,
+        ledger: &mut Ledger,
+        request: ConnectionRequest,
+        private_data: &PrivateData,
+    ) {
+        let named = session_of(private_data).filter(|number| *number < ledger.sessions.len());
+        let Some(number) = named else {
+            if !ledger.unseen {
+                ledger.blame(usize::MAX, 1, &format!("a request says {private_data:?}"));
+            }
+            let _ = self.ctx.reject(&request, REGRETS);
+            return;
+        };
+        ledger.note(now, number, 1, &[0xfe]);
+        let session = &mut ledger.sessions[number];
+        let is_free = session.sides[1].stage == Stage::Waiting && session.plan.hosts[1] == self.host;
+        let is_free = is_free && !session.is_over;
+        let outcome = if session.plan.ending == Ending::Reject || !is_free {
+            self.ctx.reject(&request, REGRETS)
+        } else {
+            self.make_qp(session, number, 1).and_then(|qp| {
+                session.sides[1].stage = Stage::Connecting;
+                self.ctx.accept(&request, qp, WELCOME)
+            })
+        };
+        if let Err(error) = outcome {
+            ledger.blame(number, 1, &format!("a request could not be answered: {error}"));
+        }
+    }
+
+    /// Ends the connection where the plan has it, or where the peer has gone and was not heard to go.
+    pub(super) fn end_if_due(
+        &mut self,
+        now: Nanos,
+        session: &mut Session,
+        side: usize,
+    ) -> Result<(), VerbsError> {
+        let (ours, theirs) = session.pair(side);
+        let both_up = ours.stage == Stage::Up && theirs.stage == Stage::Up;
+        let both_done = both_up && ours.is_done() && theirs.is_done();
+        let posted = ours.posted;
+        let left_alone = session.ended_at.is_some_and(|at| now >= at + SILENCE);
+        match session.plan.ending {
+            Ending::Graceful { by } if by == side && both_done => {
+                session.was_done = true;
+                self.disconnect(session, side)
+            }
+            Ending::Early { by, after } if by == side && both_up && posted >= after => {
+                self.disconnect(session, side)
+            }
+            Ending::Destroy { by, after } if by == side && both_up && posted >= after => {
+                session.ended_at = Some(now);
+                self.destroy(now, session, side)
+            }
+            _ if left_alone => self.disconnect(session, side),
+            _ => Ok(()),
+        }
+    }
+
+    fn disconnect(&mut self, session: &mut Session, side: usize) -> Result<(), VerbsError> {
+        let Some(qp) = session.sides[side].qp else { return Ok(()) };
+        self.work += 1;
+        session.sides[side].stage = Stage::Closing;
+        self.ctx.disconnect(qp)
+    }
+
+    /// The connection has ended: a little more is posted, which must be flushed, and the queue pair goes.
+    pub(super) fn give_up(
+        &mut self,
+        now: Nanos,
+        session: &mut Session,
+        side: usize,
+    ) -> Result<(), VerbsError> {
+        if self.dice.chance(300_000) && self.state(session, side) == Some(ironwarp::QpState::Error) {
+            session.post_receive(side, &mut self.ctx, &mut self.dice)?;
+            session.sides[side].left += 1;
+            let posted = session.post_send(side, &mut self.ctx, &mut self.dice)?;
+            session.sides[side].left -= u32::from(!posted);
+        }
+        self.destroy(now, session, side)
+    }
+
+    /// Gives a session up that will never come to its end.
+    pub(super) fn abandon(
+        &mut self,
+        now: Nanos,
+        session: &mut Session,
+        side: usize,
+    ) -> Result<(), VerbsError> {
+        session.excused = true;
+        session.ended_at.get_or_insert(now);
+        self.destroy(now, session, side)
+    }
+
+    fn destroy(&mut self, now: Nanos, session: &mut Session, side: usize) -> Result<(), VerbsError> {
+        let Some(qp) = session.sides[side].qp else { return Ok(()) };
+        self.work += 1;
+        session.sides[side].stage = Stage::Destroyed;
+        session.sides[side].destroyed_at = now;
+        self.ctx.destroy_qp(qp)
+    }
+
+    /// Nothing more can come of one side.
+    pub(super) fn bury(&mut self, now: Nanos, ledger: &mut Ledger, number: usize, side: usize) {
+        let session = &mut ledger.sessions[number];
+        // The last completions may still be on their way from the core.
+        if now < session.sides[side].destroyed_at + LINGER {
+            return;
+        }
+        self.work += 1;
+        if let Some(qp) = session.sides[side].qp {
+            self.by_qp.remove(&qp.num().0);
+        }
+        if let Err(fault) = session.settle_silent(side) {
+            return ledger.blame(number, side, &fault);
+        }
+        session.sides[side].stage = Stage::Gone;
+        session.ended_at.get_or_insert(now);
+        if session.is_ended() {
+            finish(now, ledger, number);
+        }
+    }
+}
+
+/// Both sides are gone: memory is checked for the last time, and the session is over or begins again.
+fn finish(now: Nanos, ledger: &mut Ledger, number: usize) {
+    let session = &mut ledger.sessions[number];
+    let outcome = session.settle_end();
+    if core::mem::take(&mut session.retry) {
+        session.begin_again(now + PAUSE);
+    } else {
+        session.is_over = true;
+        ledger.open -= 1;
+    }
+    if let Err(fault) = outcome {
+        ledger.blame(number, 0, &fault);
+    }
+}
+
+fn on_established(
+    ledger: &mut Ledger,
+    number: usize,
+    side: usize,
+    private_data: &PrivateData,
+) -> Result<(), String> {
+    let ours = &mut ledger.sessions[number].sides[side];
+    if ours.stage != Stage::Connecting {
+        return Err(format!("established in {:?}", ours.stage));
+    }
+    ours.stage = Stage::Up;
+    let expected = if side == 0 { WELCOME } else { &[] };
+    if private_data[..] != *expected && !ledger.unseen {
+        return Err(format!("established with {private_data:?}"));
+    }
+    ledger.totals.established += u64::from(side == 0);
+    Ok(())
+}
+
+fn on_rejected(
+    now: Nanos,
+    session: &mut Session,
+    side: usize,
+    private_data: &PrivateData,
+) -> Result<(), String> {
+    session.sides[side].stage = Stage::Ended;
+    session.ended_at.get_or_insert(now);
+    let wanted = session.plan.ending == Ending::Reject && private_data[..] == *REGRETS;
+    if wanted || session.unseen { Ok(()) } else { Err(format!("rejected with {private_data:?}")) }
+}
+
+fn on_connect_failed(
+    now: Nanos,
+    ledger: &mut Ledger,
+    number: usize,
+    side: usize,
+    reason: ConnectFailure,
+) -> Result<(), String> {
+    let (faulty, unseen) = (ledger.faulty, ledger.unseen);
+    let session = &mut ledger.sessions[number];
+    session.sides[side].stage = Stage::Ended;
+    session.ended_at.get_or_insert(now);
+    if !session.sides[side].is_settled() {
+        return Err("requests have no completion though the attempt has failed".into());
+    }
+    let silent = matches!(reason, ConnectFailure::Unreachable | ConnectFailure::TimedOut);
+    let peer = session.sides[1 - side].stage;
+    if side == 0 && silent && peer == Stage::Waiting && session.attempts < ATTEMPTS_MAX {
+        session.retry = true;
+        ledger.totals.retried += 1;
+        return Ok(());
+    }
+    session.excused = faulty || unseen || session.plan.crowded;
+    let left = matches!(peer, Stage::Closing | Stage::Ended | Stage::Destroyed | Stage::Gone);
+    if session.excused || left { Ok(()) } else { Err(format!("connecting failed: {reason:?}")) }
+}
+
+fn on_disconnected(
+    now: Nanos,
+    ledger: &mut Ledger,
+    number: usize,
+    side: usize,
+    reason: DisconnectReason,
+) -> Result<(), String> {
+    let unseen = ledger.unseen;
+    let session = &mut ledger.sessions[number];
+    let was = core::mem::replace(&mut session.sides[side].stage, Stage::Ended);
+    session.ended_at.get_or_insert(now);
+    let ours = &session.sides[side];
+    if !ours.is_settled() {
+        return Err(format!("requests have no completion though the connection has ended: {reason:?}"));
+    }
+    let failed = ours.send_failed;
+    let left = |stage: Stage| !matches!(stage, Stage::Waiting | Stage::Connecting | Stage::Up);
+    let planned = match session.plan.ending {
+        Ending::Graceful { .. } => session.was_done,
+        Ending::Early { by, .. } if by == side && was == Stage::Closing => {
+            // What was posted before a disconnect is carried out.
+            !failed || reason != DisconnectReason::Closed
+        }
+        Ending::Early { by, .. } | Ending::Destroy { by, .. } => left(session.sides[by].stage),
+        Ending::Reject => false,
+    };
+    let left_alone = left(session.sides[1 - side].stage);
+    session.excused |= !planned && unseen;
+    if planned || unseen || (left_alone && session.excused) {
+        return Ok(());
+    }
+    Err(format!("the connection ended in {was:?} by {reason:?}, with work left"))
+}
+
+/// The queue pair that news are about, and a number for the kind of news.
+fn of_queue_pair(event: &Event) -> Option<(QueuePair, u8)> {
+    match event {
+        Event::Established { qp, .. } => Some((*qp, 1)),
+        Event::Rejected { qp, .. } => Some((*qp, 2)),
+        Event::ConnectFailed { qp, .. } => Some((*qp, 3)),
+        Event::Terminated { qp, .. } => Some((*qp, 4)),
+        Event::Disconnected { qp, .. } => Some((*qp, 5)),
+        _ => None,
+    }
+}
+
+/// What the initiator says: which session it is, twice, since nothing else protects a start-up frame.
+fn introduction(number: usize) -> [u8; 8] {
+    let number = number as u32;
+    let mut words = [0; 8];
+    words[..4].copy_from_slice(&number.to_be_bytes());
+    words[4..].copy_from_slice(&(!number).to_be_bytes());
+    words
+}
+
+fn session_of(private_data: &[u8]) -> Option<usize> {
+    let (number, check) = private_data.split_first_chunk::<4>()?;
+    let number = u32::from_be_bytes(*number);
+    (*check == (!number).to_be_bytes()).then_some(number as usize)
+}

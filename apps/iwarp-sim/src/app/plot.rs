@@ -1,0 +1,163 @@
+//! A registered region with a shadow copy of what it must hold.
+//!
+//! Pieces are taken for operations under way and given back when it is known what they hold. Everything that is not
+//! taken must at all times be equal to the shadow, so a byte written outside of its message shows.
+
+use ironwarp::{Access, Context, ProtectionDomain, Region, RemoteMemory, Sge, VerbsError};
+use ironwarp_types::SeededEntropy;
+
+use super::pattern::Pattern;
+
+/// Some bytes of a plot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// The first.
+    pub at: usize,
+    /// How many.
+    pub len: usize,
+}
+
+/// Bytes that hold what a shadow says.
+pub struct Plot {
+    region: Region,
+    shadow: Vec<u8>,
+    /// Pieces that nobody has taken, in order and apart.
+    free: Vec<Piece>,
+    scratch: Vec<u8>,
+}
+
+impl Plot {
+    /// Registers `bytes` bytes of zeros.
+    pub fn new(
+        ctx: &Context,
+        pd: ProtectionDomain,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        let region = ctx.register(pd, vec![0u8; bytes], access)?;
+        let free = vec![Piece { at: 0, len: bytes }];
+        Ok(Plot { region, shadow: vec![0; bytes], free, scratch: Vec::new() })
+    }
+
+    /// Takes a piece of `len` bytes, from somewhere; `None` where no gap is wide enough.
+    pub fn take(&mut self, len: usize, dice: &mut SeededEntropy) -> Option<Piece> {
+        if len == 0 {
+            return Some(Piece { at: 0, len: 0 });
+        }
+        let wide = |gap: &Piece| gap.len >= len;
+        let count = self.free.iter().filter(|gap| wide(gap)).count();
+        let pick = dice.below(count as u64) as usize;
+        let index = self.free.iter().enumerate().filter(|(_, gap)| wide(gap)).nth(pick)?.0;
+        let gap = self.free.remove(index);
+        let slack = gap.len - len;
+        // At an end half the time, so that neighbours touch.
+        let before = match dice.below(4) {
+            0 => 0,
+            1 => slack,
+            _ => dice.below(slack as u64 + 1) as usize,
+        };
+        let (left, right) = (before, slack - before);
+        if right > 0 {
+            self.free.insert(index, Piece { at: gap.at + before + len, len: right });
+        }
+        if left > 0 {
+            self.free.insert(index, Piece { at: gap.at, len: left });
+        }
+        Some(Piece { at: gap.at + before, len })
+    }
+
+    /// Takes the first `len` bytes of a plot of which nothing is taken.
+    pub fn take_first(&mut self, len: usize) -> Piece {
+        let rest = self.shadow.len() - len;
+        self.free = vec![Piece { at: len, len: rest }];
+        Piece { at: 0, len }
+    }
+
+    /// Gives a piece back.
+    pub fn give(&mut self, piece: Piece) {
+        if piece.len == 0 {
+            return;
+        }
+        let index = self.free.partition_point(|gap| gap.at < piece.at);
+        self.free.insert(index, piece);
+        let touches = |a: Piece, b: Piece| a.at + a.len == b.at;
+        if index + 1 < self.free.len() && touches(self.free[index], self.free[index + 1]) {
+            self.free[index].len += self.free.remove(index + 1).len;
+        }
+        if index > 0 && touches(self.free[index - 1], self.free[index]) {
+            self.free[index - 1].len += self.free.remove(index).len;
+        }
+    }
+
+    /// Writes the message's bytes from `offset` on into a piece, and remembers that they are there.
+    pub fn write(&mut self, piece: Piece, pattern: Pattern, offset: usize) {
+        let shadow = &mut self.shadow[piece.at..piece.at + piece.len];
+        pattern.fill(offset, shadow);
+        if self.region.write_at(piece.at, shadow).is_err() {
+            unreachable!("a piece lies in its region");
+        }
+    }
+
+    /// A piece now holds the message's bytes from `offset` on, or this says where it does not.
+    pub fn expect(&mut self, piece: Piece, pattern: Pattern, offset: usize) -> Result<(), String> {
+        pattern.fill(offset, &mut self.shadow[piece.at..piece.at + piece.len]);
+        self.verify(piece)
+    }
+
+    /// A piece holds the first bytes of the message, as many as were placed, and behind them what it held before.
+    pub fn expect_beginning(&mut self, piece: Piece, pattern: Pattern, offset: usize) -> Result<(), String> {
+        let mut wanted = vec![0; piece.len];
+        pattern.fill(offset, &mut wanted);
+        self.read(piece);
+        let shadow = &mut self.shadow[piece.at..piece.at + piece.len];
+        let placed = self.scratch.iter().zip(&wanted).take_while(|(got, want)| got == want).count();
+        if self.scratch[placed..] != shadow[placed..] {
+            return Err(format!("{piece:?} holds neither the old bytes nor the new behind byte {placed}"));
+        }
+        shadow.copy_from_slice(&self.scratch);
+        Ok(())
+    }
+
+    /// A piece holds what the shadow says.
+    pub fn verify(&mut self, piece: Piece) -> Result<(), String> {
+        self.read(piece);
+        let shadow = &self.shadow[piece.at..piece.at + piece.len];
+        if self.scratch == shadow {
+            return Ok(());
+        }
+        let at = self.scratch.iter().zip(shadow).position(|(got, want)| got != want).unwrap_or(0);
+        let wrong = self.scratch.iter().zip(shadow).filter(|(got, want)| got != want).count();
+        Err(format!(
+            "byte {at} of {piece:?} is {:#04x} and not {:#04x}; {wrong} are wrong",
+            self.scratch[at], shadow[at]
+        ))
+    }
+
+    /// Everything that nobody has taken holds what the shadow says.
+    pub fn verify_free(&mut self) -> Result<(), String> {
+        (0..self.free.len()).try_for_each(|index| self.verify(self.free[index]))
+    }
+
+    /// Whether everything has been given back.
+    pub fn is_whole(&self) -> bool {
+        self.free == [Piece { at: 0, len: self.shadow.len() }]
+    }
+
+    /// The element that names a piece.
+    pub fn sge(&self, piece: Piece) -> Sge {
+        let found = self.region.slice(piece.at, piece.len as u32);
+        found.unwrap_or_else(|_| unreachable!("a piece lies in its region"))
+    }
+
+    /// How the peer names a piece.
+    pub fn remote(&self, piece: Piece) -> RemoteMemory {
+        RemoteMemory { stag: self.region.stag(), tagged_offset: self.region.base_to() + piece.at as u64 }
+    }
+
+    fn read(&mut self, piece: Piece) {
+        self.scratch.resize(piece.len, 0);
+        if self.region.read_at(piece.at, &mut self.scratch).is_err() {
+            unreachable!("a piece lies in its region");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What must hold when a completion comes: order, number, length, and every byte where it belongs.
+
+use ironwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
+
+use super::ledger::{Message, Plots, Posted, Receive, Session, Side, Stage, Unsure};
+
+/// What a completion did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Settled {
+    /// Requests that succeeded, those that did so silently included.
+    pub succeeded: u64,
+    /// Requests that were flushed.
+    pub flushed: u64,
+    /// Bytes that were compared.
+    pub bytes: u64,
+}
+
+impl Session {
+    /// A completion for one side.
+    pub fn settle(&mut self, side: usize, completion: &Completion) -> Result<Settled, String> {
+        match completion.opcode {
+            CompletionOpcode::Receive => self.settle_receive(side, completion),
+            _ => self.settle_send(side, completion),
+        }
+    }
+
+    fn settle_send(&mut self, side: usize, completion: &Completion) -> Result<Settled, String> {
+        let mut settled = Settled::default();
+        loop {
+            let Some(posted) = self.sides[side].sends.pop_front() else {
+                return Err(format!("a completion of nothing that was posted: {completion:?}"));
+            };
+            if posted.wr_id == completion.wr_id {
+                self.settle_posted(side, posted, completion, &mut settled)?;
+                return Ok(settled);
+            }
+            // Requests that tell only failure are passed over when they succeeded.
+            if posted.signaled {
+                return Err(format!("request {} was passed over by {completion:?}", posted.wr_id));
+            }
+            self.succeed(side, posted, &mut settled)?;
+        }
+    }
+
+    /// What was posted and never told must have succeeded: a failure is always told.
+    pub fn settle_silent(&mut self, side: usize) -> Result<Settled, String> {
+        let mut settled = Settled::default();
+        while let Some(posted) = self.sides[side].sends.pop_front() {
+            if posted.signaled {
+                return Err(format!("request {} never completed", posted.wr_id));
+            }
+            self.succeed(side, posted, &mut settled)?;
+        }
+        Ok(settled)
+    }
+
+    fn settle_posted(
+        &mut self,
+        side: usize,
+        posted: Posted,
+        completion: &Completion,
+        settled: &mut Settled,
+    ) -> Result<(), String> {
+        if posted.opcode != completion.opcode {
+            return Err(format!("request {} was a {:?}: {completion:?}", posted.wr_id, posted.opcode));
+        }
+        match completion.status {
+            CompletionStatus::Success if !posted.signaled => {
+                Err(format!("an unsignaled success was told: {completion:?}"))
+            }
+            CompletionStatus::Success if completion.byte_len as usize != posted.len => {
+                Err(format!("the request was of {} bytes: {completion:?}", posted.len))
+            }
+            CompletionStatus::Success => self.succeed(side, posted, settled),
+            CompletionStatus::FlushedInError => {
+                settled.flushed += 1;
+                self.flush(side, posted)
+            }
+            status => Err(format!("request {} failed with {status:?}", posted.wr_id)),
+        }
+    }
+
+    fn succeed(&mut self, side: usize, posted: Posted, settled: &mut Settled) -> Result<(), String> {
+        let says_nothing = self.plan.complete_on_copy || self.unseen;
+        let (ours, theirs) = self.pair(side);
+        if ours.send_failed {
+            return Err(format!("request {} succeeded behind one that failed", posted.wr_id));
+        }
+        settled.succeeded += 1;
+        settled.bytes += posted.len as u64;
+        let wr_id = posted.wr_id;
+        let named = |fault: String| format!("{:?} {wr_id}: {fault}", posted.opcode);
+        ours.give_sources(&posted);
+        match posted.opcode {
+            CompletionOpcode::Read => {
+                let Some(plots) = &mut ours.plots else { return Ok(()) };
+                plots.sink.expect(posted.target, posted.pattern, posted.library_offset).map_err(named)?;
+                plots.sink.give(posted.target);
+            }
+            CompletionOpcode::Write if posted.placed => theirs.give_target(&posted),
+            // The peer's TCP has it. While the peer's stream runs, so has its memory.
+            CompletionOpcode::Write if theirs.stage == Stage::Up && !says_nothing => {
+                theirs.expect_write(&posted).map_err(named)?;
+                theirs.give_target(&posted);
+            }
+            CompletionOpcode::Write => ours.unsure.push(Unsure::of(&posted)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, side: usize, posted: Posted) -> Result<(), String> {
+        let (ours, theirs) = self.pair(side);
+        ours.send_failed = true;
+        ours.give_sources(&posted);
+        let wr_id = posted.wr_id;
+        match (posted.opcode, &mut ours.plots) {
+            (CompletionOpcode::Read, Some(plots)) => {
+                let outcome =
+                    plots.sink.expect_beginning(posted.target, posted.pattern, posted.library_offset);
+                plots.sink.give(posted.target);
+                outcome.map_err(|fault| format!("flushed Read {wr_id}: {fault}"))
+            }
+            (CompletionOpcode::Write, _) if posted.placed => {
+                theirs.give_target(&posted);
+                Ok(())
+            }
+            (CompletionOpcode::Write, _) => {
+                ours.unsure.push(Unsure::of(&posted));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn settle_receive(&mut self, side: usize, completion: &Completion) -> Result<Settled, String> {
+        let mut settled = Settled::default();
+        let (ours, theirs) = self.pair(side);
+        let Some(receive) = ours.receives.pop_front() else {
+            return Err(format!("a completion of nothing that was posted: {completion:?}"));
+        };
+        if receive.wr_id != completion.wr_id {
+            return Err(format!("receive {} was passed over by {completion:?}", receive.wr_id));
+        }
+        match completion.status {
+            CompletionStatus::Success if ours.receive_failed => {
+                return Err(format!("receive {} succeeded behind one that failed", receive.wr_id));
+            }
+            CompletionStatus::Success => {
+                let Some(message) = theirs.messages.pop_front() else {
+                    return Err(format!("a message that nobody sent: {completion:?}"));
+                };
+                ours.take_message(&receive, &message, completion)?;
+                settled.succeeded += 1;
+                settled.bytes += message.len as u64;
+                ours.expect_earlier_writes(theirs, &message)?;
+            }
+            CompletionStatus::FlushedInError => {
+                // The first may hold the beginning of the message that was arriving; the others hold nothing new.
+                let arriving = if ours.receive_failed { None } else { theirs.messages.front() };
+                ours.receive_failed = true;
+                settled.flushed += 1;
+                ours.leave_landing(&receive, arriving)?;
+            }
+            status => return Err(format!("receive {} failed with {status:?}", receive.wr_id)),
+        }
+        Ok(settled)
+    }
+
+    /// Both sides are gone: everything that is left must be explained by what was under way.
+    pub fn settle_end(&mut self) -> Result<(), String> {
+        for side in [0, 1] {
+            let (ours, theirs) = self.pair(side);
+            if let Some(plots) = &mut theirs.plots {
+                for unsure in core::mem::take(&mut ours.unsure) {
+                    let outcome = plots.shared.expect_beginning(unsure.target, unsure.pattern, 0);
+                    outcome.map_err(|fault| format!("side {side}, Write {}: {fault}", unsure.wr_id))?;
+                    plots.shared.give(unsure.target);
+                }
+            }
+        }
+        for (number, side) in self.sides.iter_mut().enumerate() {
+            let Some(mut plots) = side.plots.take() else { continue };
+            plots.close().map_err(|fault| format!("side {number} at the end: {fault}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Side {
+    fn give_sources(&mut self, posted: &Posted) {
+        if let Some(plots) = &mut self.plots {
+            posted.sources.iter().for_each(|piece| plots.source.give(*piece));
+        }
+    }
+
+    fn give_target(&mut self, posted: &Posted) {
+        if let Some(plots) = &mut self.plots {
+            plots.shared.give(posted.target);
+        }
+    }
+
+    /// The peer's Write is in our memory.
+    fn expect_write(&mut self, posted: &Posted) -> Result<(), String> {
+        match &mut self.plots {
+            Some(plots) => plots.shared.expect(posted.target, posted.pattern, 0),
+            None => Ok(()),
+        }
+    }
+
+    /// Whatever was written before a Send is in our memory when the Send is delivered (RFC 5040 s5.5).
+    fn expect_earlier_writes(&mut self, theirs: &mut Side, message: &Message) -> Result<(), String> {
+        let Some(plots) = &mut self.plots else { return Ok(()) };
+        let named = |wr_id: u64| move |fault| format!("Write {wr_id} before a Send: {fault}");
+        for posted in theirs.sends.iter_mut().take_while(|posted| posted.wr_id < message.wr_id) {
+            if posted.opcode == CompletionOpcode::Write && !posted.placed {
+                posted.placed = true;
+                plots.shared.expect(posted.target, posted.pattern, 0).map_err(named(posted.wr_id))?;
+            }
+        }
+        for unsure in theirs.unsure.extract_if(.., |unsure| unsure.wr_id < message.wr_id) {
+            plots.shared.expect(unsure.target, unsure.pattern, 0).map_err(named(unsure.wr_id))?;
+            plots.shared.give(unsure.target);
+        }
+        Ok(())
+    }
+
+    fn take_message(
+        &mut self,
+        receive: &Receive,
+        message: &Message,
+        completion: &Completion,
+    ) -> Result<(), String> {
+        if completion.byte_len as usize != message.len {
+            return Err(format!("a message of {} bytes was received as {completion:?}", message.len));
+        }
+        if completion.flags.contains(CompletionFlags::SOLICITED) != message.solicited {
+            return Err(format!("message {} was solicited {}", message.wr_id, message.solicited));
+        }
+        let Some(plots) = &mut self.plots else { return Ok(()) };
+        let mut offset = 0;
+        for piece in &receive.pieces {
+            let taken = piece.len.min(message.len - offset);
+            let (filled, rest) = piece.split(taken);
+            let named = |fault| format!("Send {} in receive {}: {fault}", message.wr_id, receive.wr_id);
+            plots.landing.expect(filled, message.pattern, offset).map_err(named)?;
+            plots.landing.verify(rest).map_err(named)?;
+            plots.landing.give(*piece);
+            offset += taken;
+        }
+        Ok(())
+    }
+
+    /// A flushed receive: the first of them may hold the beginning of the message that was arriving.
+    fn leave_landing(&mut self, receive: &Receive, arriving: Option<&Message>) -> Result<(), String> {
+        let Some(plots) = &mut self.plots else { return Ok(()) };
+        let mut offset = 0;
+        for piece in &receive.pieces {
+            let named = |fault| format!("flushed receive {}: {fault}", receive.wr_id);
+            if let Some(message) = arriving {
+                let taken = piece.len.min(message.len - offset);
+                let (touched, rest) = piece.split(taken);
+                plots.landing.expect_beginning(touched, message.pattern, offset).map_err(named)?;
+                plots.landing.verify(rest).map_err(named)?;
+                offset += taken;
+            } else {
+                plots.landing.verify(*piece).map_err(named)?;
+            }
+            plots.landing.give(*piece);
+        }
+        Ok(())
+    }
+}
+
+impl Unsure {
+    fn of(posted: &Posted) -> Self {
+        Unsure { wr_id: posted.wr_id, target: posted.target, pattern: posted.pattern }
+    }
+}
+
+impl Plots {
+    fn close(&mut self) -> Result<(), String> {
+        self.shared.verify(self.library).map_err(|fault| format!("the library: {fault}"))?;
+        self.shared.give(self.library);
+        let plots = [&mut self.source, &mut self.landing, &mut self.sink, &mut self.shared];
+        for (plot, name) in plots.into_iter().zip(["source", "landing", "sink", "shared"]) {
+            if !plot.is_whole() {
+                return Err(format!("pieces of {name} were never given back"));
+            }
+            plot.verify_free().map_err(|fault| format!("{name}: {fault}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl super::plot::Piece {
+    /// The first `len` bytes, and the others.
+    fn split(self, len: usize) -> (Self, Self) {
+        let len = len.min(self.len);
+        (Self { at: self.at, len }, Self { at: self.at + len, len: self.len - len })
+    }
+}

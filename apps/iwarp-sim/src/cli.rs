@@ -1,0 +1,106 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use iwarp_sim::plan::Scenario;
+use iwarp_sim::trial::Trial;
+
+/// Whole nodes, from verbs to frames, on links that lose, damage, repeat and reorder frames, in virtual time. Every byte
+/// is checked, and each seed runs twice to show that it replays exactly.
+#[derive(Parser, Debug)]
+#[command(name = "iwarp-sim", version, after_help = EXAMPLES)]
+pub struct Args {
+    /// Runs the seeds from A up to, and without, B
+    #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
+    pub seeds: Option<(u64, u64)>,
+
+    /// Runs one seed
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// With --seed: says what the seed does, and writes its frames to a pcapng file
+    #[arg(long, requires = "seed")]
+    pub trace: bool,
+
+    /// The situation; --list shows them
+    #[arg(long, value_name = "NAME", default_value = "mixed", value_parser = scenario)]
+    pub scenario: Scenario,
+
+    /// Seeds at a time; the number of processors unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+
+    /// Where the frames of failing seeds go
+    #[arg(long, value_name = "DIR", default_value = "target/iwarp-sim")]
+    pub traces: PathBuf,
+
+    /// Runs the seeds that once failed, and no others unless they are named
+    #[arg(long)]
+    pub regressions: bool,
+
+    /// Shows the scenarios
+    #[arg(long)]
+    pub list: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  iwarp-sim --seeds 0..2000                    the acceptance run
+  iwarp-sim --seeds 0..500 --scenario churn    many short connections
+  iwarp-sim --seed 83 --trace                  one seed, its frames in a pcapng file
+  iwarp-sim --regressions                      seeds that once failed
+
+Exit codes: 0 all passed, 1 some failed or the run was stopped, 2 bad arguments.";
+
+/// Seeds that are run when none are named.
+const SEEDS_USUAL: (u64, u64) = (0, 100);
+
+impl Args {
+    /// The trials that the arguments ask for.
+    pub fn trials(&self) -> Result<Vec<Trial>, String> {
+        let mut trials = if self.regressions { iwarp_sim::regressions::all()? } else { Vec::new() };
+        let named = match (self.seed, self.seeds) {
+            (Some(seed), _) => (seed, seed.saturating_add(1)),
+            (None, Some(range)) => range,
+            (None, None) if self.regressions => (0, 0),
+            (None, None) => SEEDS_USUAL,
+        };
+        trials.extend((named.0..named.1).map(|seed| Trial { scenario: self.scenario, seed }));
+        Ok(trials)
+    }
+}
+
+fn seeds(text: &str) -> Result<(u64, u64), String> {
+    let wrong = || "two numbers, the first one smaller, as 0..2000".to_owned();
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let (from, to) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
+    if from < to && to - from <= SEEDS_MAX { Ok((from, to)) } else { Err(wrong()) }
+}
+
+fn scenario(text: &str) -> Result<Scenario, String> {
+    let names = Scenario::ALL.map(Scenario::name).join(", ");
+    Scenario::from_name(text).ok_or_else(|| format!("one of {names}"))
+}
+
+/// A list of them is kept.
+const SEEDS_MAX: u64 = 100_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_seeds_is_two_numbers_in_order() {
+        assert_eq!(seeds("3..7"), Ok((3, 7)));
+        for wrong in ["", "3", "7..3", "3..3", "a..b", "0..-1", "0..18446744073709551615"] {
+            assert!(seeds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn one_seed_is_one_trial() {
+        let args = Args::parse_from(["iwarp-sim", "--scenario", "churn", "--seed", "9"]);
+        assert_eq!(args.trials(), Ok(vec![Trial { scenario: Scenario::Churn, seed: 9 }]));
+    }
+}

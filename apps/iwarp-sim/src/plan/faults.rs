@@ -1,0 +1,133 @@
+//! What goes wrong, and when.
+
+use ironwarp_sim::LinkConfig;
+use ironwarp_types::{Nanos, SeededEntropy};
+
+use super::{Change, Plan, log_uniform};
+
+/// A kind of fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Frames lost one by one.
+    Loss,
+    /// Frames lost in bursts.
+    Bursts,
+    /// Frames that arrive twice.
+    Duplicate,
+    /// Frames that arrive late.
+    Reorder,
+    /// Frames with a wrong byte.
+    Corrupt,
+    /// Payload with wrong bytes under a right checksum.
+    Unseen,
+    /// Frames that lose their end.
+    Truncate,
+    /// Delays that vary.
+    Jitter,
+    /// Links with little room for frames that wait.
+    SmallQueue,
+    /// Links that fail for a time.
+    Outage,
+    /// Links that stand still for a time.
+    Pause,
+    /// Transmit rings that take few frames, or none for a time.
+    TxRing,
+    /// Buffers that cannot be had for a time.
+    Allocation,
+    /// Applications that look seldom.
+    SlowReader,
+}
+
+impl Fault {
+    /// Every kind.
+    pub const ALL: [Fault; 14] = [
+        Fault::Loss,
+        Fault::Bursts,
+        Fault::Duplicate,
+        Fault::Reorder,
+        Fault::Corrupt,
+        Fault::Unseen,
+        Fault::Truncate,
+        Fault::Jitter,
+        Fault::SmallQueue,
+        Fault::Outage,
+        Fault::Pause,
+        Fault::TxRing,
+        Fault::Allocation,
+        Fault::SlowReader,
+    ];
+}
+
+impl Plan {
+    pub(super) fn draw_faults(&mut self, dice: &mut SeededEntropy) {
+        for cable in 0..self.cables.len() {
+            for way in [0, 1] {
+                // The weather changes a few times.
+                let changes = 1 + dice.below(3);
+                for change in 0..changes {
+                    let at = if change == 0 { Nanos::ZERO } else { Nanos(dice.below(self.heal_at.0)) };
+                    let config = self.bad_link(cable, dice);
+                    self.timeline.push((at, Change::Link { cable, way, config }));
+                }
+            }
+        }
+        if self.has(Fault::Outage) {
+            self.draw_outages(dice);
+        }
+        for host in 0..self.hosts.len() {
+            self.draw_shortages(host, dice);
+        }
+    }
+
+    fn bad_link(&self, cable: usize, dice: &mut SeededEntropy) -> LinkConfig {
+        let mut link = self.cables[cable].healthy.clone();
+        let mut rate = |fault: Fault, high: u32| {
+            if self.has(fault) && dice.chance(700_000) { log_uniform(dice, 6, high) as u32 } else { 0 }
+        };
+        link.loss_ppm = rate(Fault::Loss, 16);
+        link.duplicate_ppm = rate(Fault::Duplicate, 17);
+        link.reorder_ppm = rate(Fault::Reorder, 17);
+        link.corrupt_ppm = rate(Fault::Corrupt, 15);
+        link.corrupt_unseen_ppm = rate(Fault::Unseen, 13);
+        link.truncate_ppm = rate(Fault::Truncate, 15);
+        link.reorder_by = Nanos(log_uniform(dice, 10, 20));
+        if self.has(Fault::Jitter) {
+            link.jitter = Nanos(dice.below(2 * link.delay.0 + 2));
+        }
+        if self.has(Fault::SmallQueue) {
+            link.queue_bytes = u64::from(self.mtu_max()) * (2 + dice.below(30));
+        }
+        link
+    }
+
+    /// One way of a cable, or both, lose everything for a time.
+    fn draw_outages(&mut self, dice: &mut SeededEntropy) {
+        for cable in 0..self.cables.len() {
+            let start = Nanos(dice.below(self.heal_at.0));
+            let end = start + Nanos(log_uniform(dice, 14, 26));
+            let ways = [0..1, 1..2, 0..2][dice.below(3) as usize].clone();
+            for way in ways {
+                let after = self.bad_link(cable, dice);
+                let dead = LinkConfig { loss_ppm: 1_000_000, ..after.clone() };
+                self.timeline.push((start, Change::Link { cable, way, config: dead }));
+                self.timeline.push((end.min(self.heal_at), Change::Link { cable, way, config: after }));
+            }
+        }
+    }
+
+    /// A device that takes few frames, or has no buffer, for some times.
+    fn draw_shortages(&mut self, host: usize, dice: &mut SeededEntropy) {
+        for _ in 0..dice.below(4) {
+            let start = Nanos(dice.below(self.heal_at.0));
+            let end = (start + Nanos(log_uniform(dice, 12, 23))).min(self.heal_at);
+            if self.has(Fault::TxRing) {
+                self.timeline.push((start, Change::TxBurst { host, frames: dice.below(5) }));
+                self.timeline.push((end, Change::TxBurst { host, frames: u64::MAX }));
+            }
+            if self.has(Fault::Allocation) {
+                self.timeline.push((start, Change::Allocations { host, left: dice.below(8) }));
+                self.timeline.push((end, Change::Allocations { host, left: u64::MAX }));
+            }
+        }
+    }
+}

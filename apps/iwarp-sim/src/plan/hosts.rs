@@ -1,0 +1,166 @@
+//! Hosts, cables and sessions, drawn from a seed.
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use ironwarp::Config;
+use ironwarp_port::TxOffloads;
+use ironwarp_port::memory::MemoryConfig;
+use ironwarp_sim::LinkConfig;
+use ironwarp_types::{Entropy, MacAddr, Nanos, SeededEntropy};
+
+use super::scenario::Shape;
+use super::{CablePlan, Ending, Fault, HostPlan, Plan, SessionPlan, log_uniform};
+
+impl Plan {
+    pub(super) fn draw_hosts(&mut self, count: usize, shape: &Shape, dice: &mut SeededEntropy) {
+        let mtu = match dice.below(10) {
+            0..6 => 1500,
+            6..8 => 9000,
+            8 => 576,
+            _ => 600 + dice.below(3_000) as u16,
+        };
+        for number in 0..count {
+            let slow = self.has(Fault::SlowReader) && dice.chance(500_000);
+            let pace = if slow { log_uniform(dice, 18, 22) } else { log_uniform(dice, 10, 16) };
+            let config = self.stack_config(number, mtu, shape, dice);
+            let device = device(number, &config, dice);
+            let address = SocketAddr::new(IpAddr::V4(address_of(number)), 0);
+            self.hosts.push(HostPlan {
+                seed: dice.next_u64(),
+                secret: [dice.next_u64(), dice.next_u64()],
+                address,
+                config,
+                device,
+                budget: 1 + dice.below(4) as usize,
+                pace: Nanos(pace),
+                batch: 1 + dice.below(8) as u32,
+                completion_queues: 1 + dice.below(2) as usize,
+                cq_depth: 4_096,
+            });
+        }
+    }
+
+    fn stack_config(&self, number: usize, mtu: u16, shape: &Shape, dice: &mut SeededEntropy) -> Config {
+        let text = format!("{}/24", address_of(number));
+        let mut config = match Config::in_memory(&text) {
+            Ok(config) => config,
+            Err(error) => unreachable!("the address is a good one: {error}"),
+        };
+        let room = shape.sessions as u32 + 2;
+        config.port.mtu = mtu;
+        config.port.ring = if shape.small { 64 } else { 128 };
+        let frames = if shape.small { 128 + dice.below(128) as u32 } else { 512 };
+        (config.port.rx_frames, config.port.tx_frames) = (frames, frames);
+        config.tcp.window_bytes = if shape.small { 131_072 } else { 131_072 << dice.below(4) };
+        config.tcp.retained_bytes = if shape.small { 131_072 } else { 131_072 << dice.below(3) };
+        config.tcp.rto_min_us = 100 << dice.below(8);
+        config.tcp.user_timeout_ms = 120_000;
+        config.tcp.time_wait_ms = self.time_wait.0 / 1_000_000;
+        config.mpa.startup_timeout_ms = 60_000;
+        config.mpa.terminate_timeout_ms = if shape.rude_percent > 50 { 50 } else { 20_000 };
+        config.mpa.first_fpdu_holdoff_us = if dice.chance(100_000) { 50 } else { 0 };
+        config.limits.queue_pairs = 2 * room;
+        config.limits.completion_queues = 8;
+        config.limits.half_open = room + 4;
+        config.limits.listeners = room;
+        config.limits.regions = 16 * room;
+        config.limits.contexts = 2;
+        config.limits.reads = 32;
+        config
+    }
+
+    pub(super) fn draw_cables(&mut self, dice: &mut SeededEntropy) {
+        let count = if self.switched { self.hosts.len() } else { 1 };
+        let delay = log_uniform(dice, 9, 21);
+        let rate = [100, 1_000, 10_000, 25_000, 100_000][dice.below(5) as usize] * 1_000_000;
+        for _ in 0..count {
+            let healthy = LinkConfig {
+                rate_bits_per_s: rate,
+                delay: Nanos(delay / 2 + dice.below(delay)),
+                queue_bytes: 1 << (19 + dice.below(3)),
+                ..LinkConfig::default()
+            };
+            self.cables.push(CablePlan { healthy });
+        }
+    }
+
+    pub(super) fn draw_sessions(&mut self, shape: &Shape, dice: &mut SeededEntropy) {
+        let per_side = (shape.ops / shape.sessions / 2).max(1);
+        let bytes = (shape.bytes / shape.sessions / 2) as usize;
+        for number in 0..shape.sessions {
+            let from = dice.below(self.hosts.len() as u64) as usize;
+            let step = 1 + dice.below(self.hosts.len() as u64 - 1) as usize;
+            let ops = [0, 1].map(|_| 1 + dice.below(2 * per_side) as u32);
+            let session = SessionPlan {
+                key: dice.next_u64(),
+                hosts: [from, (from + step) % self.hosts.len()],
+                port: 4_791 + dice.below(3) as u16,
+                start: Nanos(dice.below(self.heal_at.0)),
+                ending: ending(shape, ops, dice),
+                ops,
+                bytes,
+                bytes_max: message_bytes_max(bytes, dice),
+                receives: 1 + dice.below(8) as u32,
+                send_depth: 1 << dice.below(7),
+                reads: [0, 1, 2, 16][dice.below(4) as usize],
+                sges: 1 + dice.below(6) as usize,
+                weights: [1 + dice.below(4) as u32, dice.below(4) as u32, dice.below(3) as u32],
+                unsignaled_ppm: [0, 300_000, 900_000][dice.below(3) as usize],
+                solicited_ppm: 200_000,
+                fence_ppm: [0, 200_000][dice.below(2) as usize],
+                complete_on_copy: dice.chance(150_000),
+                crowded: false,
+            };
+            // The first session begins at once, so that every run has something to do while links do harm.
+            let start = if number == 0 { Nanos::ZERO } else { session.start };
+            self.sessions.push(SessionPlan { start, ..session });
+        }
+    }
+}
+
+fn address_of(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, number as u8 + 1)
+}
+
+fn device(number: usize, config: &Config, dice: &mut SeededEntropy) -> MemoryConfig {
+    let ring = usize::from(config.port.ring);
+    let tx_offloads = match dice.below(4) {
+        0 => TxOffloads::all(),
+        1 => TxOffloads::TCP_CHECKSUM,
+        _ => TxOffloads::empty(),
+    };
+    MemoryConfig {
+        mac: MacAddr([2, 0, 0, 0, 0, number as u8 + 1]),
+        mtu_bytes: config.port.mtu,
+        rx_frames: config.port.rx_frames as usize,
+        tx_frames: config.port.tx_frames as usize,
+        rx_ring_frames: ring,
+        tx_ring_frames: ring,
+        rx_checksum: dice.chance(500_000),
+        tx_offloads,
+        rss_hash: dice.chance(500_000),
+    }
+}
+
+/// Largest messages from a few bytes to as many as the session has, at most a mebibyte.
+fn message_bytes_max(bytes: usize, dice: &mut SeededEntropy) -> usize {
+    let most = bytes.clamp(64, 1 << 20);
+    match dice.below(4) {
+        0 => (log_uniform(dice, 3, 12) as usize).min(most),
+        1 => most,
+        _ => (log_uniform(dice, 10, 18) as usize).min(most),
+    }
+}
+
+fn ending(shape: &Shape, ops: [u32; 2], dice: &mut SeededEntropy) -> Ending {
+    let by = dice.below(2) as usize;
+    if dice.below(100) >= shape.rude_percent {
+        return Ending::Graceful { by };
+    }
+    let after = dice.below(u64::from(ops[by]) + 1);
+    match dice.below(10) {
+        0 => Ending::Reject,
+        1..6 => Ending::Early { by, after },
+        _ => Ending::Destroy { by, after },
+    }
+}

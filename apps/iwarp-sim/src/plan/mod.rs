@@ -1,0 +1,186 @@
+//! What a seed means: hosts, cables, sessions, and what goes wrong when.
+//!
+//! Everything is drawn from the seed before the run begins. Each seed has a random half of the faults that its
+//! [`Scenario`] knows (swarm testing), so that no fault hides what another one would show.
+
+mod faults;
+mod hosts;
+mod scenario;
+mod session;
+
+use core::net::SocketAddr;
+
+use ironwarp::Config;
+use ironwarp_port::memory::MemoryConfig;
+use ironwarp_sim::LinkConfig;
+use ironwarp_types::{Entropy, Nanos, SeededEntropy};
+
+pub use faults::Fault;
+pub use scenario::Scenario;
+pub use session::{Ending, SessionPlan};
+
+/// Everything that a run is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where chance starts.
+    pub seed: u64,
+    /// Hosts, by number.
+    pub hosts: Vec<HostPlan>,
+    /// Whether there is a switch between the hosts; two may do without.
+    pub switched: bool,
+    /// One cable a host with a switch, else one.
+    pub cables: Vec<CablePlan>,
+    /// What passes between the hosts.
+    pub sessions: Vec<SessionPlan>,
+    /// What changes while they run, in order of time.
+    pub timeline: Vec<(Nanos, Change)>,
+    /// When links stop doing harm.
+    pub heal_at: Nanos,
+    /// How long the sessions may take from then on.
+    pub patience: Nanos,
+    /// How long closed connections' ports stay taken.
+    pub time_wait: Nanos,
+    /// One turn of a host's loop.
+    pub loop_time: Nanos,
+    /// Whether payload may be damaged so that TCP does not notice.
+    pub unseen: bool,
+    /// The faults that this seed has.
+    pub faults: Vec<Fault>,
+}
+
+/// One host.
+#[derive(Clone, Debug)]
+pub struct HostPlan {
+    /// Chance of its application.
+    pub seed: u64,
+    /// Secret of its stack.
+    pub secret: [u64; 2],
+    /// Its address; the port is a session's.
+    pub address: SocketAddr,
+    /// Its stack.
+    pub config: Config,
+    /// Its device.
+    pub device: MemoryConfig,
+    /// Bursts that a core takes in one iteration.
+    pub budget: usize,
+    /// How long its application looks away, on average half of it.
+    pub pace: Nanos,
+    /// Requests posted at one look.
+    pub batch: u32,
+    /// Completion queues, shared by its queue pairs.
+    pub completion_queues: usize,
+    /// Places in each.
+    pub cq_depth: u32,
+}
+
+/// One cable, both ways alike when nothing goes wrong.
+#[derive(Clone, Debug)]
+pub struct CablePlan {
+    /// What it is like without faults.
+    pub healthy: LinkConfig,
+}
+
+/// Something that changes during a run.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// One way of a cable becomes as `config` says.
+    Link {
+        /// Which cable.
+        cable: usize,
+        /// 0 away from its first end, 1 towards it.
+        way: usize,
+        /// What it is like from now on.
+        config: LinkConfig,
+    },
+    /// So many of a host's buffer allocations succeed, and none after them.
+    Allocations {
+        /// Which host.
+        host: usize,
+        /// How many.
+        left: u64,
+    },
+    /// A host's transmit ring takes so many frames of a burst.
+    TxBurst {
+        /// Which host.
+        host: usize,
+        /// How many.
+        frames: u64,
+    },
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64, scenario: Scenario) -> Plan {
+        let mut dice = SeededEntropy::new(seed ^ scenario.salt());
+        let shape = scenario.shape(&mut dice);
+        let count = shape.hosts;
+        let switched = count > 2 || dice.chance(300_000);
+        let faults = scenario.faults(&mut dice);
+        let mut plan = Plan {
+            seed: dice.next_u64(),
+            hosts: Vec::new(),
+            switched,
+            cables: Vec::new(),
+            sessions: Vec::new(),
+            timeline: Vec::new(),
+            heal_at: Nanos::from_micros(2_000 + log_uniform(&mut dice, 8, 19)),
+            patience: PATIENCE,
+            time_wait: Nanos::from_millis(50),
+            loop_time: Nanos(200 + dice.below(1_800)),
+            unseen: faults.contains(&Fault::Unseen),
+            faults,
+        };
+        plan.draw_hosts(count, &shape, &mut dice);
+        plan.draw_cables(&mut dice);
+        plan.draw_sessions(&shape, &mut dice);
+        plan.draw_faults(&mut dice);
+        plan.timeline.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// The largest packet that any host sends.
+    pub fn mtu_max(&self) -> u16 {
+        self.hosts.iter().map(|host| host.device.mtu_bytes).max().unwrap_or(1500)
+    }
+
+    /// What it is, in words.
+    pub fn describe(&self) -> String {
+        let mut text = format!(
+            "{} hosts{}, MTU {}, harm until {:?}, faults {:?}",
+            self.hosts.len(),
+            if self.switched { " at a switch" } else { "" },
+            self.mtu_max(),
+            self.heal_at.as_duration(),
+            self.faults
+        );
+        for (number, session) in self.sessions.iter().enumerate() {
+            text += &format!(
+                "\nsession {number}: hosts {:?} from {:?}, requests {:?}, messages to {} bytes, {:?}",
+                session.hosts,
+                session.start.as_duration(),
+                session.ops,
+                session.bytes_max,
+                session.ending
+            );
+        }
+        for (at, change) in &self.timeline {
+            text += &format!("\n{:?}: {change:?}", at.as_duration());
+        }
+        text
+    }
+
+    /// Whether this seed has a fault.
+    pub fn has(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
+    }
+}
+
+/// How long sessions may take once nothing does harm: a retransmission timer that has backed off during the faults, a
+/// neighbour that counts as absent, and the work that is left.
+const PATIENCE: Nanos = Nanos::from_secs(60);
+
+/// A number of about `2^low` to `2^high`, every order of magnitude as likely.
+pub(crate) fn log_uniform(dice: &mut SeededEntropy, low: u32, high: u32) -> u64 {
+    let bits = low + dice.below(u64::from(high - low)) as u32;
+    (1 << bits) + dice.below(1 << bits)
+}

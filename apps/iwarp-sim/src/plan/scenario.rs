@@ -1,0 +1,145 @@
+//! Named situations: which faults may happen, and what the hosts do.
+
+use ironwarp_types::SeededEntropy;
+
+use super::faults::Fault;
+
+/// A named situation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Scenario {
+    /// A bit of everything.
+    #[default]
+    Mixed,
+    /// Links that lose frames, one by one and in bursts.
+    Lossy,
+    /// Links that change the order, repeat and delay.
+    Reorder,
+    /// Links that fail and stand still for a time.
+    Outage,
+    /// Links that damage frames, also so that TCP does not notice.
+    Corrupt,
+    /// Small pools, rings and windows, and buffers that run out.
+    Starved,
+    /// Many short connections, ended in every way.
+    Churn,
+    /// Many queue pairs between few hosts.
+    ManyQps,
+}
+
+/// What the hosts of a scenario do.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Hosts.
+    pub hosts: usize,
+    /// Sessions.
+    pub sessions: u64,
+    /// Requests of a run, all sides together, about.
+    pub ops: u64,
+    /// Payload bytes of a run, all sides together, about.
+    pub bytes: u64,
+    /// Sessions in a hundred that end before their work is done.
+    pub rude_percent: u64,
+    /// Whether pools, rings and windows are small.
+    pub small: bool,
+}
+
+impl Scenario {
+    /// Every scenario.
+    pub const ALL: [Scenario; 8] = [
+        Scenario::Mixed,
+        Scenario::Lossy,
+        Scenario::Reorder,
+        Scenario::Outage,
+        Scenario::Corrupt,
+        Scenario::Starved,
+        Scenario::Churn,
+        Scenario::ManyQps,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scenario::Mixed => "mixed",
+            Scenario::Lossy => "lossy",
+            Scenario::Reorder => "reorder",
+            Scenario::Outage => "outage",
+            Scenario::Corrupt => "corrupt",
+            Scenario::Starved => "starved",
+            Scenario::Churn => "churn",
+            Scenario::ManyQps => "many-qps",
+        }
+    }
+
+    /// What it is, in one line.
+    pub fn help(self) -> &'static str {
+        match self {
+            Scenario::Mixed => "a random half of all faults, any number of connections",
+            Scenario::Lossy => "frames lost one by one, in bursts and in full queues",
+            Scenario::Reorder => "frames out of order, repeated and delayed",
+            Scenario::Outage => "links that fail and stand still for a time",
+            Scenario::Corrupt => "frames damaged and cut short, also so that TCP's checksum does not show it",
+            Scenario::Starved => "small pools, rings and windows; buffers that run out",
+            Scenario::Churn => "many short connections, ended in every way",
+            Scenario::ManyQps => "many queue pairs between few hosts",
+        }
+    }
+
+    /// The scenario of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scenario| scenario.name() == name)
+    }
+
+    /// Sets the seeds of one scenario apart from those of another.
+    pub(super) fn salt(self) -> u64 {
+        (self as u64).wrapping_mul(0x5851_f42d_4c95_7f2d)
+    }
+
+    pub(super) fn shape(self, dice: &mut SeededEntropy) -> Shape {
+        let hosts = match dice.below(10) {
+            0..6 => 2,
+            6..9 => 3,
+            _ => 4,
+        };
+        let usual = Shape {
+            hosts,
+            sessions: 1 + dice.below(6),
+            ops: 150 + dice.below(350),
+            bytes: 200_000 + dice.below(1_500_000),
+            rude_percent: 20,
+            small: dice.chance(250_000),
+        };
+        match self {
+            Scenario::Starved => Shape { small: true, ..usual },
+            Scenario::Churn => {
+                Shape { sessions: 16 + dice.below(24), ops: 200, bytes: 300_000, rude_percent: 60, ..usual }
+            }
+            Scenario::ManyQps => {
+                Shape { hosts: 2, sessions: 24 + dice.below(40), ops: 600, bytes: 600_000, ..usual }
+            }
+            _ => usual,
+        }
+    }
+
+    /// A random half of the faults that it knows.
+    pub(super) fn faults(self, dice: &mut SeededEntropy) -> Vec<Fault> {
+        let mut known = match self {
+            Scenario::Mixed | Scenario::Churn | Scenario::ManyQps => Fault::ALL.to_vec(),
+            Scenario::Lossy => vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter],
+            Scenario::Reorder => vec![Fault::Reorder, Fault::Duplicate, Fault::Jitter, Fault::Loss],
+            Scenario::Outage => vec![Fault::Outage, Fault::Pause, Fault::Loss, Fault::Jitter],
+            Scenario::Corrupt => vec![Fault::Corrupt, Fault::Unseen, Fault::Truncate, Fault::Loss],
+            Scenario::Starved => {
+                vec![Fault::TxRing, Fault::Allocation, Fault::SlowReader, Fault::SmallQueue, Fault::Loss]
+            }
+        };
+        let keep = known.len().div_ceil(2);
+        while known.len() > keep {
+            known.remove(dice.below(known.len() as u64) as usize);
+        }
+        // It excuses every stream that it ends, so most runs must do without.
+        if self != Scenario::Corrupt && !dice.chance(250_000) {
+            known.retain(|fault| *fault != Fault::Unseen);
+        }
+        known
+    }
+}

@@ -1,0 +1,83 @@
+//! One seed, run twice: the second run must be the first one again, to the last byte and the last nanosecond.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use ironwarp_port::instrument::{Capture, CaptureLimits};
+
+use crate::plan::{Plan, Scenario};
+use crate::world::{Outcome, World};
+
+/// A seed of a scenario.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trial {
+    /// The situation.
+    pub scenario: Scenario,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// A seed that failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Which.
+    pub trial: Trial,
+    /// What went wrong.
+    pub fault: String,
+}
+
+impl Trial {
+    /// Runs the seed twice.
+    pub fn run(self) -> Result<Outcome, Failure> {
+        let first = self.run_once(None)?;
+        let second = self.run_once(None)?;
+        if first == second {
+            Ok(first)
+        } else {
+            Err(self.failure(format!("the run did not repeat: {first:?} and then {second:?}")))
+        }
+    }
+
+    /// Runs the seed once and writes its frames to `path`, whatever comes of it.
+    pub fn trace(self, path: &Path) -> Result<Outcome, Failure> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).map_err(|error| self.failure(error.to_string()))?;
+        }
+        let capture = Capture::create(path, CaptureLimits::default());
+        let capture = capture.map_err(|error| self.failure(format!("{}: {error}", path.display())))?;
+        self.run_once(Some(&capture))
+    }
+
+    /// The command that runs this seed again.
+    pub fn command(self) -> String {
+        match self.scenario {
+            Scenario::Mixed => format!("iwarp-sim --seed {} --trace", self.seed),
+            scenario => format!("iwarp-sim --scenario {} --seed {} --trace", scenario.name(), self.seed),
+        }
+    }
+
+    /// Where the frames of a failing seed go.
+    pub fn trace_path(self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}-{}.pcapng", self.scenario.name(), self.seed))
+    }
+
+    /// A panic, such as an assertion of the stack's, is a failure of its seed and of no other.
+    fn run_once(self, capture: Option<&Capture>) -> Result<Outcome, Failure> {
+        let plan = Plan::new(self.seed, self.scenario);
+        let run = catch_unwind(AssertUnwindSafe(|| World::run(&plan, capture)));
+        match run {
+            Ok(outcome) => outcome.map_err(|fault| self.failure(fault)),
+            Err(panic) => Err(self.failure(format!("panicked: {}", text_of(panic.as_ref())))),
+        }
+    }
+
+    fn failure(self, fault: String) -> Failure {
+        Failure { trial: self, fault }
+    }
+}
+
+fn text_of(panic: &(dyn core::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
+}

@@ -1,0 +1,88 @@
+//! From a plan to hosts on cables.
+
+use core::net::SocketAddr;
+
+use ironwarp::Stack;
+use ironwarp_port::memory::{MemoryConfig, MemoryPort};
+use ironwarp_sim::SimNet;
+use ironwarp_types::MacAddr;
+
+use super::{Host, Machine, Switch, World};
+use crate::app::{App, Ledger, SharedLedger};
+use crate::plan::Plan;
+
+impl World {
+    pub(super) fn build(plan: &Plan) -> Result<Self, String> {
+        let mut net = SimNet::new(plan.seed);
+        net.set_loop_time(plan.loop_time);
+        let ledger = Ledger::new(&plan.sessions, plan.unseen);
+        let (mut ports, mut devices, mut endings) = (Vec::new(), Vec::new(), Vec::new());
+        for host in &plan.hosts {
+            let (id, port) = net.add_port(&host.device);
+            ports.push(id);
+            devices.push(port.control());
+            endings.push(port);
+        }
+        let pools = devices.iter().map(|device| device.free_frames()).collect();
+        let mut world = World {
+            net,
+            ledger,
+            hosts: Vec::new(),
+            ports,
+            devices,
+            pools,
+            cables: Vec::new(),
+            plan: plan.clone(),
+        };
+        world.lay_cables();
+        for (number, port) in endings.into_iter().enumerate() {
+            world.add_host(number, port).map_err(|error| format!("host {number}: {error}"))?;
+        }
+        Ok(world)
+    }
+
+    /// A cable from each host to a switch, or one between two hosts.
+    fn lay_cables(&mut self) {
+        let plan = &self.plan;
+        if !plan.switched {
+            let config = plan.cables[0].healthy.clone();
+            self.cables.push(self.net.connect(self.ports[0], self.ports[1], config));
+            return;
+        }
+        let (mut switch_ports, mut ids) = (Vec::new(), Vec::new());
+        for (number, cable) in plan.cables.iter().enumerate() {
+            let (id, port) = self.net.add_port(&switch_port(plan.mtu_max()));
+            self.cables.push(self.net.connect(self.ports[number], id, cable.healthy.clone()));
+            switch_ports.push(port);
+            ids.push(id);
+        }
+        let stations: Vec<MacAddr> = plan.hosts.iter().map(|host| host.device.mac).collect();
+        self.net.add_node(Machine::Switch(Switch::new(switch_ports, stations)), &ids);
+    }
+
+    fn add_host(&mut self, number: usize, port: MemoryPort) -> Result<(), String> {
+        let plan = &self.plan.hosts[number];
+        let builder = Stack::builder(plan.config.clone());
+        let built = builder.build_replayable(port, self.net.clock(), plan.secret);
+        let (stack, worker) = built.map_err(|error| error.to_string())?;
+        let addresses: Vec<SocketAddr> = self.plan.hosts.iter().map(|host| host.address).collect();
+        let ledger: &SharedLedger = &self.ledger;
+        let app = App::new(number, &stack, plan, &addresses, ledger).map_err(|error| error.to_string())?;
+        let host = Host::new(number, stack, vec![worker], app, ledger, plan.budget);
+        let id = self.net.add_node(Machine::Host(Box::new(host)), &[self.ports[number]]);
+        self.hosts.push(id);
+        Ok(())
+    }
+}
+
+/// A switch takes whatever hosts send.
+fn switch_port(mtu_bytes: u16) -> MemoryConfig {
+    MemoryConfig {
+        mtu_bytes,
+        rx_frames: 128,
+        tx_frames: 128,
+        rx_ring_frames: 128,
+        tx_ring_frames: 128,
+        ..MemoryConfig::default()
+    }
+}

@@ -1,0 +1,197 @@
+//! One run: hosts, links and what happens to them, from the first connection to the last buffer given back.
+//!
+//! Takes a [`Plan`]; gives an [`Outcome`], or what went wrong. Faults stop at the plan's hour; from then on the links do
+//! no harm and every session must come to its end within a bounded time. Then the applications give everything up, and
+//! every buffer, place and timer must have come back.
+
+mod build;
+mod host;
+mod switch;
+
+use ironwarp::Holdings;
+use ironwarp_port::instrument::Capture;
+use ironwarp_port::memory::{MemoryControl, PoolLevels};
+use ironwarp_sim::{LinkId, Node, NodeId, PortId, SimNet};
+use ironwarp_types::Nanos;
+
+pub use host::Host;
+pub use switch::Switch;
+
+use crate::app::{SharedLedger, Totals};
+use crate::plan::{Change, Plan};
+
+/// What a run that went well came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The hash of every frame and everything that the applications saw.
+    pub hash: u64,
+    /// What was done.
+    pub totals: Totals,
+    /// Frames that were sent.
+    pub frames: u64,
+    /// The time that passed in the simulation.
+    pub took: Nanos,
+}
+
+/// A host or what lies between hosts.
+pub enum Machine {
+    /// A host.
+    Host(Box<Host>),
+    /// A switch.
+    Switch(Switch),
+}
+
+impl Node for Machine {
+    fn poll(&mut self, now: Nanos) -> Option<Nanos> {
+        match self {
+            Machine::Host(host) => host.poll(now),
+            Machine::Switch(switch) => switch.poll(now),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self {
+            Machine::Host(host) => host.check(),
+            Machine::Switch(switch) => switch.check(),
+        }
+    }
+}
+
+/// Everything that a plan describes.
+pub struct World {
+    net: SimNet<Machine>,
+    ledger: SharedLedger,
+    hosts: Vec<NodeId>,
+    ports: Vec<PortId>,
+    devices: Vec<MemoryControl>,
+    /// Free buffers of each device at the start.
+    pools: Vec<PoolLevels>,
+    /// The links of each cable, there and back.
+    cables: Vec<[LinkId; 2]>,
+    plan: Plan,
+}
+
+impl World {
+    /// Runs the plan to its end. Frames are written to `capture`, where there is one.
+    pub fn run(plan: &Plan, capture: Option<&Capture>) -> Result<Outcome, String> {
+        let mut world = World::build(plan)?;
+        if let Some(capture) = capture {
+            world.net.capture(capture).map_err(|error| error.to_string())?;
+        }
+        let outcome = world.live();
+        outcome.map_err(|fault| format!("at {:?}: {fault}", world.net.now()))
+    }
+
+    fn live(&mut self) -> Result<Outcome, String> {
+        for (at, change) in self.plan.timeline.clone() {
+            self.net.run_until(at).map_err(|error| error.to_string())?;
+            self.apply(&change);
+        }
+        self.net.run_until(self.plan.heal_at).map_err(|error| error.to_string())?;
+        self.heal();
+        self.finish_sessions()?;
+        let took = self.net.now();
+        self.close()?;
+        self.check_conservation()?;
+        let ledger = self.ledger.borrow();
+        let frames = self.cables.iter().flatten().map(|link| self.net.link(*link).counts().offered).sum();
+        let hash = self.net.trace_hash() ^ ledger.hash.value().rotate_left(1);
+        Ok(Outcome { hash, totals: ledger.totals, frames, took })
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Link { cable, way, config } => {
+                self.net.link_mut(self.cables[*cable][*way]).config = config.clone();
+            }
+            Change::Allocations { host, left } => self.devices[*host].allow_allocations(*left),
+            Change::TxBurst { host, frames } => self.devices[*host].limit_tx_burst(*frames),
+        }
+    }
+
+    /// From now on nothing does harm.
+    fn heal(&mut self) {
+        for (cable, links) in self.cables.iter().enumerate() {
+            for link in links {
+                self.net.link_mut(*link).config = self.plan.cables[cable].healthy.clone();
+            }
+        }
+        for device in &self.devices {
+            device.allow_allocations(u64::MAX);
+            device.limit_tx_burst(u64::MAX);
+        }
+        let mut ledger = self.ledger.borrow_mut();
+        (ledger.faulty, ledger.healed_at) = (false, self.net.now());
+        drop(ledger);
+        self.wake_all();
+    }
+
+    /// Progress once faults have stopped: every session comes to its end.
+    fn finish_sessions(&mut self) -> Result<(), String> {
+        let until = self.plan.heal_at + self.plan.patience;
+        let ledger = self.ledger.clone();
+        let done = self.net.run_until_done(until, |_| ledger.borrow().open == 0);
+        if done.map_err(|error| error.to_string())? {
+            return Ok(());
+        }
+        let open = ledger.borrow().describe_open();
+        Err(format!("no end {:?} after the last fault: {open}", self.plan.patience))
+    }
+
+    /// The applications give up what they have, and everything comes back.
+    fn close(&mut self) -> Result<(), String> {
+        for id in self.hosts.clone() {
+            if let Machine::Host(host) = self.net.node_mut(id) {
+                host.close()?;
+            }
+        }
+        self.wake_all();
+        let until = self.net.now() + self.plan.time_wait + AFTERMATH;
+        self.net.run_until(until).map_err(|error| error.to_string())?;
+        self.wake_all();
+        self.net.run_until(until + Nanos::from_millis(1)).map_err(|error| error.to_string())?;
+        for (number, id) in self.hosts.iter().enumerate() {
+            let Machine::Host(host) = self.net.node(*id) else { continue };
+            for holdings in host.holdings() {
+                if holdings != Holdings::default() {
+                    return Err(format!("host {number} still holds {holdings:?}"));
+                }
+            }
+            let (now, start) = (self.devices[number].free_frames(), self.pools[number]);
+            // TCP keeps one transmit frame for the next unit.
+            if now.rx != start.rx || now.tx + 1 < start.tx {
+                return Err(format!("host {number} has {now:?} of {start:?} buffers"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every frame that was sent is accounted for.
+    fn check_conservation(&self) -> Result<(), String> {
+        if self.net.frames_in_flight() > 0 {
+            return Err(format!("{} frames are still on their way", self.net.frames_in_flight()));
+        }
+        for (number, device) in self.devices.iter().enumerate() {
+            let counts = device.counts();
+            let [there, back] =
+                self.cables[number % self.cables.len()].map(|link| self.net.link(link).counts());
+            // A cable leads from its host; the second host of a direct cable is at its far end.
+            let (sent, came) = if number < self.cables.len() { (there, back) } else { (back, there) };
+            let left = counts.tx_frames - counts.tx_too_long;
+            let entered = counts.rx_frames + self.net.refused_frames(self.ports[number]);
+            if left != sent.offered || entered != came.sent {
+                return Err(format!("host {number}: {counts:?} sent {sent:?} came {came:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn wake_all(&mut self) {
+        for id in self.hosts.clone() {
+            self.net.wake(id);
+        }
+    }
+}
+
+/// What is on its way at the end arrives, and peers give up, within this.
+const AFTERMATH: Nanos = Nanos::from_secs(5);

@@ -1,0 +1,65 @@
+//! A switch: frames go out of the port where their destination lives, and to everybody when that is a group.
+
+use ironwarp_port::memory::MemoryPort;
+use ironwarp_port::{Burst, Frame, Port, TxMeta};
+use ironwarp_sim::Node;
+use ironwarp_types::{MacAddr, Nanos};
+
+/// A switch that knows where every station is.
+pub struct Switch {
+    ports: Vec<MemoryPort>,
+    stations: Vec<MacAddr>,
+    /// Frames for nobody, and frames that found no room.
+    dropped: u64,
+}
+
+impl Switch {
+    /// The station `stations[n]` lives at `ports[n]`.
+    pub fn new(ports: Vec<MemoryPort>, stations: Vec<MacAddr>) -> Self {
+        Switch { ports, stations, dropped: 0 }
+    }
+
+    /// Frames that went nowhere.
+    pub fn dropped_frames(&self) -> u64 {
+        self.dropped
+    }
+
+    fn forward(&mut self, from: usize, frame: &[u8]) {
+        let Some(to) = frame.first_chunk::<6>() else { return };
+        if to[0] & 1 == 1 {
+            (0..self.ports.len()).filter(|port| *port != from).for_each(|port| self.send(port, frame));
+            return;
+        }
+        match self.stations.iter().position(|station| station.0 == *to) {
+            Some(port) if port != from => self.send(port, frame),
+            _ => self.dropped += 1,
+        }
+    }
+
+    fn send(&mut self, to: usize, bytes: &[u8]) {
+        let Some(mut copy) = self.ports[to].alloc() else {
+            self.dropped += 1;
+            return;
+        };
+        copy.resize(bytes.len());
+        copy.bytes_mut().copy_from_slice(bytes);
+        let mut out = Burst::from_iter([copy.seal(TxMeta::default())]);
+        self.ports[to].tx_burst(&mut out);
+        self.dropped += out.len() as u64;
+    }
+}
+
+impl Node for Switch {
+    fn poll(&mut self, now: Nanos) -> Option<Nanos> {
+        let mut more = false;
+        for from in 0..self.ports.len() {
+            let mut burst = Burst::new();
+            self.ports[from].rx_burst(&mut burst);
+            more |= burst.is_full();
+            for frame in burst {
+                self.forward(from, frame.bytes());
+            }
+        }
+        more.then_some(now)
+    }
+}
