@@ -105,7 +105,12 @@ impl App {
             self.listens = self.listen().is_ok();
         }
         self.hear(now);
-        self.reap(now);
+        // A queue pair that was given up is buried when everything is known of it.
+        if self.has_destroyed() {
+            self.reap_all(now)
+        } else {
+            self.reap(now)
+        }
         if !self.closed {
             self.tend(now);
         }
@@ -165,6 +170,13 @@ impl App {
             let most = 1 + self.dice.below(REAP_MAX as u64) as usize;
             self.reap_some(now, index, most);
         }
+    }
+
+    fn has_destroyed(&self) -> bool {
+        let ledger = self.ledger.borrow();
+        self.by_qp
+            .values()
+            .any(|(number, side)| ledger.sessions[*number].sides[*side].stage == Stage::Destroyed)
     }
 
     fn reap_all(&mut self, now: Nanos) {
