@@ -10,6 +10,9 @@ pub const ULPDU_BYTES_MAX: usize = 65_535;
 /// The largest FPDU without markers: length field, ULPDU, up to 3 bytes of pad, CRC (RFC 5044 s4).
 pub const FPDU_BYTES_MAX: usize = 2 + ULPDU_BYTES_MAX + 3 + 4;
 
+/// The same with the most markers that fall into it: four octets for every 508 (RFC 5044 s4.3).
+pub const FPDU_MARKED_BYTES_MAX: usize = FPDU_BYTES_MAX + 4 * FPDU_BYTES_MAX.div_ceil(508);
+
 /// The smallest MULPDU that MPA may be left with (RFC 5044 s4.5).
 pub const MULPDU_BYTES_MIN: usize = 128;
 

@@ -1,4 +1,4 @@
-//! FPDUs: length, ULPDU, pad, CRC (RFC 5044 s4.1, s4.4, s4.5, s6).
+//! FPDUs without markers: length, ULPDU, pad, CRC (RFC 5044 s4.1, s4.4, s4.5, s6).
 //!
 //! ```text
 //! 0       2                    2+n        multiple of 4
@@ -57,6 +57,13 @@ pub fn seal(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
     // RFC 5044 s4.1: with CRCs off the field is still there; its value does not matter, and peers send zeros.
     *field = if crc { crc32c(covered).to_le_bytes() } else { [0; CRC_BYTES] };
     whole
+}
+
+/// Writes the CRC of a whole FPDU, markers included, into its last octets.
+pub(super) fn set_crc(framed: &mut [u8]) {
+    if let Some((covered, field)) = framed.split_last_chunk_mut::<CRC_BYTES>() {
+        *field = crc32c(covered).to_le_bytes();
+    }
 }
 
 /// The octets of the FPDU at the front of `bytes`, when all of it has arrived.

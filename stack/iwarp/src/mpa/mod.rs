@@ -1,9 +1,10 @@
 //! MPA: marker PDU aligned framing for TCP (RFC 5044).
 //!
-//! [`startup`] exchanges the Request and Reply frames (s7); [`fpdu`] builds frames and finds them in the stream
-//! (s4, s6). Markers are not supported: we never ask for them, and a peer that does is refused.
+//! [`startup`] exchanges the Request and Reply frames (s7, and RFC 6581); [`fpdu`] builds frames and finds them in the
+//! stream (s4, s6); [`marker`] does the same where a side asked for markers (s4.3).
 
 pub mod fpdu;
+pub mod marker;
 pub mod startup;
 
 use crate::rdmap::Terminate;

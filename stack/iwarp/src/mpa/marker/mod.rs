@@ -1,0 +1,234 @@
+//! Markers: pointers back to the FPDU's start, one every 512 octets of the stream (RFC 5044 s4.2, s4.3, s4.4).
+//!
+//! ```text
+//! marker    | reserved:u16 = 0 | FPDUPTR:u16 | octets from the length field to the marker's first octet
+//! stream    |M 508 octets of FPDUs|M 508 octets of FPDUs|M ...     the first marker stands before the first FPDU
+//! FPDU      |M?| n | ULPDU .. |M| .. ULPDU | pad |M?| CRC          a marker in front has FPDUPTR 0 and belongs to it
+//! ```
+//! Each direction has a [`Rhythm`] of its own, which starts with full operation. Everything in the stream is a
+//! multiple of four octets, so a marker never splits a length field, another marker or a CRC.
+//!
+//! Sending builds the FPDU as if there were no markers, then opens the gaps from the back. Receiving checks the CRC,
+//! which covers the markers, then the markers, then closes the gaps. Both cost one move of the octets behind the first
+//! marker; streams without markers do not come here.
+//! Fails with a marker that points elsewhere than the length fields before it do: the stream ends with code 3.
+
+use ironwarp_arch::crc32c;
+use ironwarp_tcp::ByteStream;
+
+use super::MpaFault;
+use super::fpdu::{self, CRC_BYTES, LENGTH_BYTES};
+
+#[cfg(test)]
+mod tests;
+
+/// Octets of a marker (RFC 5044 s4.2).
+pub const MARKER_BYTES: usize = 4;
+
+/// Octets of the stream from one marker's first octet to the next one's (RFC 5044 s4.3).
+pub const INTERVAL_BYTES: usize = 512;
+
+/// Octets of FPDUs between two markers.
+const STRIDE_BYTES: usize = INTERVAL_BYTES - MARKER_BYTES;
+
+/// What `room` octets can hold beside the markers that fall among them wherever these stand: a multiple of four.
+///
+/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4) is [`fpdu::mulpdu`] of this.
+pub const fn room_beside_markers(room: usize) -> usize {
+    (room - room % 4).saturating_sub(MARKER_BYTES * room.div_ceil(INTERVAL_BYTES))
+}
+
+/// Where one direction of a stream stands between two markers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rhythm {
+    /// Octets since the last marker began: a multiple of four below 512. 0: a marker comes next.
+    since_marker: u16,
+}
+
+impl Rhythm {
+    /// Full operation begins: RFC 5044 s7.1.2, rule 7: a marker comes first.
+    pub const fn new() -> Self {
+        Rhythm { since_marker: 0 }
+    }
+
+    /// Completes the FPDU whose ULPDU lies at `room[2..2 + ulpdu_bytes]`, with the markers that fall into it, and
+    /// answers the octets of all that. 0, and nothing has moved on, when `room` is too short.
+    pub fn seal(&mut self, room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
+        let layout = self.layout(fpdu::fpdu_bytes(ulpdu_bytes));
+        let Some(framed) = room.get_mut(..layout.framed_bytes()) else { return 0 };
+        if fpdu::seal(framed, ulpdu_bytes, false) == 0 || layout.open_gaps(framed).is_none() {
+            return 0;
+        }
+        if crc {
+            fpdu::set_crc(framed);
+        }
+        self.pass(framed.len());
+        framed.len()
+    }
+
+    /// The octets of the FPDU at the front of `bytes` and of its markers, when all of them have arrived.
+    pub fn arrived(&self, bytes: &impl ByteStream) -> Option<usize> {
+        let mut head = [0; MARKER_BYTES + LENGTH_BYTES];
+        let head = head.get_mut(..self.length_at() + LENGTH_BYTES)?;
+        if !bytes.peek(head) {
+            return None;
+        }
+        let whole = self.layout_of(head)?.framed_bytes();
+        (bytes.available() >= whole).then_some(whole)
+    }
+
+    /// The ULPDU of a whole FPDU that lies in one piece, once its CRC and its markers are found right. Where a marker
+    /// stands in the middle the ULPDU is put together in `scratch`.
+    pub fn open<'a>(
+        &mut self,
+        framed: &'a [u8],
+        scratch: &'a mut [u8],
+        crc: bool,
+    ) -> Result<&'a [u8], MpaFault> {
+        let layout = self.verify(framed, crc)?;
+        self.pass(framed.len());
+        if layout.is_undivided() {
+            return ulpdu(framed.get(layout.length_at()..).unwrap_or_default());
+        }
+        let content = layout.copy_without_gaps(framed, scratch).ok_or(MpaFault::Marker)?;
+        ulpdu(content)
+    }
+
+    /// The same for an FPDU that was gathered from several pieces, whose octets may be moved.
+    pub fn open_gathered<'a>(&mut self, framed: &'a mut [u8], crc: bool) -> Result<&'a [u8], MpaFault> {
+        let layout = self.verify(framed, crc)?;
+        self.pass(framed.len());
+        let content = layout.close_gaps(framed).ok_or(MpaFault::Marker)?;
+        ulpdu(content)
+    }
+
+    /// RFC 5044 s6, s8: the CRC first, since only a right one says that a wrong marker is what the peer sent.
+    fn verify(&self, framed: &[u8], crc: bool) -> Result<Layout, MpaFault> {
+        let (covered, field) = framed.split_last_chunk::<CRC_BYTES>().ok_or(MpaFault::Crc)?;
+        if crc && crc32c(covered).to_le_bytes() != *field {
+            return Err(MpaFault::Crc);
+        }
+        let layout = self.layout_of(framed).filter(|layout| layout.framed_bytes() == framed.len());
+        let layout = layout.ok_or(MpaFault::Crc)?;
+        let agree = (0..layout.markers()).all(|index| layout.agrees(framed, index));
+        if agree { Ok(layout) } else { Err(MpaFault::Marker) }
+    }
+
+    /// Where the length field of the next FPDU stands: behind a marker that comes first.
+    fn length_at(&self) -> usize {
+        if self.since_marker == 0 { MARKER_BYTES } else { 0 }
+    }
+
+    fn layout_of(&self, head: &[u8]) -> Option<Layout> {
+        let length = head.get(self.length_at()..)?.first_chunk()?;
+        Some(self.layout(fpdu::fpdu_bytes(u16::from_be_bytes(*length).into())))
+    }
+
+    fn layout(&self, content_bytes: usize) -> Layout {
+        let first = (INTERVAL_BYTES - usize::from(self.since_marker)) % INTERVAL_BYTES;
+        Layout { first, content_bytes }
+    }
+
+    /// Moves past `framed_bytes` octets of the stream.
+    fn pass(&mut self, framed_bytes: usize) {
+        // The remainder is below 512.
+        self.since_marker = ((usize::from(self.since_marker) + framed_bytes) % INTERVAL_BYTES) as u16;
+    }
+}
+
+/// How markers divide one FPDU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Layout {
+    /// Octets before the first marker.
+    first: usize,
+    /// Octets of the FPDU without markers.
+    content_bytes: usize,
+}
+
+impl Layout {
+    /// How many markers belong to the FPDU. One that comes right behind its CRC is the next FPDU's (RFC 5044 s4.3).
+    fn markers(&self) -> usize {
+        self.content_bytes.saturating_sub(self.first).div_ceil(STRIDE_BYTES)
+    }
+
+    fn framed_bytes(&self) -> usize {
+        self.content_bytes + MARKER_BYTES * self.markers()
+    }
+
+    /// Where the length field stands.
+    fn length_at(&self) -> usize {
+        if self.first == 0 { MARKER_BYTES } else { 0 }
+    }
+
+    /// Whether no marker stands between the length field and the FPDU's end.
+    fn is_undivided(&self) -> bool {
+        self.markers() == usize::from(self.first == 0)
+    }
+
+    /// Where marker `index` stands.
+    fn marker_at(&self, index: usize) -> usize {
+        self.first + INTERVAL_BYTES * index
+    }
+
+    /// RFC 5044 s4.3: octets from the length field to the marker, 0 for a marker between two FPDUs. 16 bits hold it as
+    /// long as the ULPDU is not longer than 64 768 octets.
+    fn pointer(&self, index: usize) -> Option<u16> {
+        u16::try_from(self.marker_at(index).saturating_sub(self.length_at())).ok()
+    }
+
+    /// Whether marker `index` of a received FPDU points to its start. RFC 5044 s4.2: the reserved field is ignored and
+    /// the two low bits of the pointer count as zeros.
+    fn agrees(&self, framed: &[u8], index: usize) -> bool {
+        let marker = framed.get(self.marker_at(index)..).and_then(<[u8]>::first_chunk::<MARKER_BYTES>);
+        let Some([_, _, high, low]) = marker else { return false };
+        self.pointer(index) == Some(u16::from_be_bytes([*high, *low & !3]))
+    }
+
+    /// The piece behind marker `index`: where it begins in the FPDU without markers, and how long it is.
+    fn piece(&self, index: usize) -> (usize, usize) {
+        let begin = self.first + STRIDE_BYTES * index;
+        (begin, self.content_bytes.saturating_sub(begin).min(STRIDE_BYTES))
+    }
+
+    /// Spreads the FPDU at the front of `framed` over all of it and writes the markers, last piece first.
+    fn open_gaps(&self, framed: &mut [u8]) -> Option<()> {
+        for index in (0..self.markers()).rev() {
+            let (begin, bytes) = self.piece(index);
+            let by = MARKER_BYTES * (index + 1);
+            framed.get_mut(begin..begin + by + bytes)?.copy_within(..bytes, by);
+            let [high, low] = self.pointer(index)?.to_be_bytes();
+            let marker = framed.get_mut(self.marker_at(index)..)?.first_chunk_mut::<MARKER_BYTES>()?;
+            // RFC 5044 s4.2: the reserved field is sent as zero.
+            *marker = [0, 0, high, low];
+        }
+        Some(())
+    }
+
+    /// Pushes the FPDU's pieces together at the front and answers them.
+    fn close_gaps<'a>(&self, framed: &'a mut [u8]) -> Option<&'a [u8]> {
+        for index in 0..self.markers() {
+            let (begin, bytes) = self.piece(index);
+            let by = MARKER_BYTES * (index + 1);
+            framed.get_mut(begin..begin + by + bytes)?.copy_within(by.., 0);
+        }
+        framed.get(..self.content_bytes)
+    }
+
+    /// The FPDU's pieces one behind the other in `out`.
+    fn copy_without_gaps<'a>(&self, framed: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
+        let head = self.first.min(self.content_bytes);
+        out.get_mut(..head)?.copy_from_slice(framed.get(..head)?);
+        for index in 0..self.markers() {
+            let (begin, bytes) = self.piece(index);
+            let from = begin + MARKER_BYTES * (index + 1);
+            out.get_mut(begin..begin + bytes)?.copy_from_slice(framed.get(from..from + bytes)?);
+        }
+        out.get(..self.content_bytes)
+    }
+}
+
+/// The ULPDU in an FPDU without markers that was found right.
+fn ulpdu(content: &[u8]) -> Result<&[u8], MpaFault> {
+    let (length, rest) = content.split_first_chunk::<LENGTH_BYTES>().ok_or(MpaFault::Crc)?;
+    rest.get(..u16::from_be_bytes(*length).into()).ok_or(MpaFault::Crc)
+}
