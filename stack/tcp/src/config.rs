@@ -49,6 +49,9 @@ pub struct TcpConfig {
     pub rx_frames_reserve: u16,
     /// Received frames that connections may hold beyond their reserve, all together.
     pub rx_frames_shared: u32,
+    /// Received frames that one connection at a time may hold when all others are taken: enough for an FPDU of 64 KiB,
+    /// so that something always moves on.
+    pub rx_frames_rescue: u16,
     /// Unacknowledged payload that one connection may retain, in bytes.
     pub retained_bytes_max: u32,
     /// Unacknowledged units that one connection may retain.
@@ -103,6 +106,7 @@ impl Default for TcpConfig {
             ooo_frames_max: 512,
             rx_frames_reserve: 2,
             rx_frames_shared: 4096,
+            rx_frames_rescue: 48,
             retained_bytes_max: 4 << 20,
             retained_units_max: 1024,
             retained_units_reserve: 4,

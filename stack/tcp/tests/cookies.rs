@@ -135,7 +135,7 @@ fn a_flood_takes_no_memory_and_leaves_others_alone() {
     for n in 0..5_000u16 {
         s.talk_as(n.wrapping_mul(13) | 1);
         s.peer("S 0 win 65535 <mss 1460,sackOK,TS val 7 ecr 0,ws 3>");
-        s.node.far.sent.borrow_mut().clear();
+        s.node.sent();
     }
     s.node.check();
     assert!(s.node.far.in_use.get() <= 1);
@@ -157,7 +157,7 @@ fn a_cookie_waits_for_a_free_place() {
     s.our_port = 1_000;
     let ours = s.ours;
     s.connect();
-    s.node.far.sent.borrow_mut().clear();
+    s.node.sent();
     let taker = s.id();
     (s.our_port, s.ours) = (4_420, ours);
     s.peer("P. 1:11(10) ack 1 win 100");

@@ -27,7 +27,8 @@ fn patient(mut s: Script, user_timeout: Nanos, keep_alive: Option<KeepAlive>) ->
     s
 }
 
-const SECOND: Nanos = Nanos::from_secs(1);
+/// A little more than a second, since a timer fires up to a tick late.
+const SECOND: Nanos = Nanos::from_millis(1_001);
 
 fn seconds(s: &mut Script, n: u64) {
     for _ in 0..n {

@@ -144,6 +144,9 @@ impl Conn {
         self.check_sequence(io, &mut segment)?;
         self.take_stamp(io, &segment);
         self.heard_at = io.now;
+        if self.cold.idle.on_heard() {
+            io.arm(self);
+        }
         self.check_reset(io, &segment, events)?;
         self.check_syn(io, &segment)?;
         self.check_ack(io, &segment, events)?;

@@ -2,6 +2,7 @@
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
+use ironwarp_types::limits::FPDU_BYTES_MAX;
 use ironwarp_types::{Ecn, Seq};
 
 use super::{DONE, NEXT, Step};
@@ -108,16 +109,26 @@ impl Conn {
         events: &mut TcpEvents,
     ) {
         let seq_end = piece.seq_end();
-        if self.rcv.queues.push_ready(&mut io.shared.rx, piece).is_err() {
+        let held =
+            if self.is_greedy(io) { piece.seq } else { self.rcv.queues.push_ready(&mut io.shared.rx, piece) };
+        if held != seq_end {
             self.on_refused(io);
-            return;
+            if held == self.rcv.rcv_nxt {
+                return;
+            }
         }
-        self.advance_rcv_nxt(io, seq_end);
+        self.advance_rcv_nxt(io, held);
         *events |= TcpEvents::READABLE;
         if !self.rcv.queues.early.is_empty() {
             self.close_gap(io);
         }
         self.owe_ack(io);
+    }
+
+    /// Whether memory is scarce and a whole FPDU waits here already: its reader is late, and others need the room.
+    #[inline]
+    fn is_greedy<P: Port>(&self, io: &Io<'_, P>) -> bool {
+        self.rcv.unread >= FPDU_BYTES_MAX as u32 && io.shared.rx.is_scarce()
     }
 
     #[inline]

@@ -60,6 +60,15 @@ impl Idle {
         Idle { settings, probes: 0, probed_at: Nanos::ZERO, wait }
     }
 
+    /// The peer was heard. Answers whether it had been asked, so that the timer must be set anew.
+    pub(crate) fn on_heard(&mut self) -> bool {
+        let asked = self.probes > 0;
+        if asked {
+            *self = Idle::new(self.settings);
+        }
+        asked
+    }
+
     /// The timer fired; the peer was last heard at `heard_at`.
     pub(crate) fn on_timer(&mut self, now: Nanos, heard_at: Nanos) -> Silence {
         let Some(settings) = self.settings else { return Silence::Short };

@@ -48,7 +48,11 @@ impl<P: Port> Shared<P> {
         let connections = config.connections_max;
         let reserved = |each: u16| connections.saturating_mul(u32::from(each));
         Shared {
-            rx: Arena::new(reserved(config.rx_frames_reserve), config.rx_frames_shared),
+            rx: Arena::with_rescue(
+                reserved(config.rx_frames_reserve),
+                config.rx_frames_shared,
+                config.rx_frames_rescue,
+            ),
             tx: Arena::new(reserved(config.retained_units_reserve), config.retained_units_shared),
             wheel: Wheel::new(connections, Nanos::ZERO),
             acks: AckLists::new(connections),

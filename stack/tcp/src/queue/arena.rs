@@ -1,7 +1,9 @@
 //! Singly linked lists over one slab of nodes.
 //!
 //! A list has a reserve: so many nodes are its own whatever other lists do. Beyond it, nodes come from a shared part,
-//! first come, first served; when that is used up, a push is refused and hands its value back.
+//! first come, first served; when that is used up, a push is refused and hands its value back. A third part, the rescue,
+//! belongs to one list at a time, which asks for it by name: so that one at least can be finished and emptied when all
+//! are stuck half way.
 
 /// No node.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -17,6 +19,8 @@ pub(crate) struct Arena<T> {
     free: u32,
     shared: u32,
     shared_left: u32,
+    rescue: u32,
+    rescue_left: u32,
 }
 
 /// A list's ends and length.
@@ -26,12 +30,14 @@ pub(crate) struct List {
     tail: u32,
     len: u16,
     reserve: u16,
+    /// Nodes of the rescue that it has.
+    rescued: u16,
 }
 
 impl List {
     /// An empty list. The sum of all reserves is what [`Arena::new`] was told.
     pub(crate) const fn with_reserve(reserve: u16) -> Self {
-        List { head: NIL, tail: NIL, len: 0, reserve }
+        List { head: NIL, tail: NIL, len: 0, reserve, rescued: 0 }
     }
 
     pub(crate) fn len(&self) -> u16 {
@@ -57,13 +63,21 @@ impl List {
 impl<T> Arena<T> {
     /// An arena of `reserved` nodes, the sum of its lists' reserves, and `shared` more.
     pub(crate) fn new(reserved: u32, shared: u32) -> Self {
-        let count = reserved.saturating_add(shared).min(NIL - 1);
+        Arena::with_rescue(reserved, shared, 0)
+    }
+
+    /// An arena with `rescue` nodes for one list at a time.
+    pub(crate) fn with_rescue(reserved: u32, shared: u32, rescue: u16) -> Self {
+        let rescue = u32::from(rescue);
+        let count = reserved.saturating_add(shared).saturating_add(rescue).min(NIL - 1);
         let chained = |at: u32| Node { value: None, next: if at + 1 < count { at + 1 } else { NIL } };
         Arena {
             nodes: (0..count).map(chained).collect(),
             free: if count == 0 { NIL } else { 0 },
             shared,
             shared_left: shared,
+            rescue,
+            rescue_left: rescue,
         }
     }
 
@@ -80,12 +94,30 @@ impl<T> Arena<T> {
         if !self.has_room(list) {
             return Err(value);
         }
+        self.shared_left -= u32::from(list.len - list.rescued >= list.reserve);
+        self.link_new(list, prev, value)
+    }
+
+    /// Appends a value in a node of the rescue, when no other list has any of it.
+    #[cold]
+    pub(crate) fn push_back_rescued(&mut self, list: &mut List, value: T) -> Result<u32, T> {
+        let ours = list.rescued > 0 || self.rescue_left == self.rescue;
+        if !ours || self.rescue_left == 0 || list.len == u16::MAX {
+            return Err(value);
+        }
+        self.rescue_left -= 1;
+        list.rescued += 1;
+        let tail = list.tail;
+        self.link_new(list, tail, value)
+    }
+
+    #[inline]
+    fn link_new(&mut self, list: &mut List, prev: u32, value: T) -> Result<u32, T> {
         let at = self.free;
         let next = self.next_in(list, prev);
         let Some(node) = self.nodes.get_mut(at as usize) else { return Err(value) };
         self.free = node.next;
         *node = Node { value: Some(value), next };
-        self.shared_left -= u32::from(list.len >= list.reserve);
         self.link(list, prev, at);
         if next == NIL {
             list.tail = at;
@@ -113,7 +145,12 @@ impl<T> Arena<T> {
         if next == NIL {
             list.tail = prev;
         }
-        self.shared_left += u32::from(list.len > list.reserve);
+        if list.rescued > 0 {
+            list.rescued -= 1;
+            self.rescue_left += 1;
+        } else {
+            self.shared_left += u32::from(list.len > list.reserve);
+        }
         list.len -= 1;
         value
     }
@@ -174,12 +211,18 @@ impl<T> Arena<T> {
     /// Whether the list may have another node.
     #[inline]
     pub(crate) fn has_room(&self, list: &List) -> bool {
-        list.len < u16::MAX && (list.len < list.reserve || self.shared_left > 0)
+        list.len < u16::MAX && (list.len - list.rescued < list.reserve || self.shared_left > 0)
     }
 
     /// Whether more than half of the shared part is taken.
     pub(crate) fn is_short(&self) -> bool {
         self.shared_left <= self.shared.div_ceil(2)
+    }
+
+    /// Whether more than three quarters of the shared part are taken.
+    #[inline]
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.shared_left < self.shared.div_ceil(4)
     }
 
     #[inline]
@@ -222,6 +265,27 @@ mod tests {
         assert!(arena.push_back(&mut modest, 3).is_ok());
         assert_eq!(values(&arena, &modest), [1, 2, 3]);
         assert_eq!(arena.in_use(), 3);
+    }
+
+    #[test]
+    fn the_rescue_is_for_one_list_at_a_time() {
+        let mut arena = Arena::with_rescue(0, 1, 2);
+        let (mut first, mut second) = (List::with_reserve(0), List::with_reserve(0));
+        assert!(arena.push_back(&mut first, 1).is_ok());
+        assert_eq!(arena.push_back(&mut first, 2), Err(2));
+        assert!(arena.push_back_rescued(&mut first, 2).is_ok());
+        assert_eq!(arena.push_back_rescued(&mut second, 9), Err(9));
+        assert!(arena.push_back_rescued(&mut first, 3).is_ok());
+        assert_eq!(arena.push_back_rescued(&mut first, 4), Err(4));
+        assert_eq!(arena.pop_front(&mut first), Some(1));
+        assert_eq!(arena.push_back_rescued(&mut second, 9), Err(9));
+        assert_eq!(arena.pop_front(&mut first), Some(2));
+        assert!(arena.push_back_rescued(&mut second, 9).is_ok());
+        // What is left of the first is in a shared node.
+        assert_eq!(arena.push_back(&mut second, 8), Err(8));
+        arena.clear(&mut first);
+        assert!(arena.push_back(&mut second, 8).is_ok());
+        assert_eq!(values(&arena, &second), [9, 8]);
     }
 
     #[test]

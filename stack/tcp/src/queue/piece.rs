@@ -58,6 +58,29 @@ impl<F: Frame> Piece<F> {
         self.seq = self.seq.plus(u32::from(n));
     }
 
+    /// Moves as many bytes of the piece that follows as the frame has room for.
+    pub(crate) fn absorb_part(&mut self, other: &mut Piece<F>) {
+        let room = self.frame.capacity().min(usize::from(u16::MAX)).saturating_sub(usize::from(self.end));
+        let part = other.len().min(room as u32) as u16;
+        let (start, end) = (other.start, other.end);
+        other.end = start + part;
+        if part > 0 && self.absorb(other) {
+            other.end = end;
+            other.skip(part);
+        } else {
+            other.end = end;
+        }
+    }
+
+    /// Moves the bytes over the headers before them, so that others can follow.
+    pub(crate) fn move_to_front(&mut self) {
+        let range = usize::from(self.start)..usize::from(self.end);
+        if let Some(bytes) = self.frame.bytes_mut().get_mut(..range.end) {
+            bytes.copy_within(range, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+    }
+
     /// Copies the bytes of another piece behind these, when the frame has the room. The frame is ours alone, so its
     /// spare room is too.
     pub(crate) fn absorb(&mut self, other: &Piece<F>) -> bool {

@@ -10,7 +10,8 @@
 //! Frames are kept as they came. Three rules keep a peer from holding many buffers with few bytes: a small segment is
 //! copied into the spare room of the frame before it; early frames are limited in number for every connection; all
 //! frames come out of an arena of fixed size. Early ones may take half of its shared part; beyond that new ones are
-//! refused. None that is held is ever dropped, since the peer may have heard of it in a selective acknowledgement.
+//! refused. Bytes in order may take the rest; when nothing is left, one connection at a time may take as many more as
+//! finish its FPDU, so that a crowd of half FPDUs comes to an end. None that is held is ever dropped, since the peer may have heard of it in a selective acknowledgement.
 //!
 //! Source: RFC 9293 s3.10.7.4, seventh step, and s3.4 for overlaps. Cost: an in-order frame is one node pushed and, when
 //! read, one popped; an early frame behind all others is one push.
@@ -43,37 +44,43 @@ impl RxQueues {
         RxQueues { ready: List::with_reserve(reserve), early: List::with_reserve(0) }
     }
 
-    /// Appends the bytes that come next.
+    /// Appends the bytes that come next, and answers the end of those that are held: of all, of a part, or none.
     #[inline]
-    pub(crate) fn push_ready<F: Frame>(
-        &mut self,
-        arena: &mut Arena<Piece<F>>,
-        piece: Piece<F>,
-    ) -> Result<(), Refused> {
-        if !self.ready.is_empty() && self.compact(arena, &piece) {
-            return Ok(());
+    pub(crate) fn push_ready<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, mut piece: Piece<F>) -> Seq {
+        let seq_end = piece.seq_end();
+        if !self.ready.is_empty() && self.compact(arena, &mut piece) {
+            return seq_end;
         }
         match arena.push_back(&mut self.ready, piece) {
-            Ok(_) => Ok(()),
+            Ok(_) => seq_end,
             Err(piece) => self.push_when_full(arena, piece),
         }
     }
 
-    fn compact<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &Piece<F>) -> bool {
-        let worth_it = piece.len() <= SMALL_BYTES || self.ready.len() >= READY_FRAMES_SOFT;
-        worth_it && arena.back_mut(&self.ready).is_some_and(|tail| tail.absorb(piece))
+    /// Copies the piece into the frame before it where that saves a frame. Answers whether all of it is there.
+    #[inline]
+    fn compact<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &mut Piece<F>) -> bool {
+        if self.ready.len() >= READY_FRAMES_SOFT || arena.is_scarce() {
+            return self.pack(arena, piece);
+        }
+        piece.len() <= SMALL_BYTES && arena.back_mut(&self.ready).is_some_and(|tail| tail.absorb(piece))
+    }
+
+    /// semantics.md, Window: above a watermark frames are filled to the brim, so that bytes take no more frames than they
+    /// must.
+    #[cold]
+    fn pack<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &mut Piece<F>) -> bool {
+        if let Some(tail) = arena.back_mut(&self.ready) {
+            tail.absorb_part(piece);
+        }
+        piece.move_to_front();
+        piece.len() == 0
     }
 
     #[cold]
-    fn push_when_full<F: Frame>(
-        &mut self,
-        arena: &mut Arena<Piece<F>>,
-        piece: Piece<F>,
-    ) -> Result<(), Refused> {
-        if arena.back_mut(&self.ready).is_some_and(|tail| tail.absorb(&piece)) {
-            return Ok(());
-        }
-        arena.push_back(&mut self.ready, piece).map(|_| ()).map_err(|_| Refused)
+    fn push_when_full<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, piece: Piece<F>) -> Seq {
+        let (seq, seq_end) = (piece.seq, piece.seq_end());
+        if arena.push_back_rescued(&mut self.ready, piece).is_ok() { seq_end } else { seq }
     }
 
     /// Files a piece that lies beyond a gap. Bytes that are there already are kept, and the new copy of them dropped.
@@ -161,9 +168,9 @@ impl RxQueues {
         while arena.front(&self.early).is_some_and(|piece| piece.seq.leq(rcv_nxt)) {
             let Some(mut piece) = arena.pop_front(&mut self.early) else { break };
             piece.trim_front(rcv_nxt);
-            let seq_end = piece.seq_end();
-            if piece.len() > 0 && self.push_ready(arena, piece).is_ok() {
-                rcv_nxt = seq_end;
+            // The node that it had is free: it cannot be refused.
+            if piece.len() > 0 {
+                rcv_nxt = self.push_ready(arena, piece);
             }
         }
         rcv_nxt

@@ -100,13 +100,11 @@ impl Receiver {
             (0, _) => true,
             (_, false) => self.queues.push_early(&mut self.arena, piece, frames_max).is_ok(),
             (_, true) => {
-                let pushed = self.queues.push_ready(&mut self.arena, piece).is_ok();
-                if pushed {
-                    self.advance(seq_end);
-                    let to = self.queues.close_gap(&mut self.arena, self.rcv_nxt);
-                    self.advance(to);
-                }
-                pushed
+                let to = self.queues.push_ready(&mut self.arena, piece);
+                self.advance(to);
+                let all = self.queues.close_gap(&mut self.arena, to);
+                self.advance(all);
+                to == seq_end
             }
         };
         self.queues.check(&self.arena, self.rcv_nxt, self.unread).expect("sound queues");

@@ -119,8 +119,11 @@ fn tcp_config(config: &Config) -> TcpConfig {
     let limits = &config.limits;
     let (tcp, port) = (&config.tcp, &config.port);
     let connections_max = limits.queue_pairs + 2 * limits.half_open;
-    let (rx_reserve, rx_shared) =
-        shares(port.rx_frames - u32::from(port.ring), connections_max, RX_RESERVE_MAX);
+    let (rx_reserve, rx_shared) = shares(
+        (port.rx_frames - u32::from(port.ring)).saturating_sub(u32::from(RX_RESCUE)),
+        connections_max,
+        RX_RESERVE_MAX,
+    );
     let (tx_reserve, tx_shared) =
         shares(port.tx_frames - u32::from(port.ring), connections_max, TX_RESERVE_MAX);
     TcpConfig {
@@ -130,6 +133,7 @@ fn tcp_config(config: &Config) -> TcpConfig {
         rcv_window_bytes: tcp.window_bytes,
         rx_frames_reserve: rx_reserve,
         rx_frames_shared: rx_shared,
+        rx_frames_rescue: RX_RESCUE,
         retained_units_reserve: tx_reserve,
         retained_units_shared: tx_shared,
         retained_bytes_max: tcp.retained_bytes,
@@ -142,6 +146,9 @@ fn tcp_config(config: &Config) -> TcpConfig {
 
 /// Received frames that a connection may hold whatever the others do: a partial FPDU's tail and one more.
 const RX_RESERVE_MAX: u16 = 2;
+
+/// Received frames that finish one FPDU of 64 KiB when all others are taken.
+const RX_RESCUE: u16 = 48;
 
 /// Units that a connection may retain whatever the others do: enough to keep a request and its answer going.
 const TX_RESERVE_MAX: u16 = 4;
