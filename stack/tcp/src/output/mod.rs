@@ -210,6 +210,6 @@ impl Replies {
     fn below(&mut self, n: u16) -> u16 {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.random >> 48) * u64::from(n) >> 16) as u16
+        (((self.random >> 48) * u64::from(n)) >> 16) as u16
     }
 }
