@@ -16,16 +16,23 @@ pub const RCV_WINDOW_BYTES_MIN: u32 = 2 * FPDU_BYTES_MAX as u32;
 /// Which congestion control a connection runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Congestion {
-    /// RFC 5681 with the NewReno recovery of RFC 6582.
-    #[default]
+    /// RFC 5681: one segment a round trip, half the window at a loss.
     NewReno,
+    /// CUBIC (draft-ietf-tcpm-rfc8312bis): what production stacks run. The same as NewReno, or a little faster, on short
+    /// round trips, and much faster on long ones.
+    #[default]
+    Cubic,
+    /// DCTCP (RFC 8257): the window comes down in proportion to congestion marks. Only for networks whose switches mark
+    /// early and whose every sender is as polite; needs `ecn`.
+    Dctcp,
 }
 
 impl Congestion {
     /// Whether the receiver tells of every packet whether it was marked (RFC 8257 s3.2).
     pub(crate) fn mirrors_marks(self) -> bool {
         match self {
-            Congestion::NewReno => false,
+            Congestion::NewReno | Congestion::Cubic => false,
+            Congestion::Dctcp => true,
         }
     }
 }
@@ -84,6 +91,14 @@ pub struct TcpConfig {
     pub replies_per_ms: u16,
     /// The congestion control.
     pub congestion: Congestion,
+    /// How long a peer may hold back the acknowledgement of a lone segment, before a tail loss probe asks for it (RFC
+    /// 8985 s7.2, TLP.max_ack_delay). A probe too many costs one segment; what is above `rto_min` has no effect.
+    pub ack_delay_max: Nanos,
+    /// After an idle time longer than the retransmission timeout a connection begins again with the first flight (RFC
+    /// 5681 s4.1).
+    pub idle_restart: bool,
+    /// Looks out for paths that swallow large segments without a word and lowers the segment size (RFC 4821 s7.7).
+    pub plpmtud: bool,
     /// Offers and accepts time stamps (RFC 7323 s3): 12 bytes a segment, which keep old segments apart from new ones
     /// when numbers wrap, in a third of a second at 100 Gbit/s.
     pub timestamps: bool,
@@ -121,7 +136,10 @@ impl Default for TcpConfig {
             time_wait_max: 16_384,
             initial_window_segments: 10,
             replies_per_ms: 64,
-            congestion: Congestion::NewReno,
+            congestion: Congestion::Cubic,
+            ack_delay_max: Nanos::from_millis(1),
+            idle_restart: true,
+            plpmtud: true,
             timestamps: true,
             sack: true,
             ecn: true,

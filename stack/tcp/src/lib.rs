@@ -18,6 +18,7 @@
 
 mod arrival;
 mod config;
+mod congestion;
 mod conn;
 mod engine;
 mod events;
@@ -25,6 +26,7 @@ mod header;
 mod ids;
 mod output;
 mod queue;
+mod recovery;
 mod stream;
 pub mod wheel;
 

@@ -2,15 +2,17 @@
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
+use ironwarp_types::Seq;
 use ironwarp_types::limits::BURST_FRAMES;
-use ironwarp_types::{Nanos, Seq};
 
 use super::{DONE, NEXT, Step};
+use crate::congestion::Acked;
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
 use crate::output::Io;
-use crate::queue::NIL;
+use crate::queue::Mark;
+use crate::recovery::told;
 
 impl Conn {
     /// Fifth step.
@@ -45,14 +47,17 @@ impl Conn {
     }
 
     fn on_ack<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment, events: &mut TcpEvents) {
-        let duplicate = self.is_duplicate(segment);
-        // The window counts from this ACK on: together with it, and before anything is sent.
-        let grown = self.snd.snd_una.leq(segment.ack)
-            && self.snd.update_window(segment.seq, segment.ack, segment.window);
-        if segment.ack.gt(self.snd.snd_una) {
-            self.on_ack_advance(io, segment.ack, events);
-        } else if duplicate {
-            self.on_duplicate_ack(io, events);
+        // The window of an ACK that advances counts with it, before anything is sent on its strength. One that repeats is
+        // told by its window, so there it comes later.
+        let advances = segment.ack.gt(self.snd.snd_una);
+        let mut grown = advances && self.snd.update_window(segment.seq, segment.ack, segment.window);
+        if advances {
+            self.on_ack_advance(io, segment, events);
+        } else if segment.ack == self.snd.snd_una && self.is_eventful(segment) {
+            self.on_eventful_ack(io, segment, events);
+        }
+        if !advances && segment.ack == self.snd.snd_una {
+            grown = self.snd.update_window(segment.seq, segment.ack, segment.window);
         }
         if grown {
             self.on_window_grown(io, events);
@@ -92,33 +97,79 @@ impl Conn {
         }
     }
 
-    /// SND.UNA moves to `ack`.
+    /// Whether an ACK of nothing new says something all the same: SACK blocks, an echo, that a segment is missing.
+    fn is_eventful(&self, segment: &Segment) -> bool {
+        !segment.options.sack.is_empty() || self.echoes(segment) || self.repeats(segment)
+    }
+
+    /// Whether the peer tells of congestion that the network has marked.
     #[inline]
-    pub(super) fn on_ack_advance<P: Port>(&mut self, io: &mut Io<'_, P>, ack: Seq, events: &mut TcpEvents) {
+    fn echoes(&self, segment: &Segment) -> bool {
+        self.opts.ecn && segment.has(Flags::ECE)
+    }
+
+    /// SND.UNA moves to the segment's acknowledgement number.
+    #[inline]
+    pub(super) fn on_ack_advance<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        segment: &Segment,
+        events: &mut TcpEvents,
+    ) {
+        if self.snd.recovery.eventful || !segment.options.sack.is_empty() || self.echoes(segment) {
+            return self.on_eventful_ack(io, segment, events);
+        }
+        let una_before = self.snd.snd_una;
+        let bytes = self.take_ack(io, segment.ack, events);
         let snd = &mut self.snd;
-        let (acked, flight) = (ack.since(snd.snd_una), snd.flight());
-        let payload = ack.min(snd.snd_end).since(snd.snd_una);
-        snd.rtt.on_ack(io.now, ack, io.shared.config.rto_min);
-        snd.snd_una = ack;
-        snd.snd_nxt = snd.snd_nxt.max(ack);
-        snd.resend_first = snd.cc.on_ack(ack, acked, flight);
-        snd.acked_bytes += u64::from(payload);
-        snd.progress_at = io.now;
+        snd.cc.on_ack(Acked {
+            now: io.now,
+            bytes,
+            una_before,
+            snd_nxt: snd.snd_nxt,
+            srtt: snd.rtt.srtt(),
+            echo: false,
+        });
         // RFC 6298 s5.2 and s5.3: the timer runs while anything is outstanding, and begins anew with every ACK.
-        snd.timer_at = if snd.outstanding() { io.now + snd.rtt.rto() } else { Nanos::MAX };
-        self.release_acked(io);
-        if payload > 0 {
-            *events |= TcpEvents::ACKED;
+        if snd.outstanding() {
+            snd.restart_timeout(io.now);
+            if self.opts.sack {
+                snd.set_probe(io.now, io.shared.config.ack_delay_max);
+            }
+        } else {
+            snd.stop_timer();
         }
         self.tell_writable(events);
-        if self.snd.resend_first || self.snd.unsent() || self.snd.fin_due() {
+        if self.snd.unsent() || self.snd.fin_due() {
             self.recover(io, events);
         }
         io.arm(self);
     }
 
+    /// Moves SND.UNA and lets go of what is acknowledged. Answers by how many numbers it moved.
     #[inline]
-    fn tell_writable(&mut self, events: &mut TcpEvents) {
+    pub(crate) fn take_ack<P: Port>(&mut self, io: &mut Io<'_, P>, ack: Seq, events: &mut TcpEvents) -> u32 {
+        let snd = &mut self.snd;
+        let advanced = ack.since(snd.snd_una);
+        if advanced == 0 {
+            return 0;
+        }
+        let payload = ack.min(snd.payload_end()).since(snd.snd_una);
+        snd.rtt.on_ack(io.now, ack, io.shared.config.rto_min);
+        snd.rtt.reset_backoff();
+        snd.snd_una = ack;
+        snd.snd_nxt = snd.snd_nxt.max(ack);
+        snd.acked_bytes += u64::from(payload);
+        snd.progress_at = io.now;
+        self.release_acked(io);
+        if payload > 0 {
+            *events |= TcpEvents::ACKED;
+        }
+        advanced
+    }
+
+    #[inline]
+    pub(crate) fn tell_writable(&mut self, events: &mut TcpEvents) {
         if core::mem::take(&mut self.snd.stopped) {
             *events |= TcpEvents::WRITABLE;
         }
@@ -140,40 +191,42 @@ impl Conn {
     #[inline]
     fn release_acked<P: Port>(&mut self, io: &mut Io<'_, P>) {
         let snd = &mut self.snd;
+        let mut last = None;
         while let Some(unit) = io.shared.tx.front(&snd.retained)
             && unit.seq_end().leq(snd.snd_una)
         {
             snd.retained_bytes = snd.retained_bytes.saturating_sub(u32::from(unit.len));
-            if snd.cursor == snd.retained.head() {
-                snd.cursor = NIL;
+            if snd.recovery.eventful {
+                snd.board.on_released(unit, snd.retained.head());
+                if unit.mark != Mark::Sacked {
+                    snd.recovery.rack.on_delivered(io.now, told(unit));
+                }
+            } else {
+                last = Some(told(unit));
             }
             io.shared.tx.pop_front(&mut snd.retained);
         }
-    }
-
-    /// RFC 5681 s2: outstanding data, no payload, no SYN or FIN, nothing new acknowledged, the same window.
-    fn is_duplicate(&self, segment: &Segment) -> bool {
-        let window = u32::from(segment.window) << self.snd.wscale;
-        segment.ack == self.snd.snd_una
-            && segment.len() == 0
-            && !segment.has(Flags::SYN | Flags::FIN)
-            && self.snd.outstanding()
-            && window == self.snd.snd_wnd
-            && window > 0
-    }
-
-    #[cold]
-    fn on_duplicate_ack<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
-        io.count(Counter::TcpRxDuplicateAcks);
-        let snd = &mut self.snd;
-        let flight = snd.snd_max.since(snd.snd_una);
-        if snd.cc.on_dup_ack(snd.snd_una, snd.snd_max, flight) {
-            io.count(Counter::TcpFastRetransmits);
-            snd.resend_first = true;
-            self.recover(io, events);
+        if let Some(unit) = last {
+            snd.recovery.rack.on_delivered(io.now, unit);
         }
-        // RFC 3042 and RFC 6582: each one may let a segment out.
-        self.tell_writable(events);
+        if io.shared.tx.front(&snd.retained).is_some_and(|unit| unit.seq.lt(snd.snd_una)) {
+            self.trim_acked(io);
+        }
+    }
+
+    /// semantics.md, Units: an ACK edge inside a unit. A part that was sent more than once, and of which only the front
+    /// arrived, was larger than what the path or the peer takes now: the rest follows at once.
+    #[cold]
+    fn trim_acked<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        let snd = &mut self.snd;
+        let Some(unit) = io.shared.tx.front_mut(&snd.retained) else { return };
+        let bytes = snd.snd_una.since(unit.seq);
+        unit.trim_front(bytes);
+        snd.retained_bytes = snd.retained_bytes.saturating_sub(bytes);
+        snd.board.on_acked(unit.mark, bytes);
+        if unit.mark == Mark::Flying && unit.again {
+            snd.board.mark_lost(&mut io.shared.tx, snd.retained.head());
+        }
     }
 
     /// The peer's window reaches farther than before.

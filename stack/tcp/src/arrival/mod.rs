@@ -104,7 +104,7 @@ impl Conn {
         // The window counts from this ACK on: together with it, and before anything is sent.
         let grown = self.snd.update_window(segment.seq, segment.ack, segment.window);
         if segment.ack != self.snd.snd_una {
-            self.on_ack_advance(io, segment.ack, events);
+            self.on_ack_advance(io, segment, events);
         }
         if grown {
             self.on_window_grown(io, events);

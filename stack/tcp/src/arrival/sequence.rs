@@ -118,7 +118,7 @@ impl Conn {
             State::SynReceived if passive => self.state = State::Listen,
             State::SynReceived => self.end(TcpEvents::REFUSED, events),
             // Nothing of ours or the peer's is left undone but the goodbye.
-            State::Closing | State::LastAck if self.snd.snd_una.geq(self.snd.snd_end) => {
+            State::Closing | State::LastAck if self.snd.payload_acked() => {
                 self.end(TcpEvents::CLOSED, events);
             }
             _ => self.end(TcpEvents::RESET, events),

@@ -3,7 +3,6 @@
 //! The fields are laid out by heat: what every segment touches comes first, what only set-up and end touch comes last.
 //! What a connection does lives beside this module: `arrival` for segments, `output` for everything sent.
 
-mod congestion;
 mod path_mtu;
 mod patience;
 mod receive;
@@ -17,16 +16,16 @@ use ironwarp_net::Path;
 use ironwarp_types::{Flow, Nanos, Seq};
 
 use crate::TcpConfig;
+use crate::congestion::CongestionWindow;
 use crate::header::{Flags, Segment, SynOptions, TIMESTAMPS_BYTES};
 use crate::ids::ListenerId;
 
-pub(crate) use congestion::NewReno;
 pub(crate) use patience::{Idle, Silence};
 pub use patience::{KeepAlive, Patience};
 pub(crate) use receive::ReceiveSide;
 pub(crate) use receive_ecn::EcnEcho;
 pub(crate) use receive_sack::Held;
-pub(crate) use send::SendSide;
+pub(crate) use send::{SendSide, Timer};
 pub(crate) use stamps::Stamps;
 
 /// IPv4 and TCP headers without options.
@@ -165,8 +164,8 @@ pub(crate) struct Cold {
     pub(crate) linked: bool,
 }
 
-// An idle connection, its timer and its share of the tables stay below 1 KiB; design.md allows 2.
-const _: () = assert!(size_of::<Conn>() <= 640);
+// An idle connection, its timer and its share of the tables stay well below the 2 KiB that design.md allows.
+const _: () = assert!(size_of::<Conn>() <= 1024);
 
 /// What a new connection is made from.
 pub(crate) struct Opening {
@@ -265,6 +264,7 @@ impl Conn {
 
     fn set_emss(&mut self) {
         self.snd.emss = emss(self.cold.peer_mss, self.mtu_bytes(), self.opts.timestamps);
+        self.snd.cc.on_segment_size(u32::from(self.snd.emss));
     }
 
     /// The segment size that our SYN announces: what one frame of this path holds.
@@ -277,7 +277,7 @@ impl Conn {
         // RFC 5681 s3.1: a lost SYN or SYN-ACK leaves one segment.
         let segments = if self.cold.syn_retries == 0 { u32::from(config.initial_window_segments) } else { 1 };
         let emss = u32::from(self.snd.emss);
-        self.snd.cc = NewReno::new(emss, emss * segments, self.cold.iss);
+        self.snd.cc = CongestionWindow::new(config.congestion, emss, emss * segments, self.snd.snd_una);
     }
 
     /// When the connection's timer must fire.

@@ -1,15 +1,16 @@
 //! Round-trip time and retransmission timeout.
 //!
 //! Source: RFC 6298. One segment is timed at a time, and none that was sent twice (Karn's rule, s3). The timeout backs
-//! off by doubling and stays backed off until a new measurement (s5.5, s5.7). All in nanoseconds, with shifts: SRTT moves
-//! by an eighth, RTTVAR by a quarter.
+//! off by doubling (s5.5) and falls back with the first acknowledgement of anything new: the path is there again, and
+//! what was learnt of it before still stands. All in nanoseconds, with shifts: SRTT moves by an eighth, RTTVAR by a
+//! quarter.
 
 use ironwarp_types::{Nanos, Seq};
 
 use crate::TcpConfig;
 
 /// Clock granularity G of RFC 6298 s2: one tick of the wheel.
-const GRANULARITY: Nanos = Nanos(1 << 14);
+pub(crate) const GRANULARITY: Nanos = Nanos(1 << 14);
 
 /// Doublings after which the timeout has reached any maximum.
 const BACKOFF_MAX: u8 = 40;
@@ -28,6 +29,8 @@ pub(crate) struct Rtt {
     timed: bool,
     measured: bool,
     backoff: u8,
+    /// Round trips measured, modulo 256.
+    samples: u8,
 }
 
 impl Rtt {
@@ -42,7 +45,31 @@ impl Rtt {
             timed: false,
             measured: false,
             backoff: 0,
+            samples: 0,
         }
+    }
+
+    /// The smoothed round trip; zero before the first was measured.
+    #[inline]
+    pub(crate) fn srtt(&self) -> Nanos {
+        self.srtt
+    }
+
+    /// Whether a round trip was measured.
+    #[inline]
+    pub(crate) fn is_measured(&self) -> bool {
+        self.measured
+    }
+
+    /// How many round trips were measured, modulo 256: tells whether there was one since.
+    #[inline]
+    pub(crate) fn samples(&self) -> u8 {
+        self.samples
+    }
+
+    /// Timeouts in a row.
+    pub(crate) fn backoff(&self) -> u8 {
+        self.backoff
     }
 
     /// The timeout as it stands, backed off.
@@ -73,7 +100,8 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
-    /// The peer answered a probe: it lives, and the next probe need not wait longer.
+    /// The peer acknowledged something new, or answered a probe: it lives, and the next wait need not be longer.
+    #[inline]
     pub(crate) fn reset_backoff(&mut self) {
         self.backoff = 0;
     }
@@ -99,6 +127,7 @@ impl Rtt {
         let rto = self.srtt + GRANULARITY.max(self.rttvar.times(4));
         self.rto = rto.max(rto_min).min(self.rto_max);
         self.backoff = 0;
+        self.samples = self.samples.wrapping_add(1);
     }
 }
 
@@ -150,7 +179,7 @@ mod tests {
         assert_eq!(rtt.rto(), Nanos::from_secs(60));
     }
 
-    /// RFC 6298 s3, Karn's rule; the timeout stays backed off until an unambiguous sample.
+    /// RFC 6298 s3, Karn's rule.
     #[test]
     fn a_segment_sent_again_gives_no_sample() {
         let mut rtt = measured(&[1_000]);

@@ -142,7 +142,7 @@ impl<P: Port> Tcp<P> {
 
     /// Whether everything pulled so far is acknowledged.
     pub fn all_acked(&self, id: ConnId) -> bool {
-        self.conn(id).is_none_or(|conn| conn.snd.retained.is_empty())
+        self.conn(id).is_none_or(|conn| conn.snd.payload_acked())
     }
 
     /// Both ends, while the id is valid.

@@ -5,6 +5,7 @@ use ironwarp_port::Port;
 use super::Tcp;
 use crate::arrival::check_received;
 use crate::conn::{Conn, State};
+use crate::queue::Mark;
 
 impl<P: Port> Tcp<P> {
     /// Whether everything that must always hold does: numbers in order, queues contiguous and apart, units covering what
@@ -46,13 +47,15 @@ impl<P: Port> Tcp<P> {
         let mut at = None;
         let mut bytes = 0;
         for unit in self.shared.tx.iter(&conn.snd.retained) {
-            let follows = at.map_or_else(|| unit.holds(conn.snd.snd_una), |at| unit.seq == at);
-            if !follows || unit.len == 0 {
+            let follows = unit.seq == at.unwrap_or(conn.snd.snd_una);
+            let sent = unit.seq_end().leq(conn.snd.snd_nxt);
+            if !follows || unit.seq_len() == 0 || sent == (unit.mark == Mark::Unsent) {
                 return Err(format!("unit {:?}+{} does not follow {at:?}", unit.seq, unit.len));
             }
             at = Some(unit.seq_end());
             bytes += u32::from(unit.len);
         }
+        conn.snd.board.check(&self.shared.tx, &conn.snd.retained, conn.opts.sack)?;
         if at.is_some_and(|at| at != conn.snd.snd_end) {
             return Err(format!("units end at {at:?}, not at {:?}", conn.snd.snd_end));
         }

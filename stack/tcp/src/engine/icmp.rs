@@ -58,7 +58,7 @@ impl Conn {
         }
         io.count(Counter::TcpRxIcmp);
         match error.kind {
-            IcmpErrorKind::TooBig { mtu_bytes } => self.on_too_big(io, error, mtu_bytes),
+            IcmpErrorKind::TooBig { mtu_bytes } => self.on_too_big(io, error, mtu_bytes, &mut events),
             IcmpErrorKind::Hard if !self.state.is_synchronised() => self.on_unreachable(&mut events),
             IcmpErrorKind::Hard | IcmpErrorKind::Soft => self.cold.unreachable = true,
         }
@@ -75,15 +75,20 @@ impl Conn {
 
     /// RFC 5927 s7.2: while nothing was acknowledged, segments of this size have never been seen to arrive, and the claim
     /// is plausible. Later it waits for a timeout to confirm it, since data that moves proves it false.
-    fn on_too_big<P: Port>(&mut self, io: &mut Io<'_, P>, error: &IcmpError, mtu_bytes: u16) {
+    fn on_too_big<P: Port>(
+        &mut self,
+        io: &mut Io<'_, P>,
+        error: &IcmpError,
+        mtu_bytes: u16,
+        events: &mut TcpEvents,
+    ) {
         if mtu_bytes >= self.mtu_bytes() {
             return;
         }
         if self.snd.acked_bytes == 0 {
             self.on_path_mtu(io, mtu_bytes);
             // What was too big is lost: it goes again, in smaller pieces, at once.
-            self.snd.timer_at = self.snd.timer_at.min(io.now);
-            io.arm(self);
+            self.on_narrower_path(io, events);
         } else {
             self.cold.claimed_mtu = Some((error.seq, mtu_bytes));
         }

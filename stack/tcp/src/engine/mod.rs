@@ -150,7 +150,7 @@ impl<P: Port> Tcp<P> {
         self.shared.rx.clear(&mut conn.rcv.queues.early);
         conn.rcv.held = Default::default();
         conn.snd.retained_bytes = 0;
-        conn.snd.cursor = crate::queue::NIL;
+        conn.snd.board = crate::recovery::Scoreboard::new();
     }
 
     fn enter_time_wait(&mut self, slot: u32, now: Nanos) {

@@ -67,18 +67,6 @@ impl Conn {
         self.path.header_bytes() + HEADER_BYTES + options
     }
 
-    /// Sends our FIN behind all payload, for the first time or again. Answers whether it left.
-    #[cold]
-    pub(crate) fn send_fin<P: Port>(&mut self, io: &mut Io<'_, P>) -> bool {
-        let control = self.control(io.now, self.snd.snd_end, Flags::FIN | Flags::ACK);
-        let sent = io.send_control(&self.path, &self.flow, control, &[]);
-        if sent {
-            self.snd.on_sent(io.now, 1);
-            self.ack.owed = false;
-        }
-        sent
-    }
-
     /// RFC 9293 s3.10.4: asks for the end of our direction. The FIN follows all payload that was pulled.
     pub(crate) fn close<P: Port>(&mut self, io: &mut Io<'_, P>) {
         self.state = match self.state {

@@ -1,105 +1,161 @@
-//! Sending a range of what is retained: the rest of a unit, a unit again, one byte as a probe.
+//! Sending a range of what is retained: a lost unit again, the rest of one, the end of a flight, one byte as a probe.
 //!
 //! Each is a fresh frame with a fresh header and a copy of the range, since the driver may still hold the retained
-//! frame, and a sealed frame is never edited. Off the fast path: it happens after loss, or when a window is smaller than
-//! a unit.
+//! frame, and a sealed frame is never edited. A unit that does not go in one piece is cut in two, so that each piece has
+//! its own place on the scoreboard. Off the fast path: it happens after loss, or when a window is smaller than a unit.
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
-use ironwarp_types::Seq;
 
 use super::Io;
 use crate::conn::Conn;
 use crate::events::Blocked;
-use crate::header::Control;
-use crate::queue::NIL;
+use crate::header::{Control, Flags};
+use crate::queue::{Mark, NIL};
+use crate::recovery::cut;
 
 impl Conn {
-    /// Sends what comes next at snd_nxt out of the retained units: the rest of one unit, or the part that the window
-    /// takes.
+    /// Sends the first lost unit again, or as much of it as the path and the windows take.
     #[cold]
-    pub(super) fn send_retained<P: Port>(&mut self, io: &mut Io<'_, P>) -> Result<usize, Blocked> {
-        let node = self.node_at(io, self.snd.snd_nxt);
-        let Some(unit) = io.shared.tx.value(node) else { return Err(Blocked::None) };
-        let rest = unit.seq_end().since(self.snd.snd_nxt).min(u32::from(self.snd.emss));
-        let len = self.snd.sendable(rest);
+    pub(super) fn send_lost<P: Port>(&mut self, io: &mut Io<'_, P>) -> Result<usize, Blocked> {
+        let snd = &mut self.snd;
+        let node = snd.board.next_lost(&mut io.shared.tx, &snd.retained).ok_or(Blocked::None)?;
+        let unit = io.shared.tx.value(node).ok_or(Blocked::None)?;
+        let (seq, want) = (unit.seq, unit.seq_len().min(u32::from(snd.emss)));
+        let len = snd.resendable(seq, want);
         if len == 0 {
-            return Err(if self.snd.cwnd_room() < rest { Blocked::Congestion } else { Blocked::Window });
+            return Err(if snd.cwnd_room() < want { Blocked::Congestion } else { Blocked::Window });
         }
-        let again = self.snd.snd_nxt != self.snd.snd_max;
+        self.cut_at(io, node, len);
+        self.send_again(io, node, len)?;
+        if self.snd.recovery.eventful {
+            self.snd.recovery.on_sent(len);
+        }
+        Ok(len as usize)
+    }
+
+    /// Sends what comes next at snd_nxt out of the retained units, for the first time.
+    #[cold]
+    pub(super) fn send_unsent<P: Port>(&mut self, io: &mut Io<'_, P>) -> Result<usize, Blocked> {
+        let node = self.first_unsent(io);
+        let unit = io.shared.tx.value(node).ok_or(Blocked::None)?;
+        let want = unit.seq_len().min(u32::from(self.snd.emss));
+        let len = self.snd.sendable(want);
+        if len == 0 {
+            return Err(if self.snd.cwnd_room() < want { Blocked::Congestion } else { Blocked::Window });
+        }
+        if !self.cut_at(io, node, len) {
+            return self.send_uncut(io, node, len);
+        }
         let control = self.data_control(io.now);
         self.send_range(io, node, control, len)?;
-        if again {
-            io.count(Counter::TcpTxResent);
+        if let Some(unit) = io.shared.tx.value_mut(node) {
+            self.snd.board.on_sent(unit, io.now);
         }
         self.on_data_sent(io, len);
-        self.snd.cursor = if len == rest { NIL } else { node };
-        if self.snd.cursor == NIL && self.snd.unsent() {
-            self.snd.cursor = io.shared.tx.next(node);
-        }
         Ok(len as usize)
     }
 
-    /// Sends the first unacknowledged unit again, or the FIN when that is all. The windows have no say: what is sent was
-    /// in them before. Where snd_nxt stands does not change.
+    /// No node is left for the rest of a unit: its front goes as a probe would, one at a time, and is forgotten until it
+    /// is acknowledged.
+    fn send_uncut<P: Port>(&mut self, io: &mut Io<'_, P>, node: u32, len: u32) -> Result<usize, Blocked> {
+        if self.snd.outstanding() {
+            return Err(Blocked::Pool);
+        }
+        self.send_unrecorded(io, node, len)?;
+        self.snd.restart_timeout(io.now);
+        Err(Blocked::Window)
+    }
+
+    /// Cuts a unit behind its first `len` numbers. Answers whether it has no more than these now.
+    fn cut_at<P: Port>(&mut self, io: &mut Io<'_, P>, node: u32, len: u32) -> bool {
+        let Some(unit) = io.shared.tx.value(node) else { return false };
+        let at = unit.seq.plus(len);
+        unit.seq_len() <= len || cut(&mut io.shared.tx, &mut self.snd.retained, node, at)
+    }
+
+    /// RFC 8985 s7.3: sends the end of the flight as a probe, whatever the congestion window says: new payload that
+    /// waits, or the last unit again. Answers whether it was sent before; `None` when nothing left.
     #[cold]
-    pub(super) fn resend_first<P: Port>(&mut self, io: &mut Io<'_, P>) -> Result<usize, Blocked> {
-        let una = self.snd.snd_una;
-        let unit = io.shared.tx.front(&self.snd.retained).filter(|unit| unit.holds(una));
-        let rest = unit.map_or(0, |unit| unit.seq_end().min(self.snd.snd_max).since(una));
-        self.snd.resend_first = false;
-        if rest == 0 {
-            // Only the FIN can be outstanding without a unit.
-            self.snd.snd_nxt = una;
-            return if self.snd.fin_due() && self.send_fin(io) { Ok(0) } else { Err(Blocked::None) };
+    pub(crate) fn send_tail<P: Port>(&mut self, io: &mut Io<'_, P>) -> Option<bool> {
+        let node = self.last_sent(io)?;
+        let unit = io.shared.tx.value(node)?;
+        let emss = u32::from(self.snd.emss);
+        let (mut node, len) = (node, unit.seq_len());
+        if len > emss {
+            // The path has become narrower: the last part of what it can take.
+            if !self.cut_at(io, node, len - emss) {
+                return None;
+            }
+            node = io.shared.tx.next(node);
         }
-        let len = rest.min(u32::from(self.snd.emss));
-        let control = Control { seq: una, ..self.data_control(io.now) };
-        let node = self.snd.retained.head();
-        if let Err(blocked) = self.send_range(io, node, control, len) {
-            self.snd.resend_first = true;
-            return Err(blocked);
-        }
-        self.snd.rtt.on_resent();
-        self.ack.owed = false;
-        io.count(Counter::TcpTxResent);
-        Ok(len as usize)
+        self.send_again(io, node, len.min(emss)).ok().map(|()| true)
     }
 
-    /// RFC 9293 s3.8.6.1: one byte, or the FIN, into a closed window, to hear how it stands. What was probed counts as
-    /// to be sent again, so that the unit it belongs to goes out whole when the window opens.
+    /// RFC 9293 s3.8.6.1: one byte, or the FIN, into a closed window, to hear how it stands. What was on its way when the
+    /// window closed is as good as lost: it goes out whole, from unit to unit, when the window opens.
     #[cold]
     pub(crate) fn probe<P: Port>(&mut self, io: &mut Io<'_, P>) {
-        self.snd.snd_nxt = self.snd.snd_una;
-        self.snd.cursor = NIL;
-        self.snd.resend_first = false;
         io.count(Counter::TcpWindowProbes);
-        if self.snd.fin_due() {
-            self.send_fin(io);
+        let head = self.snd.retained.head();
+        if head == NIL {
+            // A FIN that waits for its turn finds room when the window opens; it is worth a probe all the same.
+            if self.snd.fin_due() {
+                self.transmit(io, &mut (), 1);
+            }
             return;
         }
-        let node = self.snd.retained.head();
-        let control = self.data_control(io.now);
-        if self.send_range(io, node, control, 1).is_ok() {
-            self.snd.on_sent(io.now, 1);
-            self.snd.rtt.on_resent();
-            self.snd.snd_nxt = self.snd.snd_una;
-            self.ack.owed = false;
-        }
+        let _ = self.send_unrecorded(io, head, 1);
     }
 
-    /// Sends `len` bytes of a unit under `control`, which says where they begin.
+    /// Sends the first `len` numbers of the first unit without leaving a mark on it.
+    fn send_unrecorded<P: Port>(&mut self, io: &mut Io<'_, P>, node: u32, len: u32) -> Result<(), Blocked> {
+        let una = self.snd.snd_una;
+        let control = self.control(io.now, una, Flags::ACK | Flags::PSH);
+        self.send_range(io, node, control, len)?;
+        if !self.snd.outstanding() {
+            self.snd.progress_at = io.now;
+        }
+        self.snd.snd_max = self.snd.snd_max.max(una.plus(len));
+        self.snd.rtt.on_resent();
+        self.ack.owed = false;
+        Ok(())
+    }
+
+    /// Sends the first `len` numbers of a unit that was sent before.
+    fn send_again<P: Port>(&mut self, io: &mut Io<'_, P>, node: u32, len: u32) -> Result<(), Blocked> {
+        let seq = io.shared.tx.value(node).ok_or(Blocked::None)?.seq;
+        let control = self.control(io.now, seq, Flags::ACK | Flags::PSH);
+        self.send_range(io, node, control, len)?;
+        let snd = &mut self.snd;
+        if let Some(unit) = io.shared.tx.value_mut(node) {
+            snd.board.on_sent(unit, io.now);
+            snd.recovery.on_sent_again(unit.seq_end());
+        }
+        snd.rtt.on_resent();
+        self.ack.owed = false;
+        io.count(Counter::TcpTxResent);
+        io.shared.stats.add(Counter::TcpTxBytes, u64::from(len));
+        Ok(())
+    }
+
+    /// Sends `len` numbers of a unit under `control`, which says where they begin.
     fn send_range<P: Port>(
         &self,
         io: &mut Io<'_, P>,
         node: u32,
-        control: Control,
+        mut control: Control,
         len: u32,
     ) -> Result<(), Blocked> {
-        let payload_at = self.payload_at();
-        let mut frame = io.frame(payload_at + len as usize).ok_or(Blocked::Pool)?;
         let unit = io.shared.tx.value(node).ok_or(Blocked::None)?;
-        let range = unit.range(control.seq, len as usize);
+        if unit.fin {
+            control.flags = control.flags.difference(Flags::PSH) | Flags::FIN;
+        }
+        let payload_at = self.payload_at();
+        let bytes = len.min(u32::from(unit.len)) as usize;
+        let mut frame = io.frame(payload_at + bytes).ok_or(Blocked::Pool)?;
+        let unit = io.shared.tx.value(node).ok_or(Blocked::None)?;
+        let range = unit.range(control.seq, bytes);
         let room = frame.bytes_mut().get_mut(payload_at..).unwrap_or_default();
         if room.len() != range.len() {
             return Err(Blocked::None);
@@ -109,13 +165,29 @@ impl Conn {
         if io.push(sealed) { Ok(()) } else { Err(Blocked::Wire) }
     }
 
-    /// The node of the unit that holds `seq`.
-    fn node_at<P: Port>(&self, io: &Io<'_, P>, seq: Seq) -> u32 {
+    /// The node of the unit that begins at snd_nxt.
+    fn first_unsent<P: Port>(&self, io: &Io<'_, P>) -> u32 {
         let tx = &io.shared.tx;
-        let mut node = if self.snd.cursor == NIL { self.snd.retained.head() } else { self.snd.cursor };
-        while tx.value(node).is_some_and(|unit| !unit.holds(seq)) {
+        let mut node = self.snd.retained.head();
+        while tx.value(node).is_some_and(|unit| unit.mark != Mark::Unsent) {
             node = tx.next(node);
         }
         node
+    }
+
+    /// The node of the unit that ends at snd_nxt.
+    fn last_sent<P: Port>(&self, io: &Io<'_, P>) -> Option<u32> {
+        let tx = &io.shared.tx;
+        let tail = self.snd.retained.tail();
+        if tx.value(tail)?.mark != Mark::Unsent {
+            return Some(tail);
+        }
+        let mut last = None;
+        let mut node = self.snd.retained.head();
+        while tx.value(node).is_some_and(|unit| unit.mark != Mark::Unsent) {
+            last = Some(node);
+            node = tx.next(node);
+        }
+        last
     }
 }

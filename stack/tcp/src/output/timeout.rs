@@ -8,10 +8,12 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 
 use super::Io;
-use crate::conn::{Conn, Silence, State};
+use crate::conn::{Conn, Silence, State, Timer};
 use crate::events::TcpEvents;
 use crate::header::Flags;
-use crate::queue::NIL;
+
+/// Timeouts in a row of a full segment that mean a black hole.
+const BLACK_HOLE_TIMEOUTS: u8 = 2;
 
 impl Conn {
     /// The timer fired.
@@ -41,9 +43,35 @@ impl Conn {
         match self.state {
             State::SynSent | State::SynReceived => self.on_syn_timeout(io, events),
             _ if self.snd.snd_wnd == 0 => self.on_persist(io),
-            _ if self.snd.outstanding() => self.on_rto(io, events),
-            // The window is open and nothing is in flight: what could not leave before may now.
+            _ if self.snd.flight() > 0 => self.on_data_timer(io, events),
+            // The window is open and nothing is in flight but perhaps a probe: what could not leave before may now.
             _ => self.recover(io, events),
+        }
+    }
+
+    fn on_data_timer<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
+        match self.snd.timer {
+            Timer::Probe => self.on_probe_timer(io),
+            Timer::Reordering => self.on_reordering_timer(io, events),
+            Timer::Timeout => {
+                self.confirm_path_mtu(io);
+                self.suspect_black_hole(io);
+                self.on_timeout(io, events);
+            }
+        }
+    }
+
+    /// RFC 4821 s7.7: units as large as the segment size vanish again and again, and nothing says why: the path takes less
+    /// than it seems, and whoever drops them does not tell. Half as much is tried.
+    fn suspect_black_hole<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        let emss = self.snd.emss;
+        let first = io.shared.tx.front(&self.snd.retained).map_or(0, |unit| unit.len);
+        let suspected = self.snd.rtt.backoff() >= BLACK_HOLE_TIMEOUTS && first > emss >> 1;
+        if io.shared.config.plpmtud && suspected {
+            self.on_path_mtu(io, self.mtu_bytes() >> 1);
+        }
+        if self.snd.emss < emss {
+            io.count(Counter::TcpBlackHoles);
         }
     }
 
@@ -55,28 +83,17 @@ impl Conn {
         }
         self.cold.syn_retries += 1;
         self.snd.rtt.on_timeout();
-        io.count(Counter::TcpTimeouts);
+        io.count(Counter::TcpSynTimeouts);
         self.resend_syn(io);
     }
 
-    /// RFC 6298 s5.4 to s5.6: everything unacknowledged counts as lost, and is sent again from the first unit on as
-    /// acknowledgements make room.
-    fn on_rto<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
-        io.count(Counter::TcpTimeouts);
-        self.confirm_path_mtu(io);
-        let snd = &mut self.snd;
-        snd.cc.on_timeout(snd.snd_una, snd.snd_max, snd.flight());
-        snd.rtt.on_timeout();
-        snd.snd_nxt = snd.snd_una;
-        snd.cursor = NIL;
-        snd.resend_first = false;
-        snd.timer_at = io.now + snd.rtt.rto();
-        self.recover(io, events);
-    }
-
+    /// RFC 9293 s3.8.6.1: the window has been closed for a timeout. What was on its way then has been turned away; that
+    /// is no sign of congestion.
     fn on_persist<P: Port>(&mut self, io: &mut Io<'_, P>) {
         self.snd.rtt.on_timeout();
-        self.snd.timer_at = io.now + self.snd.rtt.rto();
+        self.mark_overdue(io);
+        self.snd.recovery.eventful |= self.snd.board.lost > 0;
+        self.snd.restart_timeout(io.now);
         self.probe(io);
     }
 

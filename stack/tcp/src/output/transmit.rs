@@ -8,7 +8,7 @@
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
-use ironwarp_types::{Ecn, Nanos};
+use ironwarp_types::{Ecn, Nanos, Seq};
 
 use super::Io;
 use crate::conn::Conn;
@@ -29,6 +29,7 @@ impl Conn {
         if !self.state.may_send() {
             return done;
         }
+        let snd_nxt = self.snd.snd_nxt;
         while done.units < segments_max {
             match self.send_next(io, source) {
                 Ok(bytes) => {
@@ -41,15 +42,18 @@ impl Conn {
                 }
             }
         }
-        self.after_transmit(io, done.blocked);
+        self.after_transmit(io, done.blocked, snd_nxt);
         done
     }
 
     /// Whether something that is here already, not in a source, could be sent now: a unit again, the rest of one, a FIN.
     pub(crate) fn wants_transmit(&self) -> bool {
-        let rest = self.snd.snd_end.since(self.snd.snd_nxt).min(u32::from(self.snd.emss));
-        let unsent = self.snd.unsent() && self.snd.sendable(rest) > 0;
-        self.state.may_send() && (self.snd.resend_first || unsent || self.snd.fin_due())
+        let emss = u32::from(self.snd.emss);
+        let rest = self.snd.snd_end.since(self.snd.snd_nxt).min(emss);
+        let lost = self.snd.board.lost.min(emss);
+        let again = lost > 0 && self.snd.resendable(self.snd.snd_una, lost) > 0;
+        let unsent = self.snd.board.lost == 0 && self.snd.unsent() && self.snd.sendable(rest) > 0;
+        self.state.may_send() && (again || unsent || self.snd.fin_due())
     }
 
     /// Sends the one segment that is next in turn and answers its payload bytes.
@@ -62,14 +66,14 @@ impl Conn {
         if !io.wire.has_room() {
             return Err(Blocked::Wire);
         }
-        if self.snd.resend_first {
-            return self.resend_first(io);
+        if self.snd.board.lost > 0 {
+            return self.send_lost(io);
         }
         if self.snd.unsent() {
-            return self.send_retained(io);
+            return self.send_unsent(io);
         }
         if self.snd.fin_due() {
-            return if self.send_fin(io) { Ok(0) } else { Err(Blocked::Pool) };
+            return self.send_fin(io);
         }
         if !self.state.may_pull() {
             return Err(Blocked::None);
@@ -80,9 +84,12 @@ impl Conn {
 
     /// Whether a unit, whose size is not known before it is there, may be pulled.
     #[inline]
-    fn may_pull<P: Port>(&self, io: &Io<'_, P>) -> Result<(), Blocked> {
+    fn may_pull<P: Port>(&mut self, io: &Io<'_, P>) -> Result<(), Blocked> {
         let limits = &io.shared.config;
         if self.snd.retained.is_empty() {
+            if io.now.since(self.snd.sent_at) > self.snd.rtt.rto() {
+                self.after_idleness(io);
+            }
             return Ok(());
         }
         if self.snd.retained_bytes >= limits.retained_bytes_max
@@ -125,19 +132,19 @@ impl Conn {
         len: u16,
     ) -> Result<usize, Blocked> {
         let whole = self.snd.peer_room() >= u32::from(len);
-        // RFC 3168 s6.1.5: payload is capable when it leaves for the first time, and never again.
-        let ecn = if self.opts.ecn { Ecn::Capable0 } else { Ecn::NotCapable };
-        let control = Control { ecn, ..self.data_control(io.now) };
+        let control = self.data_control(io.now);
         let sealed = io.finish(frame, &self.path, &self.flow, control, 0);
-        let unit = Unit { sealed: sealed.clone(), seq: self.snd.snd_end, len, payload_at };
-        let Ok(node) = io.shared.tx.push_back(&mut self.snd.retained, unit) else {
+        let mut unit = Unit::new(sealed.clone(), self.snd.snd_end, len, payload_at, false);
+        if whole {
+            self.snd.board.on_sent(&mut unit, io.now);
+        }
+        if io.shared.tx.push_back(&mut self.snd.retained, unit).is_err() {
             return Err(Blocked::Pool);
-        };
+        }
         self.snd.retained_bytes += u32::from(len);
         self.snd.snd_end = self.snd.snd_end.plus(u32::from(len));
-        self.snd.cursor = node;
         if !whole {
-            return self.send_retained(io);
+            return self.send_unsent(io);
         }
         // A frame that the device does not take now is retained like a sent one and found lost like any other.
         io.push(sealed);
@@ -145,10 +152,23 @@ impl Conn {
         Ok(usize::from(len))
     }
 
-    /// The header of the payload that begins at snd_nxt. PSH says that nothing better is to come: a unit is whole.
+    /// The header of payload that begins at snd_nxt and leaves for the first time. PSH says that nothing better is to
+    /// come: a unit is whole.
     #[inline]
     pub(super) fn data_control(&mut self, now: Nanos) -> Control {
-        self.control(now, self.snd.snd_nxt, Flags::ACK | Flags::PSH)
+        let control = self.control(now, self.snd.snd_nxt, Flags::ACK | Flags::PSH);
+        if self.opts.ecn { self.capable(control) } else { control }
+    }
+
+    /// RFC 3168 s6.1.2 and s6.1.5: new payload, and nothing else, may be marked instead of dropped; the first after a
+    /// reduction says that there was one.
+    #[inline]
+    fn capable(&mut self, mut control: Control) -> Control {
+        control.ecn = Ecn::Capable0;
+        if core::mem::take(&mut self.snd.recovery.cwr_due) {
+            control.flags |= Flags::CWR;
+        }
+        control
     }
 
     /// Records that `len` payload bytes from snd_nxt on have left, an ACK with them.
@@ -156,16 +176,61 @@ impl Conn {
     pub(super) fn on_data_sent<P: Port>(&mut self, io: &mut Io<'_, P>, len: u32) {
         self.snd.on_sent(io.now, len);
         self.ack.owed = false;
+        if self.snd.recovery.eventful {
+            self.snd.recovery.on_sent(len);
+        }
         io.shared.stats.add(Counter::TcpTxBytes, u64::from(len));
     }
 
+    /// Our FIN becomes the last unit and is sent. RFC 9293 s3.10.4.
+    #[cold]
+    fn send_fin<P: Port>(&mut self, io: &mut Io<'_, P>) -> Result<usize, Blocked> {
+        if !io.shared.tx.has_room(&self.snd.retained) {
+            return Err(Blocked::Pool);
+        }
+        let payload_at = self.payload_at();
+        let frame = io.frame(payload_at).ok_or(Blocked::Pool)?;
+        let control = self.control(io.now, self.snd.snd_end, Flags::FIN | Flags::ACK);
+        let sealed = io.finish(frame, &self.path, &self.flow, control, 0);
+        let mut unit = Unit::new(sealed.clone(), self.snd.snd_end, 0, payload_at as u16, true);
+        self.snd.board.on_sent(&mut unit, io.now);
+        if io.shared.tx.push_back(&mut self.snd.retained, unit).is_err() {
+            return Err(Blocked::Pool);
+        }
+        self.snd.snd_end = self.snd.snd_end.plus(1);
+        self.snd.fin_retained = true;
+        io.push(sealed);
+        self.on_data_sent(io, 1);
+        Ok(0)
+    }
+
+    /// RFC 5681 s4.1: what is known of the path is as old as the last transmission.
+    #[cold]
+    fn after_idleness<P: Port>(&mut self, io: &Io<'_, P>) {
+        let config = &io.shared.config;
+        let initial = u32::from(self.snd.emss) * u32::from(config.initial_window_segments);
+        if config.idle_restart && self.snd.cc.cwnd() > initial {
+            self.snd.cc.on_idle(io.now, initial);
+        }
+        self.snd.sent_at = io.now;
+    }
+
     /// Remembers what stopped the transmission, and sees to it that a timer runs while anything is left to send.
+    /// `before` is where snd_nxt stood.
     #[inline]
-    fn after_transmit<P: Port>(&mut self, io: &mut Io<'_, P>, blocked: Blocked) {
+    fn after_transmit<P: Port>(&mut self, io: &mut Io<'_, P>, blocked: Blocked, before: Seq) {
         if matches!(blocked, Blocked::Window | Blocked::Congestion | Blocked::Retained) {
             self.snd.stopped = true;
         }
-        if self.snd.timer_at == Nanos::MAX && (self.snd.unsent() || self.snd.fin_due()) {
+        if blocked == Blocked::Congestion {
+            self.snd.cc.on_limited(self.snd.snd_nxt);
+        }
+        if self.snd.snd_nxt != before && !self.snd.recovery.eventful && self.opts.sack {
+            self.snd.set_probe(io.now, io.shared.config.ack_delay_max);
+        }
+        if self.snd.timer_at == Nanos::MAX
+            && (self.snd.unsent() || self.snd.fin_due() || self.snd.board.lost > 0)
+        {
             self.wait_to_send(io);
         }
         io.arm(self);
@@ -175,6 +240,6 @@ impl Conn {
     #[cold]
     fn wait_to_send<P: Port>(&mut self, io: &mut Io<'_, P>) {
         self.snd.progress_at = io.now;
-        self.snd.timer_at = io.now + self.snd.rtt.rto();
+        self.snd.restart_timeout(io.now);
     }
 }

@@ -12,5 +12,5 @@ mod rx_tests;
 
 pub(crate) use arena::{Arena, List, NIL};
 pub(crate) use piece::Piece;
-pub(crate) use retained::Unit;
+pub(crate) use retained::{Mark, Unit};
 pub(crate) use rx::RxQueues;

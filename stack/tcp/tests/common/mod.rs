@@ -7,4 +7,5 @@ pub mod pattern;
 pub mod port;
 pub mod raw;
 pub mod script;
+pub mod sender;
 pub mod trace;

@@ -1,0 +1,289 @@
+//! CUBIC: the window follows a cubic curve of the time since it was last reduced.
+//!
+//! ```text
+//!   W(t) = C (t - K)^3 + W_max      K = cbrt((W_max - cwnd) / C)      C = 0.4 segments/s^3
+//! ```
+//!
+//! Steep while far below the window at which congestion was met, flat around it, steep beyond it. On short round trips
+//! the curve is slower than Reno; there the window follows an estimate of Reno's (`w_est`), which is the whole of it
+//! inside a data centre.
+//!
+//! Times are in ticks of 2^20 ns, so that no division is needed; windows in bytes; the cube in 128 bits. The curve is
+//! looked at eight times a round trip and turned into the number of acknowledged bytes that are worth a segment, so that
+//! an ACK costs two additions. Source: draft-ietf-tcpm-rfc8312bis s4.
+
+use ironwarp_types::Nanos;
+
+use super::Acked;
+
+/// A tick is 2^20 ns, 1.048576 ms.
+const TICK_SHIFT: u32 = 20;
+
+/// C, in segments a tick cubed, times 2^64: 0.4 * (1.048576e-3)^3 * 2^64.
+const C_SCALED: u128 = 8_507_059_173;
+
+/// 1 / C in ticks cubed a segment.
+const C_INVERSE: u64 = 2_168_404_345;
+
+/// The epoch has not begun.
+const NEVER: Nanos = Nanos::MAX;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cubic {
+    /// The window around which the curve is flat.
+    w_max: u32,
+    /// W_max before the last reduction.
+    w_max_before: u32,
+    /// The window before the last reduction (cwnd_prior of s4.3).
+    prior: u32,
+    /// When this curve began.
+    epoch: Nanos,
+    /// When it reaches W_max, in ticks after the epoch.
+    k: u64,
+    /// What Reno's window would be.
+    w_est: u32,
+    /// Bytes acknowledged since `w_est` last grew.
+    est_acked: u32,
+    /// Bytes to be acknowledged for a segment of growth, by the curve; and those acknowledged since the last.
+    per_segment: u32,
+    acked: u32,
+    /// When to look at the curve again.
+    look_at: Nanos,
+    /// The time up to which the window was in use or the epoch was moved.
+    seen_at: Nanos,
+}
+
+impl Cubic {
+    pub(super) fn new() -> Self {
+        Cubic {
+            w_max: 0,
+            w_max_before: 0,
+            prior: 0,
+            epoch: NEVER,
+            k: 0,
+            w_est: 0,
+            est_acked: 0,
+            per_segment: u32::MAX,
+            acked: 0,
+            look_at: Nanos::ZERO,
+            seen_at: Nanos::ZERO,
+        }
+    }
+
+    /// Congestion avoidance: `bytes` were acknowledged of a window that is in use. Answers the new window.
+    #[inline]
+    pub(super) fn on_ack(&mut self, cwnd: u32, emss: u32, bytes: u32, acked: &Acked) -> u32 {
+        if acked.now >= self.look_at || self.epoch == NEVER {
+            self.look(cwnd, emss, acked);
+        }
+        self.seen_at = acked.now;
+        self.grow_reno_estimate(cwnd, emss, bytes);
+        let mut grown = cwnd;
+        self.acked = self.acked.saturating_add(bytes);
+        if self.acked >= self.per_segment {
+            let segments = self.acked / self.per_segment;
+            self.acked -= segments * self.per_segment;
+            grown = grown.saturating_add(segments.saturating_mul(emss));
+        }
+        // s4.3: below Reno's window, Reno's window.
+        grown.max(self.w_est)
+    }
+
+    /// s4.3, figure 4: alpha is 3 (1 - beta) / (1 + beta) = 9/17 of a segment a window, and a whole one once the
+    /// window is where it was.
+    #[inline]
+    fn grow_reno_estimate(&mut self, cwnd: u32, emss: u32, bytes: u32) {
+        self.est_acked = self.est_acked.saturating_add(bytes);
+        let window = if self.w_est < self.prior { cwnd + (cwnd >> 3) * 7 } else { cwnd };
+        if self.est_acked >= window {
+            self.est_acked = (self.est_acked - window).min(window);
+            self.w_est = self.w_est.saturating_add(emss);
+        }
+    }
+
+    /// Looks at the curve one round trip ahead (s4.2) and sets the pace towards it.
+    fn look(&mut self, cwnd: u32, emss: u32, acked: &Acked) {
+        if self.epoch == NEVER {
+            self.begin(cwnd, emss, acked.now);
+        }
+        self.look_at = acked.now + Nanos(acked.srtt.0 >> 3);
+        let ahead = acked.now.since(self.epoch) + acked.srtt;
+        // s4.2: never below the window, and at most half of it more in one round trip.
+        let target = self.curve(ahead, emss).clamp(cwnd, cwnd + (cwnd >> 1));
+        self.per_segment = match u64::from(cwnd) * u64::from(emss) / u64::from((target - cwnd).max(1)) {
+            far if far > u64::from(u32::MAX) => u32::MAX,
+            near => (near as u32).max(1),
+        };
+        self.acked = self.acked.min(self.per_segment);
+    }
+
+    fn begin(&mut self, cwnd: u32, emss: u32, now: Nanos) {
+        (self.epoch, self.seen_at, self.w_est, self.est_acked) = (now, now, cwnd, 0);
+        if cwnd < self.w_max {
+            let segments_scaled =
+                u64::from(self.w_max - cwnd).saturating_mul(C_INVERSE) / u64::from(emss.max(1));
+            self.k = u64::from(cube_root(segments_scaled));
+        } else {
+            (self.k, self.w_max) = (0, cwnd);
+        }
+    }
+
+    /// W(t), in bytes.
+    fn curve(&self, t: Nanos, emss: u32) -> u32 {
+        let ticks = (t.0 >> TICK_SHIFT).min(1 << 24);
+        let distance = u128::from(ticks.abs_diff(self.k));
+        let cubed = distance * distance * distance * u128::from(emss) * C_SCALED;
+        let change = u32::try_from(cubed >> 64).unwrap_or(u32::MAX >> 1);
+        if ticks < self.k { self.w_max.saturating_sub(change) } else { self.w_max.saturating_add(change) }
+    }
+
+    /// s4.6 and s4.7: what the window comes down to, and where the next curve is flat.
+    pub(super) fn on_congestion(&mut self, cwnd: u32, flight: u32) -> u32 {
+        self.w_max_before = self.w_max;
+        // s4.7, fast convergence: a flow whose share shrinks makes room for others.
+        self.w_max = if cwnd < self.w_max { share(cwnd, 17, 20) } else { cwnd };
+        self.prior = cwnd;
+        self.epoch = NEVER;
+        // s4.6: beta is 0.7.
+        share(flight, 7, 10)
+    }
+
+    pub(super) fn undo(&mut self) {
+        self.w_max = self.w_max.max(self.w_max_before);
+        self.epoch = NEVER;
+    }
+
+    /// s5.8: the curve stands still while the window is not used.
+    pub(super) fn on_unused(&mut self, now: Nanos) {
+        if self.epoch != NEVER {
+            self.epoch += now.since(self.seen_at);
+        }
+        self.seen_at = now;
+    }
+}
+
+fn share(of: u32, parts: u64, whole: u64) -> u32 {
+    (u64::from(of) * parts / whole) as u32
+}
+
+/// The largest number whose cube is not above `x`.
+fn cube_root(x: u64) -> u32 {
+    let (mut rest, mut root) = (x, 0u64);
+    for shift in (0..=63).rev().step_by(3) {
+        root <<= 1;
+        let step = 3 * root * (root + 1) + 1;
+        if rest >> shift >= step {
+            rest -= step << shift;
+            root += 1;
+        }
+    }
+    root as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use ironwarp_types::Seq;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EMSS: u32 = 1_000;
+
+    fn acked(now: Nanos, srtt: Nanos) -> Acked {
+        Acked { now, bytes: EMSS, una_before: Seq(0), snd_nxt: Seq(0), srtt, echo: false }
+    }
+
+    /// The window after so many round trips of full use, reduced from `from` at time 0.
+    fn after(from: u32, srtt: Nanos, span: Nanos) -> u32 {
+        let mut cubic = Cubic::new();
+        let mut cwnd = cubic.on_congestion(from, from);
+        let mut now = Nanos::ZERO;
+        while now < span {
+            let segments = cwnd / EMSS;
+            for n in 0..segments {
+                let at = now + Nanos(srtt.0 / u64::from(segments) * u64::from(n));
+                cwnd = cubic.on_ack(cwnd, EMSS, EMSS, &acked(at, srtt));
+            }
+            now += srtt;
+        }
+        cwnd
+    }
+
+    /// Section 4.2 on a long path: K = cbrt(1000 * 0.3 / 0.4) = 9.09 s to come back to 1000 segments.
+    #[test]
+    fn a_long_path_is_back_where_it_was_after_k_and_goes_beyond() {
+        let srtt = Nanos::from_millis(100);
+        let from = 1_000 * EMSS;
+        // Half way the distance to W_max is an eighth of what it was: 0.3 * 1000 / 8 = 37.
+        let half = after(from, srtt, Nanos::from_micros(4_545_000));
+        assert!((940..=970).contains(&(half / EMSS)), "{half}");
+        let whole = after(from, srtt, Nanos::from_micros(9_086_000));
+        assert!((985..=1_005).contains(&(whole / EMSS)), "{whole}");
+        // Five seconds beyond: 0.4 * 5^3 = 50 segments more.
+        let beyond = after(from, srtt, Nanos::from_micros(14_086_000));
+        assert!((1_030..=1_065).contains(&(beyond / EMSS)), "{beyond}");
+    }
+
+    /// Section 4.3 on a short path: 9/17 of a segment a round trip until the old window is reached, then one.
+    #[test]
+    fn a_short_path_grows_as_reno_would() {
+        let grown = after(100 * EMSS, Nanos::from_micros(50), Nanos::from_micros(50 * 17));
+        assert!((78..=80).contains(&(grown / EMSS)), "{grown}");
+        let later = after(100 * EMSS, Nanos::from_micros(50), Nanos::from_micros(50 * 77));
+        assert!((112..=124).contains(&(later / EMSS)), "{later}");
+    }
+
+    /// Section 4.7.
+    #[test]
+    fn a_second_reduction_below_the_first_makes_room() {
+        let mut cubic = Cubic::new();
+        assert_eq!(cubic.on_congestion(100 * EMSS, 100 * EMSS), 70 * EMSS);
+        assert_eq!(cubic.w_max, 100 * EMSS);
+        assert_eq!(cubic.on_congestion(80 * EMSS, 80 * EMSS), 56 * EMSS);
+        assert_eq!(cubic.w_max, 68 * EMSS);
+    }
+
+    #[test]
+    fn time_without_use_does_not_count() {
+        let mut cubic = Cubic::new();
+        let srtt = Nanos::from_millis(100);
+        let cwnd = cubic.on_congestion(1_000 * EMSS, 1_000 * EMSS);
+        cubic.on_ack(cwnd, EMSS, EMSS, &acked(Nanos::from_secs(1), srtt));
+        cubic.on_unused(Nanos::from_secs(101));
+        assert_eq!(cubic.epoch, Nanos::from_secs(101));
+    }
+
+    #[test]
+    fn constants_agree() {
+        let tick = (1u64 << TICK_SHIFT) as f64 * 1e-9;
+        let c = 0.4 * tick * tick * tick;
+        assert!((c * 2f64.powi(64) / C_SCALED as f64 - 1.0).abs() < 1e-6);
+        assert!((1.0 / c / C_INVERSE as f64 - 1.0).abs() < 1e-6);
+    }
+
+    proptest! {
+        #[test]
+        fn the_cube_root_is_the_largest_that_fits(x: u64) {
+            let root = u128::from(cube_root(x));
+            prop_assert!(root.pow(3) <= u128::from(x) && (root + 1).pow(3) > u128::from(x));
+        }
+
+        /// No figures make the window fall or grow by more than half a window and a segment an ACK of a window.
+        #[test]
+        fn growth_is_bounded(
+            from in 1_000u32..1 << 30, cut in 1_000u32..1 << 30, emss in 144u32..9_000,
+            srtt in 1u64..10_000_000_000, steps in prop::collection::vec((0u64..100_000_000_000, 0u32..1 << 20), 1..50),
+        ) {
+            let mut cubic = Cubic::new();
+            let mut cwnd = cubic.on_congestion(from, cut).max(2 * emss);
+            let mut now = Nanos::ZERO;
+            for (gap, bytes) in steps {
+                now += Nanos(gap);
+                let bytes = bytes.min(cwnd);
+                let grown = cubic.on_ack(cwnd, emss, bytes, &acked(now, Nanos(srtt)));
+                prop_assert!(grown >= cwnd && grown - cwnd <= cwnd / 2 + 2 * emss, "{cwnd} to {grown}");
+                cwnd = grown.min(1 << 30);
+            }
+        }
+    }
+}

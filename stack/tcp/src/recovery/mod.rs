@@ -1,0 +1,98 @@
+//! Loss: how it is found out, and what follows until it is repaired.
+//!
+//! ```text
+//!          loss found: RACK, or three duplicate ACKs            `recover` acknowledged
+//!   Open ------------------------------------------> Fast ----------------------------> Open
+//!    | \----------- congestion echoed -------------> Reduced --------------------------> Open
+//!    |                                                 | loss found: Fast
+//!    \------------- the timeout ran out ------------> Loss ----------------------------> Open
+//! ```
+//!
+//! `scoreboard` knows of every unit whether it is on its way, `rack` decides when one is lost, `tlp` asks when nothing is
+//! heard, `reaction` draws the consequences: which phase, how large a window, which timer. All of it is off the fast path:
+//! an acknowledgement that advances while `eventful` is false and that brings neither SACK nor echo never comes here.
+//!
+//! Source: RFC 6675, RFC 8985, RFC 6937, RFC 6582 and RFC 3042 for peers without SACK, RFC 2883, RFC 3168 s6.1.2.
+
+mod rack;
+mod reaction;
+mod scoreboard;
+mod tlp;
+
+use ironwarp_types::Seq;
+
+pub(crate) use rack::Rack;
+pub(crate) use scoreboard::{Scoreboard, cut, told};
+pub(crate) use tlp::probe_timeout;
+
+use crate::congestion::Prr;
+use tlp::Tlp;
+
+/// Where loss recovery stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Nothing is known to be lost.
+    Open,
+    /// The network has marked: the window comes down, and nothing is lost (RFC 3168 s6.1.2).
+    Reduced,
+    /// Something is lost and is sent again while the window comes down (RFC 6675 s5, RFC 6582 s3.2).
+    Fast,
+    /// After a timeout: what is lost is sent again in slow start.
+    Loss,
+}
+
+/// One connection's recovery.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recovery {
+    pub(crate) phase: Phase,
+    /// Whether anything is or lately was amiss, so that acknowledgements need more than a look.
+    pub(crate) eventful: bool,
+    /// The next new payload tells the peer that its echo was heard (RFC 3168 s6.1.2).
+    pub(crate) cwr_due: bool,
+    /// Duplicate ACKs in a row, of a peer without SACK.
+    dup_acks: u8,
+    /// SND.NXT when the phase began (RFC 6582 s3.2, RecoveryPoint of RFC 6675 s5).
+    recover: Seq,
+    /// The end of what was sent more than once.
+    resent_to: Seq,
+    /// Segments sent again since the last reduction and not known to be in vain; `None` when there is nothing to undo.
+    in_doubt: Option<u16>,
+    prr: Prr,
+    pub(crate) rack: Rack,
+    pub(crate) tlp: Tlp,
+}
+
+impl Recovery {
+    pub(crate) fn new(iss: Seq) -> Self {
+        Recovery {
+            phase: Phase::Open,
+            eventful: false,
+            cwr_due: false,
+            dup_acks: 0,
+            recover: iss,
+            resent_to: iss,
+            in_doubt: None,
+            prr: Prr::default(),
+            rack: Rack::new(iss),
+            tlp: Tlp::default(),
+        }
+    }
+
+    /// Bytes left while the window comes down.
+    #[cold]
+    pub(crate) fn on_sent(&mut self, bytes: u32) {
+        self.prr.on_sent(bytes);
+    }
+
+    /// A unit that ends at `seq_end` was sent again.
+    pub(crate) fn on_sent_again(&mut self, seq_end: Seq) {
+        self.eventful = true;
+        self.resent_to = self.resent_to.max(seq_end);
+        self.in_doubt = self.in_doubt.map(|units| units.saturating_add(1));
+    }
+
+    /// Whether lost units are being repaired.
+    fn repairs(&self) -> bool {
+        matches!(self.phase, Phase::Fast | Phase::Loss)
+    }
+}

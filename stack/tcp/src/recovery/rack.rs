@@ -1,0 +1,260 @@
+//! RACK: a segment is lost when one that was sent sufficiently later has arrived.
+//!
+//! Takes what was delivered, when it had been sent and whether it had been sent twice; gives the time that a segment has
+//! left before it counts as lost. How long "sufficiently" is, the reordering window, adapts: nothing until reordering
+//! was seen, then a quarter of the smallest round trip, more with every round trip that brings a duplicate SACK.
+//!
+//! All times are nanoseconds from our own clock, so that a quarter of a round trip of ten microseconds means something.
+//! Source: RFC 8985 s6. Cost: a few compares a segment delivered; nothing here divides.
+
+use ironwarp_types::{Nanos, Seq};
+
+/// Duplicate acknowledgements, or segments SACKed, that tell of a loss while no reordering was seen (RFC 5681 s3.2).
+pub(crate) const DUP_ACK_THRESHOLD: u16 = 3;
+
+/// RFC 8985 s6.2, step 4: a widened window is kept for so many recoveries.
+const PERSIST_RECOVERIES: u8 = 16;
+
+/// 2^32 ns, 4.3 s: how long the filter for the smallest round trip looks back, once to twice.
+const MIN_RTT_EPOCH_SHIFT: u32 = 32;
+
+/// What is told of a segment that was delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Delivered {
+    pub(crate) sent_at: Nanos,
+    pub(crate) seq_end: Seq,
+    /// Whether it had been sent more than once.
+    pub(crate) again: bool,
+}
+
+/// The smallest round trip of this epoch and the one before.
+#[derive(Clone, Copy, Debug)]
+struct MinRtt {
+    current: Nanos,
+    before: Nanos,
+    epoch: u32,
+}
+
+impl MinRtt {
+    #[inline]
+    fn update(&mut self, now: Nanos, rtt: Nanos) {
+        let epoch = (now.0 >> MIN_RTT_EPOCH_SHIFT) as u32;
+        if epoch != self.epoch {
+            let before = if epoch == self.epoch.wrapping_add(1) { self.current } else { Nanos::MAX };
+            *self = MinRtt { current: rtt, before, epoch };
+        } else if rtt < self.current {
+            self.current = rtt;
+        }
+    }
+
+    #[inline]
+    fn value(&self) -> Nanos {
+        self.current.min(self.before)
+    }
+}
+
+/// One connection's RACK.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rack {
+    /// When the most recently sent segment that was delivered had been sent (RACK.xmit_ts), and its end.
+    sent_at: Nanos,
+    end_seq: Seq,
+    /// The highest number delivered (RACK.fack).
+    fack: Seq,
+    /// The round trip of the segment delivered last.
+    rtt: Nanos,
+    min_rtt: MinRtt,
+    /// The end of the round trip in which a duplicate SACK was seen (RACK.dsack_round).
+    dsack_round: Option<Seq>,
+    reordering_seen: bool,
+    /// RACK.reo_wnd_mult.
+    quarters: u8,
+    /// RACK.reo_wnd_persist.
+    persist: u8,
+}
+
+impl Rack {
+    pub(crate) fn new(iss: Seq) -> Self {
+        Rack {
+            sent_at: Nanos::ZERO,
+            end_seq: iss,
+            fack: iss,
+            rtt: Nanos::ZERO,
+            min_rtt: MinRtt { current: Nanos::MAX, before: Nanos::MAX, epoch: 0 },
+            dsack_round: None,
+            reordering_seen: false,
+            quarters: 1,
+            persist: 0,
+        }
+    }
+
+    /// Steps 1 to 3: a segment was acknowledged, one way or the other.
+    #[inline]
+    pub(crate) fn on_delivered(&mut self, now: Nanos, segment: Delivered) {
+        let rtt = now.since(segment.sent_at);
+        if self.fack.lt(segment.seq_end) {
+            self.fack = segment.seq_end;
+        } else if !segment.again && segment.seq_end.lt(self.fack) {
+            // Sent once, before one that arrived before it.
+            self.reordering_seen = true;
+        }
+        // Faster than the network can be: the acknowledgement is of the first copy, not of the one timed.
+        if segment.again && rtt < self.min_rtt.value() {
+            return;
+        }
+        if !segment.again {
+            self.min_rtt.update(now, rtt);
+        }
+        self.rtt = rtt;
+        if sent_after((segment.sent_at, segment.seq_end), (self.sent_at, self.end_seq)) {
+            (self.sent_at, self.end_seq) = (segment.sent_at, segment.seq_end);
+        }
+    }
+
+    /// Whether what was delivered last had been sent after this segment.
+    #[inline]
+    pub(crate) fn passed(&self, sent_at: Nanos, seq_end: Seq) -> bool {
+        sent_after((self.sent_at, self.end_seq), (sent_at, seq_end))
+    }
+
+    /// When a segment that was passed counts as lost.
+    #[inline]
+    pub(crate) fn lost_at(&self, sent_at: Nanos, window: Nanos) -> Nanos {
+        sent_at + self.rtt + window
+    }
+
+    /// The smallest round trip lately; [`Nanos::MAX`] before the first.
+    pub(crate) fn min_rtt(&self) -> Nanos {
+        self.min_rtt.value()
+    }
+
+    /// Step 4: an acknowledgement up to `una` came, with or without a duplicate SACK, while `snd_nxt` is next to be
+    /// sent.
+    pub(crate) fn on_dsack(&mut self, dsack: bool, una: Seq, snd_nxt: Seq) {
+        if self.dsack_round.is_some_and(|end| end.leq(una)) {
+            self.dsack_round = None;
+        }
+        if dsack && self.dsack_round.is_none() {
+            self.dsack_round = Some(snd_nxt);
+            self.quarters = self.quarters.saturating_add(1);
+            self.persist = PERSIST_RECOVERIES;
+        }
+    }
+
+    /// Step 4: a recovery is over.
+    pub(crate) fn on_recovered(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.quarters = 1;
+        }
+    }
+
+    /// Step 4: the reordering window.
+    pub(crate) fn window(&self, recovering: bool, sacked_units: u16, srtt: Nanos) -> Nanos {
+        let certain = recovering || sacked_units >= DUP_ACK_THRESHOLD;
+        if (!self.reordering_seen && certain) || self.min_rtt() == Nanos::MAX {
+            return Nanos::ZERO;
+        }
+        Nanos(self.min_rtt().0 >> 2).times(u64::from(self.quarters)).min(srtt)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn reordering_seen(&self) -> bool {
+        self.reordering_seen
+    }
+}
+
+/// RACK_sent_after of s6.2: by time, then by number, since a burst shares one time.
+#[inline]
+fn sent_after(one: (Nanos, Seq), other: (Nanos, Seq)) -> bool {
+    one.0 > other.0 || (one.0 == other.0 && one.1.gt(other.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Nanos = Nanos::from_micros(10);
+
+    fn delivered(sent_at: u64, seq_end: u32, again: bool) -> Delivered {
+        Delivered { sent_at: Nanos(sent_at), seq_end: Seq(seq_end), again }
+    }
+
+    /// A RACK that has seen one segment, sent at 1000 ns, delivered a round trip later.
+    fn started() -> Rack {
+        let mut rack = Rack::new(Seq(0));
+        rack.on_delivered(Nanos(1_000) + RTT, delivered(1_000, 100, false));
+        rack
+    }
+
+    /// RFC 8985 s6.2, steps 1 and 2.
+    #[test]
+    fn what_was_sent_before_a_delivered_segment_is_passed() {
+        let rack = started();
+        assert!(rack.passed(Nanos(999), Seq(5_000)));
+        assert!(rack.passed(Nanos(1_000), Seq(99)) && !rack.passed(Nanos(1_000), Seq(101)));
+        assert!(!rack.passed(Nanos(1_001), Seq(50)));
+        assert_eq!(rack.lost_at(Nanos(999), Nanos::ZERO), Nanos(999) + RTT);
+    }
+
+    /// RFC 8985 s6.2, step 2: an acknowledgement faster than the network is of the first copy.
+    #[test]
+    fn a_retransmission_acknowledged_too_soon_teaches_nothing() {
+        let mut rack = started();
+        rack.on_delivered(Nanos(20_005), delivered(20_000, 200, true));
+        assert!(!rack.passed(Nanos(15_000), Seq(50)));
+        assert_eq!(rack.rtt, RTT);
+        rack.on_delivered(Nanos(31_000), delivered(20_000, 200, true));
+        assert!(rack.passed(Nanos(15_000), Seq(50)));
+    }
+
+    /// RFC 8985 s6.2, step 3.
+    #[test]
+    fn an_original_that_arrives_late_is_reordering_and_a_retransmission_is_not() {
+        let mut rack = started();
+        rack.on_delivered(Nanos(30_000), delivered(1_100, 300, false));
+        rack.on_delivered(Nanos(30_000), delivered(1_050, 200, true));
+        assert!(!rack.reordering_seen());
+        rack.on_delivered(Nanos(30_000), delivered(1_050, 250, false));
+        assert!(rack.reordering_seen());
+    }
+
+    /// RFC 8985 s6.2, step 4. A quarter of ten microseconds, not of a clock tick.
+    #[test]
+    fn the_window_is_nothing_when_certain_and_a_quarter_of_the_round_trip_otherwise() {
+        let mut rack = started();
+        let quarter = Nanos(2_500);
+        assert_eq!(rack.window(false, 2, RTT), quarter);
+        assert_eq!(rack.window(false, 3, RTT), Nanos::ZERO);
+        assert_eq!(rack.window(true, 0, RTT), Nanos::ZERO);
+        rack.reordering_seen = true;
+        assert_eq!(rack.window(true, 9, RTT), quarter);
+    }
+
+    /// RFC 8985 s6.2, step 4: one quarter more for each round trip with a duplicate SACK, up to the round trip, for
+    /// sixteen recoveries.
+    #[test]
+    fn duplicate_sacks_widen_the_window_for_a_while() {
+        let mut rack = started();
+        rack.on_dsack(true, Seq(100), Seq(1_000));
+        rack.on_dsack(true, Seq(200), Seq(1_100));
+        assert_eq!(rack.window(false, 0, RTT), Nanos(5_000));
+        rack.on_dsack(true, Seq(1_000), Seq(2_000));
+        assert_eq!(rack.window(false, 0, RTT), Nanos(7_500));
+        assert_eq!(rack.window(false, 0, Nanos(6_000)), Nanos(6_000));
+        (0..16).for_each(|_| rack.on_recovered());
+        assert_eq!(rack.window(false, 0, RTT), Nanos(2_500));
+    }
+
+    /// RFC 8985 s6.2, step 1: the smallest round trip is forgotten when the path has become longer.
+    #[test]
+    fn an_old_smallest_round_trip_is_forgotten() {
+        let mut rack = started();
+        for second in 1..20 {
+            let at = Nanos::from_secs(second);
+            rack.on_delivered(at, Delivered { sent_at: at - Nanos(50_000), seq_end: Seq(1), again: true });
+            rack.on_delivered(at, Delivered { sent_at: at - Nanos(50_000), seq_end: Seq(1), again: false });
+        }
+        assert_eq!(rack.min_rtt(), Nanos(50_000));
+    }
+}
