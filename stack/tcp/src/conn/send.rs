@@ -225,7 +225,7 @@ impl SendSide {
     #[inline]
     pub(crate) fn set_probe(&mut self, now: Nanos, ack_delay: Nanos) {
         if self.rtt.is_measured() && self.snd_wnd > 0 {
-            let alone = self.flight() <= u32::from(self.emss);
+            let alone = self.retained.len() <= 1;
             let at = now + probe_timeout(self.rtt.srtt(), alone, ack_delay, GRANULARITY);
             if at < self.timeout_at {
                 (self.timer, self.timer_at) = (Timer::Probe, at);

@@ -14,17 +14,25 @@ pub fn config() -> TcpConfig {
     TcpConfig { rto_initial: RTO, rto_min: RTO, timestamps: false, ecn: false, ..TcpConfig::default() }
 }
 
-/// A connection with SACK whose round trip of [`RTT`] was measured by a first unit of 100 bytes: the next byte is 101.
+/// A connection with SACK, and with ECN when `config` says so, whose round trip of [`RTT`] was measured by the handshake
+/// and a first unit of 100 bytes: the next byte is 101.
 pub fn sacking(config: TcpConfig) -> Script {
-    let ack = if config.ecn { "SEW" } else { "S" };
-    let syn = format!("{ack} 0 win 65535 <mss 1460,sackOK>");
-    measured(Script::accepted_with(config, &syn, ". 1 ack 1 win 64000"))
+    let echo = if config.ecn { "E" } else { "" };
+    measured(Script::with_options(config), &format!("S.{echo} 0 ack 1 win 64000 <mss 1460,sackOK>"))
 }
 
-fn measured(mut s: Script) -> Script {
-    // The handshake of a script takes no time; what follows makes up for it.
-    let mut source = Pattern::new(100, 100);
-    s.transmit(&mut source, 1);
+/// The same without SACK.
+pub fn plain(config: TcpConfig) -> Script {
+    measured(Script::new(config), "S. 0 ack 1 win 64000 <mss 1460>")
+}
+
+fn measured(mut s: Script, syn_ack: &str) -> Script {
+    s.connect();
+    s.sent();
+    s.advance(RTT);
+    s.peer(syn_ack);
+    s.sent();
+    s.transmit(&mut Pattern::new(100, 100), 1);
     s.sent();
     s.advance(RTT);
     s.peer(". 1 ack 101 win 64000");

@@ -1,0 +1,204 @@
+//! How fast a bulk transfer is over a link of a rate, a delay, a queue and a chance of loss, in virtual time: figures
+//! that a formula gives must be reached. A seed replays exactly.
+
+mod common;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use common::link::Rng;
+use common::node::{Node, addr};
+use common::pattern::{Pattern, read_all};
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{Congestion, ConnId, TcpConfig, TcpEvents};
+use ironwarp_types::Nanos;
+
+const PORT: u16 = 4_420;
+/// Preamble, inter-frame gap and check sequence of Ethernet, in bytes.
+const WIRE_OVERHEAD: u64 = 24;
+/// What a core loop takes for an iteration that does something.
+const TURN: Nanos = Nanos::from_micros(1);
+
+/// Both directions of a link.
+#[derive(Clone, Copy)]
+struct Shape {
+    gbit: u64,
+    rtt: Nanos,
+    mtu: u16,
+    /// Frames lost of a million, from the sender.
+    lost_ppm: u64,
+    queue_bytes: u64,
+    /// Bytes in the queue above which frames are marked.
+    mark_bytes: u64,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        let rtt = Nanos::from_micros(50);
+        Shape { gbit: 10, rtt, mtu: 1_500, lost_ppm: 0, queue_bytes: 1 << 20, mark_bytes: u64::MAX }
+    }
+}
+
+/// One direction: a queue that drains at the link's rate.
+struct Pipe {
+    shape: Shape,
+    lost_ppm: u64,
+    free_at: Nanos,
+    flying: BinaryHeap<Reverse<(Nanos, u64, Vec<u8>)>>,
+    count: u64,
+}
+
+impl Pipe {
+    fn new(shape: Shape, lost_ppm: u64) -> Self {
+        Pipe { shape, lost_ppm, free_at: Nanos::ZERO, flying: BinaryHeap::new(), count: 0 }
+    }
+
+    fn send(&mut self, now: Nanos, mut frame: Vec<u8>, rng: &mut Rng) {
+        let queued = self.free_at.since(now).0 * self.shape.gbit / 8;
+        if rng.below(1_000_000) < self.lost_ppm || queued > self.shape.queue_bytes {
+            return;
+        }
+        if queued > self.shape.mark_bytes {
+            mark(&mut frame);
+        }
+        let bytes = frame.len() as u64 + WIRE_OVERHEAD;
+        self.free_at = self.free_at.max(now) + Nanos(bytes * 8 / self.shape.gbit);
+        self.count += 1;
+        let arrives = self.free_at + Nanos(self.shape.rtt.0 / 2);
+        self.flying.push(Reverse((arrives, self.count, frame)));
+    }
+
+    fn arrived(&mut self, now: Nanos) -> Option<Vec<u8>> {
+        self.next().filter(|&at| at <= now)?;
+        self.flying.pop().map(|Reverse((.., frame))| frame)
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        self.flying.peek().map(|Reverse((at, ..))| *at)
+    }
+}
+
+/// Sets the congestion bits of an ECN-capable packet; others would be dropped, but the queue is long.
+fn mark(frame: &mut [u8]) {
+    if frame[15] & 3 != 0 {
+        let sum = u16::from_be_bytes([frame[24], frame[25]]);
+        let (old, new) = (u16::from(frame[15]), u16::from(frame[15] | 3));
+        frame[15] |= 3;
+        // RFC 1624: the change of one word of the header.
+        let changed = u32::from(!sum) + u32::from(!old) + u32::from(new);
+        let folded = (changed & 0xffff) + (changed >> 16);
+        let folded = (folded & 0xffff) + (folded >> 16);
+        frame[24..26].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    }
+}
+
+/// What a transfer showed.
+#[derive(Debug)]
+struct Measured {
+    gbit: f64,
+    resent: u64,
+    timeouts: u64,
+    probes: u64,
+}
+
+/// One side, which reads everything and sends when it is told to.
+struct Side {
+    node: Node,
+    id: Option<ConnId>,
+    taken: u64,
+}
+
+impl Side {
+    fn turn(&mut self, now: Nanos, from: &mut Pipe, source: &mut Pattern) -> Vec<Vec<u8>> {
+        self.node.now = now;
+        for _ in 0..32 {
+            let Some(frame) = from.arrived(now) else { break };
+            self.node.receive(&frame);
+        }
+        self.node.timers();
+        for (id, events) in std::mem::take(&mut self.node.events) {
+            assert!(!events.intersects(TcpEvents::OVER), "{events:?}");
+            self.id.get_or_insert(id);
+            read_all(&mut self.node.tcp.rx(id), &mut self.taken);
+        }
+        if let Some(id) = self.id {
+            self.node.transmit(id, source, 32);
+        }
+        self.node.flush();
+        self.node.sent()
+    }
+
+    fn busy(&self) -> bool {
+        self.node.tcp.owes_acks()
+    }
+}
+
+fn config(congestion: Congestion) -> TcpConfig {
+    TcpConfig { congestion, connections_max: 2, rcv_window_bytes: 4 << 20, ..TcpConfig::default() }
+}
+
+/// Sends `bytes` over a link and measures from the first SYN to the last byte.
+fn transfer(shape: Shape, config: &TcpConfig, bytes: u64, seed: u64) -> Measured {
+    let mut rng = Rng(seed);
+    let node = |host| Node::new(host, shape.mtu, config.clone());
+    let mut a = Side { node: node(1), id: None, taken: 0 };
+    let mut b = Side { node: node(2), id: None, taken: 0 };
+    b.node.tcp.listen(addr(2, PORT)).expect("room");
+    let start = Nanos::from_secs(1);
+    let mut now = start;
+    a.node.now = now;
+    a.id = Some(a.node.connect(50_000, addr(2, PORT), 2));
+    let (mut source, mut nothing) = (Pattern::new(bytes, 65_535), Pattern::new(0, 1));
+    let (mut towards_b, mut towards_a) = (Pipe::new(shape, shape.lost_ppm), Pipe::new(shape, 0));
+    while b.taken < bytes {
+        for frame in a.turn(now, &mut towards_a, &mut source) {
+            towards_b.send(now, frame, &mut rng);
+        }
+        for frame in b.turn(now, &mut towards_b, &mut nothing) {
+            towards_a.send(now, frame, &mut rng);
+        }
+        let soonest = [towards_a.next(), towards_b.next(), a.node.tcp.next_deadline(), b.node.tcp.next_deadline()];
+        let soonest = soonest.into_iter().flatten().min().unwrap_or(now);
+        let idle = !a.busy() && !b.busy();
+        now = if idle { soonest.max(now + TURN) } else { now + TURN };
+        assert!(now < start + Nanos::from_secs(100), "no end in sight");
+    }
+    Measured {
+        gbit: bytes as f64 * 8.0 / now.since(start).0 as f64,
+        resent: a.node.read(Counter::TcpTxResent),
+        timeouts: a.node.read(Counter::TcpTimeouts),
+        probes: a.node.read(Counter::TcpTailProbes),
+    }
+}
+
+/// What payload the link carries at most, in Gbit/s.
+fn link_gbit(shape: Shape) -> f64 {
+    let payload = f64::from(shape.mtu) - 52.0;
+    shape.gbit as f64 * payload / (f64::from(shape.mtu) + 14.0 + WIRE_OVERHEAD as f64)
+}
+
+/// Mathis and others: MSS / RTT * sqrt(1.5 / p), in Gbit/s, or the link when that is less.
+fn under_loss_gbit(shape: Shape) -> f64 {
+    let payload = f64::from(shape.mtu) - 52.0;
+    let p = shape.lost_ppm as f64 / 1e6;
+    let formula = payload * 8.0 / shape.rtt.0 as f64 * (1.5 / p).sqrt();
+    formula.min(link_gbit(shape))
+}
+
+#[test]
+fn figures() {
+    for mtu in [1_500, 9_000] {
+        for congestion in [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp] {
+            let shape = Shape { mtu, ..Shape::default() };
+            let measured = transfer(shape, &config(congestion), 100_000_000, 1);
+            eprintln!("{mtu} {congestion:?} no loss: {:.0} % {measured:?}", 100.0 * measured.gbit / link_gbit(shape));
+            for lost_ppm in [1_000, 10_000] {
+                for seed in [1, 2] {
+                let shape = Shape { mtu, lost_ppm, ..Shape::default() };
+                let measured = transfer(shape, &config(congestion), 50_000_000, seed);
+                eprintln!("{mtu} {congestion:?} {lost_ppm}: {:.0} % {measured:?}", 100.0 * measured.gbit / under_loss_gbit(shape));
+                }
+            }
+        }
+    }
+}
