@@ -238,7 +238,7 @@ fn syn_received_remembers_who_opened() {
     s.peer("R. 1 ack 1 win 0");
     assert_eq!(s.events(), TcpEvents::REFUSED);
     let mut node = listening(TcpConfig::default());
-    let peer = Peer { port: 40_000, our_port: PORT, iss: ISS, our_iss: 0, seq: ISS, ack: 0, window: 500 };
+    let peer = Peer::new(PORT, 40_000, ISS);
     peer.say(&mut node, peer.raw(SYN));
     assert_eq!(heard(&mut node, 40_000).len(), 1);
     peer.say(&mut node, Raw { seq: ISS.wrapping_add(1), ..peer.raw(RST) });

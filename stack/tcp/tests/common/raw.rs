@@ -157,16 +157,29 @@ pub struct Peer {
     pub seq: u32,
     pub ack: u32,
     pub window: u16,
+    /// What it sends with every segment: the time stamps that its SYN offered.
+    pub stamps: Vec<u8>,
 }
 
+/// Time stamps as every segment bears them once both sides offer them (RFC 7323 s3.2).
+const STAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0];
+
 impl Peer {
+    /// A peer that has not begun.
+    pub fn new(our_port: u16, port: u16, iss: u32) -> Peer {
+        Peer { port, our_port, iss, our_iss: 0, seq: iss, ack: 0, window: 60_000, stamps: Vec::new() }
+    }
+
     /// Opens a connection to a listener on [`PORT`].
     pub fn open(node: &mut Node, port: u16, iss: u32, options: &[u8]) -> (Peer, ConnId) {
-        let mut peer = Peer { port, our_port: PORT, iss, our_iss: 0, seq: iss, ack: 0, window: 60_000 };
+        let mut peer = Peer::new(PORT, port, iss);
         peer.say(node, Raw { options: options.to_vec(), ..peer.raw(SYN) });
         let answer = heard(node, port).pop().expect("a SYN-ACK");
         assert!(answer.has(SYN | ACK) && answer.ack == iss.wrapping_add(1));
         (peer.our_iss, peer.ack) = (answer.seq, answer.seq.wrapping_add(1));
+        if answer.options.windows(2).any(|pair| pair == [8, 10]) {
+            peer.stamps = STAMPS.to_vec();
+        }
         peer.seq = iss.wrapping_add(1);
         peer.say(node, peer.raw(ACK));
         let at = node.events.iter().position(|(_, event)| event.contains(TcpEvents::ESTABLISHED));
@@ -178,8 +191,8 @@ impl Peer {
     pub fn answer(node: &mut Node, our_port: u16, port: u16, iss: u32) -> (Peer, ConnId) {
         let id = node.connect(our_port, addr(2, port), 2);
         let syn = heard(node, port).pop().expect("a SYN");
-        let ack = syn.seq.wrapping_add(1);
-        let mut peer = Peer { port, our_port, iss, our_iss: syn.seq, seq: iss, ack, window: 60_000 };
+        let mut peer = Peer::new(our_port, port, iss);
+        (peer.our_iss, peer.ack) = (syn.seq, syn.seq.wrapping_add(1));
         peer.say(node, peer.raw(SYN | ACK));
         peer.seq = iss.wrapping_add(1);
         (peer, id)
@@ -194,6 +207,7 @@ impl Peer {
             ack: if flags & ACK == 0 { 0 } else { self.ack },
             flags,
             window: self.window,
+            options: self.stamps.clone(),
             ..Raw::default()
         }
     }

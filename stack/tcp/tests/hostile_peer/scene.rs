@@ -87,11 +87,12 @@ impl Scene {
         if state == State::SynSent {
             let id = node.connect(PORT, addr(2, port), 2);
             let syn = heard(node, port).pop().expect("a SYN");
-            let (our_iss, ack) = (syn.seq, syn.seq.wrapping_add(1));
-            return (Peer { port, our_port: PORT, iss, our_iss, seq: iss, ack, window: 60_000 }, Some(id));
+            let mut peer = Peer::new(PORT, port, iss);
+            (peer.our_iss, peer.ack) = (syn.seq, syn.seq.wrapping_add(1));
+            return (peer, Some(id));
         }
         if state == State::SynReceived {
-            let mut peer = Peer { port, our_port: PORT, iss, our_iss: 0, seq: iss, ack: 0, window: 60_000 };
+            let mut peer = Peer::new(PORT, port, iss);
             peer.say(node, peer.raw(SYN));
             let answer = heard(node, port).pop().expect("a SYN-ACK");
             (peer.our_iss, peer.ack, peer.seq) =
