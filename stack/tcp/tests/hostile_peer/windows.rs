@@ -75,7 +75,8 @@ fn what_lies_within_a_window_that_shrank_is_sent_again_and_the_rest_waits() {
         node.now += Nanos::from_millis(501);
         node.timers();
         let again = ranges(&mut node, &mut peer);
-        assert!(again.contains(&(0, 1_000)), "{again:?}");
+        // All of the first unit, or as much as a sender dares that doubts the path.
+        assert!(again.iter().any(|&(from, to)| from == 0 && to <= 2_000), "{again:?}");
         says(&mut node, &peer, 0, 2_000);
     }
     says(&mut node, &peer, 2_000, 0);
