@@ -114,8 +114,12 @@ counters! {
         IwarpLocalErrors = "iwarp_local_errors": "Sends that could not be carried out; each ended its stream.",
         IwarpRequestsFlushed = "iwarp_requests_flushed": "Work requests completed because their stream had ended.",
         IwarpStartupFaults = "iwarp_startup_faults": "Start-up frames that were not as RFC 5044 wants them.",
-        IwarpMarkersRefused = "iwarp_markers_refused": "Connections refused because the peer requires markers.",
-        IwarpEnhancedRefused = "iwarp_enhanced_refused": "Connections closed because the peer asks for enhanced set-up.",
+        IwarpRxMarkerErrors = "iwarp_rx_marker_errors": "FPDUs with a marker that points elsewhere than to their start; each ended its stream.",
+        IwarpMarkedStreams = "iwarp_marked_streams": "Streams with markers in one direction or both.",
+        IwarpEnhancedStartups = "iwarp_enhanced_startups": "Start-ups that ended with the enhanced data of revision 2.",
+        IwarpRevisionFallbacks = "iwarp_revision_fallbacks": "Connections begun again with revision 1 because the peer closed on revision 2.",
+        IwarpTxRtrs = "iwarp_tx_rtrs": "Ready-to-receive indications sent.",
+        IwarpRxRtrs = "iwarp_rx_rtrs": "Ready-to-receive indications received.",
     }
     "net" {
         NetArpRequestsSent = "net_arp_requests_sent": "ARP requests sent.",

@@ -60,7 +60,7 @@ pub fn seal(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
 }
 
 /// Writes the CRC of a whole FPDU, markers included, into its last octets.
-pub(super) fn set_crc(framed: &mut [u8]) {
+pub(crate) fn set_crc(framed: &mut [u8]) {
     if let Some((covered, field)) = framed.split_last_chunk_mut::<CRC_BYTES>() {
         *field = crc32c(covered).to_le_bytes();
     }

@@ -17,6 +17,9 @@ pub const READ_REQUEST_BYTES: usize = size_of::<Wire>();
 
 const _: () = assert!(READ_REQUEST_BYTES == 28);
 
+/// Reads that there is room for whatever was agreed on: one as ready-to-receive indication (RFC 6581 s9.1).
+const RTR_READS: u16 = 1;
+
 /// What a Read Request asks for (RFC 5040 s4.4, figure 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRequest {
@@ -101,7 +104,19 @@ pub struct OutstandingReads {
 impl OutstandingReads {
     /// A queue for at most `ord` Reads.
     pub fn new(ord: u16) -> Self {
-        OutstandingReads { reads: VecDeque::with_capacity(ord.into()), ord: ord.into() }
+        OutstandingReads { reads: VecDeque::with_capacity(ord.max(RTR_READS).into()), ord: ord.into() }
+    }
+
+    /// Start-up settled on `ord` Reads; more than there is memory for cannot be.
+    pub fn limit_to(&mut self, ord: u16) {
+        self.ord = usize::from(ord).min(self.reads.capacity());
+    }
+
+    /// Waits for the answer to a ready-to-receive indication, the first Read of all. It goes whatever the limit.
+    pub fn push_rtr(&mut self, read: Outstanding) {
+        if self.reads.is_empty() {
+            self.reads.push_back(read);
+        }
     }
 
     /// RFC 5040 s6.1: the negotiated number of outstanding Reads is never passed.
@@ -200,7 +215,12 @@ pub struct PendingResponses {
 impl PendingResponses {
     /// A queue for at most `ird` responses.
     pub fn new(ird: u16) -> Self {
-        PendingResponses { responses: VecDeque::with_capacity(ird.into()), ird: ird.into() }
+        PendingResponses { responses: VecDeque::with_capacity(ird.max(RTR_READS).into()), ird: ird.into() }
+    }
+
+    /// Start-up settled on `ird` Reads; more than there is memory for cannot be.
+    pub fn limit_to(&mut self, ird: u16) {
+        self.ird = usize::from(ird).min(self.responses.capacity());
     }
 
     /// Whether a queue-1 buffer is free.

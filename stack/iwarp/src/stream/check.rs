@@ -11,7 +11,8 @@ impl Stream {
         let holds = |what: &'static str, holds: bool| if holds { Ok(()) } else { Err(what) };
         holds("more sends were begun than posted", begun <= posted)?;
         holds("a send is under way that was not posted", !self.sender.is_under_way() || begun < posted)?;
-        holds("more Reads are outstanding than ORD", self.outstanding.len() <= self.config.ord.into())?;
+        let limit = self.outstanding.limit().max(usize::from(self.acknowledged.awaits_rtr_read()));
+        holds("more Reads are outstanding than ORD", self.outstanding.len() <= limit)?;
         match self.state {
             StreamState::Open => {
                 holds("more is acknowledged than was sent", self.acknowledged.is_sound())?;
@@ -32,6 +33,7 @@ impl Stream {
             reads += usize::from(io.sends.at(seq).is_some_and(|wqe| wqe.opcode == SendOpcode::Read));
             seq = seq.wrapping_add(1);
         }
-        reads == self.outstanding.len() + self.acknowledged.reads_done() as usize
+        let ours = self.outstanding.len() - usize::from(self.acknowledged.awaits_rtr_read());
+        reads == ours + self.acknowledged.reads_done() as usize
     }
 }

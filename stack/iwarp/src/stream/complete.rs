@@ -23,6 +23,8 @@ pub(super) struct Acknowledged {
     acked: u64,
     /// Reads answered in full whose completion has not been reported.
     reads_done: u32,
+    /// The oldest Read that is outstanding is nobody's request: a ready-to-receive indication.
+    rtr_read: bool,
 }
 
 impl Acknowledged {
@@ -34,6 +36,7 @@ impl Acknowledged {
             pulled: 0,
             acked: 0,
             reads_done: 0,
+            rtr_read: false,
         }
     }
 
@@ -55,10 +58,20 @@ impl Acknowledged {
         }
     }
 
-    /// One more Read was answered in full.
+    /// One more Read was answered in full. The indication's was the first, and completes nothing.
     #[inline]
     pub(super) fn read_done(&mut self) {
-        self.reads_done += 1;
+        self.reads_done += u32::from(!core::mem::take(&mut self.rtr_read));
+    }
+
+    /// A Read was sent that is nobody's request.
+    pub(super) fn rtr_read_sent(&mut self) {
+        self.rtr_read = true;
+    }
+
+    /// Whether it is unanswered.
+    pub(super) fn awaits_rtr_read(&self) -> bool {
+        self.rtr_read
     }
 
     pub(super) fn reads_done(&self) -> u32 {

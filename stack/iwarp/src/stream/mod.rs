@@ -17,7 +17,9 @@
 mod check;
 mod complete;
 mod cursor;
+mod marked;
 mod receive;
+mod rtr;
 mod transmit;
 
 #[cfg(test)]
@@ -31,6 +33,8 @@ use ironwarp_types::{PdId, QpNum};
 pub use transmit::Transmit;
 
 use crate::ddp::untagged::Queue;
+use crate::mpa::marker::Rhythm;
+use crate::mpa::startup::{Agreed, Markers, ReadDepths, Rtr, RtrKinds};
 use crate::rdmap::{Offender, Outstanding, OutstandingReads, PendingResponses, Response, Terminate};
 use crate::wr::{Completion, RecvWqe, SendWqe};
 use complete::Acknowledged;
@@ -96,8 +100,44 @@ pub struct Start {
     pub role: Role,
     /// Whether CRCs are in use.
     pub crc: bool,
+    /// In which directions markers are.
+    pub markers: Markers,
+    /// The numbers of Reads, when they are not those that the stream was made with. Fewer, or one where there was none.
+    pub reads: Option<ReadDepths>,
+    /// The indication that goes before everything else, from the initiator (RFC 6581 s5).
+    pub rtr_to_send: Option<Rtr>,
+    /// The indications that may come first, to the responder.
+    pub rtr_awaited: RtrKinds,
     /// Payload octets that TCP had pulled before the first FPDU: those of our start-up frame.
     pub sent_before: u64,
+}
+
+impl Start {
+    /// Nothing but CRCs was agreed on, and nothing was pulled before.
+    pub fn plain(role: Role, crc: bool) -> Self {
+        Start {
+            role,
+            crc,
+            markers: Markers::default(),
+            reads: None,
+            rtr_to_send: None,
+            rtr_awaited: RtrKinds::empty(),
+            sent_before: 0,
+        }
+    }
+
+    /// What the start-up frames settled; ours had `sent_before` octets.
+    pub fn agreed(role: Role, agreed: &Agreed, sent_before: u64) -> Self {
+        Start {
+            role,
+            crc: agreed.crc,
+            markers: agreed.markers,
+            reads: Some(agreed.reads),
+            rtr_to_send: agreed.rtr_to_send,
+            rtr_awaited: agreed.rtr_awaited,
+            sent_before,
+        }
+    }
 }
 
 /// Where a stream is in its life; see the picture above.
@@ -129,6 +169,11 @@ pub struct Stream {
     config: StreamConfig,
     state: StreamState,
     crc: bool,
+    /// Where the next marker comes, in what we send and in what we receive, when they are in use.
+    tx_markers: Option<Rhythm>,
+    rx_markers: Option<Rhythm>,
+    /// The indications that the first FPDU may be.
+    rtr_awaited: RtrKinds,
     end: Option<StreamError>,
     offender: Offender,
     /// Queue 0 as its receiver, and where in the waiting receive's list it stands.
@@ -149,6 +194,9 @@ impl Stream {
             config,
             state: StreamState::Idle,
             crc: true,
+            tx_markers: None,
+            rx_markers: None,
+            rtr_awaited: RtrKinds::empty(),
             end: None,
             offender: Offender::default(),
             sends_in: Queue::new(),
@@ -166,9 +214,21 @@ impl Stream {
         if self.state == StreamState::Idle {
             self.state = StreamState::Open;
             self.crc = start.crc;
-            self.sender.start(start.role == Role::Initiator);
+            self.tx_markers = start.markers.sent.then(Rhythm::new);
+            self.rx_markers = start.markers.received.then(Rhythm::new);
+            self.rtr_awaited = start.rtr_awaited;
+            if let Some(ReadDepths { ird, ord }) = start.reads {
+                self.responses.limit_to(ird);
+                self.outstanding.limit_to(ord);
+            }
+            self.sender.start(start.role, start.rtr_to_send);
             self.acknowledged.start(start.sent_before);
         }
+    }
+
+    /// Whether FPDUs may be sent: always for an initiator, for a responder once one has come (RFC 5044 s7.1.2, rule 4).
+    pub fn may_send(&self) -> bool {
+        self.sender.may_send()
     }
 
     /// Where the stream is in its life.

@@ -12,7 +12,7 @@ use super::cursor::{Cursor, Domain};
 use super::{CompletionSink, Io, Stream, StreamError, StreamState};
 use crate::ddp::untagged::Queue;
 use crate::ddp::{DdpFault, Header, Tagged, Untagged};
-use crate::mpa::fpdu;
+use crate::mpa::{MpaFault, fpdu};
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
     Offender, Opcode, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE, Terminate,
@@ -48,7 +48,7 @@ impl Refused {
 
 impl Stream {
     /// Takes every whole FPDU from `bytes` and leaves what is not whole yet. `scratch` is the core's, of
-    /// `FPDU_BYTES_MAX` octets: an FPDU that does not lie in one piece is gathered there.
+    /// `FPDU_MARKED_BYTES_MAX` octets: an FPDU that does not lie in one piece is gathered there.
     ///
     /// An error is told once. Afterwards everything that arrives is taken and dropped (RFC 5041 s7.1), so that TCP
     /// keeps acknowledging and the Terminate gets through.
@@ -58,6 +58,9 @@ impl Stream {
         scratch: &mut [u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamError> {
+        if self.rx_markers.is_some() {
+            return self.on_marked(bytes, scratch, io);
+        }
         while self.state == StreamState::Open {
             let Some(size) = fpdu::arrived(bytes) else { return Ok(()) };
             let outcome = match bytes.front().get(..size) {
@@ -93,22 +96,43 @@ impl Stream {
 
     #[inline]
     fn on_fpdu<C: CompletionSink>(&mut self, whole: &[u8], io: &mut Io<'_, C>) -> Result<(), StreamError> {
+        self.on_opened(fpdu::open(whole, self.crc), io)
+    }
+
+    /// An FPDU whose CRC and markers were looked at.
+    #[inline]
+    pub(super) fn on_opened<C: CompletionSink>(
+        &mut self,
+        opened: Result<&[u8], MpaFault>,
+        io: &mut Io<'_, C>,
+    ) -> Result<(), StreamError> {
         // RFC 5044 s7.1.2, rule 4 lets a responder send once the initiator is known to be in full operation. An FPDU
         // with a wrong CRC shows that as well, and only then can the Terminate for it be sent.
-        self.sender.open_fence();
+        let first = self.sender.open_fence();
         io.stats.count(Counter::IwarpRxFpdus);
-        let ulpdu = match fpdu::open(whole, self.crc) {
+        let ulpdu = match opened {
             Ok(ulpdu) => ulpdu,
-            Err(fault) => {
-                io.stats.count(Counter::IwarpRxCrcErrors);
-                return Err(self.fail(fault, Offender::default(), io));
-            }
+            Err(fault) => return Err(self.on_bad_fpdu(fault, io)),
         };
+        if first && self.is_rtr_send(ulpdu, io.stats) {
+            return Ok(());
+        }
         match self.on_segment(ulpdu, io) {
             Err(refused) => Err(self.refuse(refused, ulpdu, io)),
             Ok(()) if self.state == StreamState::Open => Ok(()),
             Ok(()) => self.end.map_or(Ok(()), Err),
         }
+    }
+
+    /// RFC 5044 s8: nothing of it is used, and nothing behind it.
+    #[cold]
+    fn on_bad_fpdu<C: CompletionSink>(&mut self, fault: MpaFault, io: &mut Io<'_, C>) -> StreamError {
+        let counter = match fault {
+            MpaFault::Marker => Counter::IwarpRxMarkerErrors,
+            _ => Counter::IwarpRxCrcErrors,
+        };
+        io.stats.count(counter);
+        self.fail(fault, Offender::default(), io)
     }
 
     #[inline]

@@ -5,7 +5,8 @@
 //! ones may go between the segments of a Read Response.
 //!
 //! A unit is as many whole FPDUs as fit into the room: a message is cut at MULPDU, and small messages that wait
-//! share a segment. Every FPDU is copied first and its CRC taken over the copy.
+//! share a segment. Every FPDU is copied first and its CRC taken over the copy. Where the peer wants markers, the room
+//! counts for less and they are put in when the FPDU is sealed.
 
 use ironwarp_mem::Access;
 use ironwarp_stats::{CoreStats, Counter};
@@ -14,9 +15,11 @@ use ironwarp_types::STag;
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 
 use super::cursor::{Cursor, Domain};
-use super::{CompletionSink, Io, Stream, StreamError, StreamState};
+use super::{CompletionSink, Io, Role, Stream, StreamError, StreamState};
 use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 use crate::mpa::fpdu::{self, LENGTH_BYTES};
+use crate::mpa::marker;
+use crate::mpa::startup::Rtr;
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
     Offender, Opcode, Outstanding, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE,
@@ -29,8 +32,7 @@ const CUT_WORTH: usize = 4;
 
 /// What the sending side remembers.
 pub(super) struct Sender {
-    /// RFC 5044 s7.1.2, rule 4: a responder may send once an FPDU has arrived.
-    may_send: bool,
+    gate: Gate,
     /// The last message was of the send queue, so a response goes first.
     responses_first: bool,
     /// The slot of the request that comes next or is under way.
@@ -44,6 +46,16 @@ pub(super) struct Sender {
     read_msn: u32,
 }
 
+/// Whether requests may be sent yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Gate {
+    /// RFC 5044 s7.1.2, rule 4: a responder waits for the initiator's first FPDU.
+    Closed,
+    /// RFC 6581 s5: an initiator sends its ready-to-receive indication before anything else.
+    Rtr(Rtr),
+    Open,
+}
+
 /// Which queue sends next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turn {
@@ -52,8 +64,10 @@ enum Turn {
 }
 
 /// How much of a segment is left for the next FPDU.
-struct Room<'a> {
+pub(super) struct Room<'a> {
     bytes: &'a mut [u8],
+    /// What an FPDU may take of it: all that is left beside the markers that may fall into it.
+    fpdu_bytes: usize,
     /// Whether a message may be cut to fill it.
     cut: bool,
 }
@@ -61,7 +75,7 @@ struct Room<'a> {
 impl Sender {
     pub(super) fn new() -> Self {
         Sender {
-            may_send: false,
+            gate: Gate::Closed,
             responses_first: false,
             next: 0,
             under_way: false,
@@ -73,18 +87,42 @@ impl Sender {
         }
     }
 
-    pub(super) fn start(&mut self, may_send: bool) {
-        self.may_send = may_send;
+    pub(super) fn start(&mut self, role: Role, rtr: Option<Rtr>) {
+        self.gate = match (role, rtr) {
+            (Role::Responder, _) => Gate::Closed,
+            (Role::Initiator, Some(rtr)) => Gate::Rtr(rtr),
+            (Role::Initiator, None) => Gate::Open,
+        };
     }
 
-    /// An FPDU has arrived: the initiator is in full operation.
+    /// An FPDU has arrived. Answers whether it is the first that a responder waits for: the initiator is in full
+    /// operation.
     #[inline]
-    pub(super) fn open_fence(&mut self) {
-        self.may_send = true;
+    pub(super) fn open_fence(&mut self) -> bool {
+        let first = self.gate == Gate::Closed;
+        if first {
+            self.gate = Gate::Open;
+        }
+        first
+    }
+
+    /// The indication that goes first.
+    pub(super) fn rtr(&self) -> Option<Rtr> {
+        if let Gate::Rtr(rtr) = self.gate { Some(rtr) } else { None }
+    }
+
+    /// The indication is out.
+    pub(super) fn rtr_sent(&mut self) {
+        self.gate = Gate::Open;
+    }
+
+    /// The numbers of the next messages on queue 0 and on queue 1.
+    pub(super) fn numbers(&mut self) -> (&mut u32, &mut u32) {
+        (&mut self.send_msn, &mut self.read_msn)
     }
 
     pub(super) fn may_send(&self) -> bool {
-        self.may_send
+        self.gate != Gate::Closed
     }
 
     pub(super) fn next(&self) -> u32 {
@@ -137,10 +175,11 @@ impl Stream {
     /// Whether there is something to pull now.
     pub fn wants_tx<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
         match self.state {
-            StreamState::Open if self.sender.may_send => {
+            StreamState::Open if self.sender.gate == Gate::Open => {
                 io.sends.refresh();
                 self.turn(io).is_some()
             }
+            StreamState::Open if self.sender.rtr().is_some() => true,
             StreamState::Terminating => true,
             StreamState::Open | StreamState::Idle | StreamState::Ended => false,
         }
@@ -148,9 +187,10 @@ impl Stream {
 
     fn fill<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         match self.state {
-            StreamState::Open if self.sender.may_send => self.fill_open(room, io),
+            StreamState::Open if self.sender.gate == Gate::Open => self.fill_open(room, io),
+            StreamState::Open => self.fill_rtr(room, io.stats),
             StreamState::Terminating => self.fill_terminate(room, io.stats),
-            StreamState::Open | StreamState::Idle | StreamState::Ended => 0,
+            StreamState::Idle | StreamState::Ended => 0,
         }
     }
 
@@ -158,9 +198,11 @@ impl Stream {
         let whole = room.len();
         let mut used = 0;
         while let Some(left) = room.get_mut(used..) {
+            let mut room = self.room(left);
             // RFC 5044 s4.5: MULPDU is never offered below 128 octets because a segment is partly filled.
-            let cut = used == 0 || (left.len() >= whole / CUT_WORTH && left.len() >= fpdu::ROOM_BYTES_MIN);
-            let bytes = self.next_fpdu(Room { bytes: left, cut }, io);
+            let worth = room.bytes.len() >= whole / CUT_WORTH && room.fpdu_bytes >= fpdu::ROOM_BYTES_MIN;
+            room.cut = used == 0 || worth;
+            let bytes = self.next_fpdu(room, io);
             if bytes == 0 {
                 break;
             }
@@ -170,6 +212,16 @@ impl Stream {
             self.complete(io);
         }
         used
+    }
+
+    /// `bytes` for the next FPDU, which is not to be cut.
+    #[inline]
+    pub(super) fn room<'a>(&self, bytes: &'a mut [u8]) -> Room<'a> {
+        let fpdu_bytes = match self.tx_markers {
+            None => bytes.len(),
+            Some(_) => marker::room_beside_markers(bytes.len()),
+        };
+        Room { bytes, fpdu_bytes, cut: false }
     }
 
     /// Writes one FPDU and answers its octets, 0 when nothing is sent.
@@ -395,8 +447,11 @@ impl Stream {
     }
 
     /// Completes an FPDU in `room`.
-    fn seal(&mut self, room: Room<'_>, ulpdu_bytes: usize) -> usize {
-        let written = fpdu::seal(room.bytes, ulpdu_bytes, self.crc);
+    pub(super) fn seal(&mut self, room: Room<'_>, ulpdu_bytes: usize) -> usize {
+        let written = match &mut self.tx_markers {
+            None => fpdu::seal(room.bytes, ulpdu_bytes, self.crc),
+            Some(rhythm) => rhythm.seal(room.bytes, ulpdu_bytes, self.crc),
+        };
         self.acknowledged.pull(written);
         written
     }
@@ -421,11 +476,14 @@ impl Stream {
         let header_bytes = header.encode(ulpdu);
         let body = ulpdu.get_mut(header_bytes..).unwrap_or_default();
         let body_bytes = self.offender.encode(error, body);
-        let written = fpdu::seal(room, header_bytes + body_bytes, self.crc);
-        if body_bytes == 0 || written == 0 {
+        if body_bytes == 0 {
             return 0;
         }
-        self.acknowledged.pull(written);
+        let room = self.room(room);
+        let written = self.seal(room, header_bytes + body_bytes);
+        if written == 0 {
+            return 0;
+        }
         self.state = StreamState::Ended;
         stats.count(Counter::IwarpTxFpdus);
         stats.count(Counter::IwarpTxTerminates);
@@ -437,7 +495,7 @@ impl Room<'_> {
     /// How many of `left` payload octets go into the next FPDU behind a header of `header_bytes`; `None` when it
     /// should wait for a fresh segment.
     fn payload(&self, header_bytes: usize, left: u32) -> Option<usize> {
-        let most = fpdu::mulpdu(self.bytes.len()).checked_sub(header_bytes)?;
+        let most = fpdu::mulpdu(self.fpdu_bytes).checked_sub(header_bytes)?;
         if left as usize <= most {
             return Some(left as usize);
         }
@@ -445,8 +503,8 @@ impl Room<'_> {
     }
 
     /// Where the ULPDU goes, when an FPDU with `bytes` of it fits.
-    fn ulpdu(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if fpdu::fpdu_bytes(bytes) > self.bytes.len() {
+    pub(super) fn ulpdu(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        if fpdu::fpdu_bytes(bytes) > self.fpdu_bytes {
             return None;
         }
         self.bytes.get_mut(LENGTH_BYTES..LENGTH_BYTES + bytes)

@@ -36,7 +36,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             wire: Wire::new(parts.port),
             mem: parts.mem,
             received: Burst::new(),
-            scratch: vec![0; FPDU_BYTES_MAX].into(),
+            scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
             qps: QpTable::new(limits.queue_pairs),
             passives: PassiveTable::new(limits.half_open, limits.listeners),
             cqs: CqTable::new(limits.completion_queues, parts.stats.clone()),

@@ -29,7 +29,7 @@ use ironwarp_port::{Burst, Port, Wire};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::wheel::Wheel;
 use ironwarp_tcp::{ConnId, Tcp, TcpEvents};
-use ironwarp_types::limits::FPDU_BYTES_MAX;
+use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Clock, Nanos};
 
 pub(crate) use build::CoreParts;

@@ -96,8 +96,7 @@ fn the_second_example_is_that_of_figure_6() {
     let mut rhythm = at(492);
     let framed = sealed(&mut rhythm, &example(2), true);
     let (header, data) = (example(2)[..18].to_vec(), [0; 24]);
-    let want =
-        [&[0x00, 0x2a][..], &header, &[0, 0, 0, 0x14], &data, &[0x84, 0x92, 0x58, 0x98]].concat();
+    let want = [&[0x00, 0x2a][..], &header, &[0, 0, 0, 0x14], &data, &[0x84, 0x92, 0x58, 0x98]].concat();
     assert_eq!(framed, want);
     assert_eq!(opened(&mut at(492), &framed, true), Ok(example(2)));
 }

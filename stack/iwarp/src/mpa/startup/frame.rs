@@ -3,16 +3,20 @@
 //! ```text
 //! | key, 16 octets | M C R S res:4 | revision:u8 | private data length:u16 | private data, 0..512 octets |
 //! ```
+//! With S, in revision 2, the private data begins with the four octets of [`Enhanced`]; the application has the rest.
+//! Takes the front of the in-order bytes, gives a frame once it is whole; a fault closes the connection.
 
 use arrayvec::ArrayVec;
 use ironwarp_tcp::ByteStream;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
+use super::enhanced::{ENHANCED_BYTES, Enhanced};
 use super::{PrivateDataTooLong, StartupFault};
 
 /// What an application puts beside the set-up of a connection.
 ///
-/// Up to 512 octets may be sent; Linux siw keeps the length in 8 bits and reads at most 255 right.
+/// Up to 512 octets may be sent, 508 beside enhanced data. Linux siw and cxgb4 keep the length in 8 bits and read at
+/// most 255 right, enhanced data included.
 pub type PrivateData = ArrayVec<u8, PRIVATE_DATA_BYTES_MAX>;
 
 /// A frame as it goes on the wire.
@@ -30,10 +34,10 @@ const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 const ENHANCED: u8 = 0x10;
 
-/// The revision that we send.
-const REVISION: u8 = 1;
+/// The revision of RFC 5044.
+pub const REVISION: u8 = 1;
 /// The revision of RFC 6581.
-const REVISION_ENHANCED: u8 = 2;
+pub const REVISION_ENHANCED: u8 = 2;
 
 /// Which of the two frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,27 +61,28 @@ pub struct Frame {
     pub reject: bool,
     /// The revision of MPA.
     pub revision: u8,
+    /// S, and the data that it announces. Revision 2 only.
+    pub enhanced: Option<Enhanced>,
     /// What the application says.
     pub private_data: PrivateData,
 }
 
 impl Frame {
-    /// A frame of ours: revision 1, no markers.
-    pub fn new(kind: Kind, crc: bool, reject: bool, private_data: &[u8]) -> Result<Self, PrivateDataTooLong> {
-        let private_data =
-            PrivateData::try_from(private_data).map_err(|_| PrivateDataTooLong(private_data.len()))?;
-        Ok(Frame { kind, markers: false, crc, reject, revision: REVISION, private_data })
-    }
-
-    /// The frame's octets. The reserved bits are zero (RFC 5044 s7.1.1).
+    /// The frame's octets. The reserved bits are zero (RFC 5044 s7.1.1, RFC 6581 s6).
     pub fn encode(&self) -> FrameBytes {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-        let flags = flag(self.markers, MARKERS) | flag(self.crc, CRC) | flag(self.reject, REJECT);
-        let length = self.private_data.len() as u16;
-        let [high, low] = length.to_be_bytes();
+        let flags = flag(self.markers, MARKERS)
+            | flag(self.crc, CRC)
+            | flag(self.reject, REJECT)
+            | flag(self.enhanced.is_some(), ENHANCED);
+        let enhanced = self.enhanced.map(|enhanced| enhanced.encode());
+        // RFC 6581 s6: the length counts the enhanced data.
+        let length = enhanced.map_or(0, |octets| octets.len()) + self.private_data.len();
+        let [high, low] = (length as u16).to_be_bytes();
         let mut bytes = FrameBytes::new();
         bytes.extend(self.kind.key().iter().chain(&[flags, self.revision, high, low]).copied());
-        bytes.extend(self.private_data.iter().copied());
+        let said = enhanced.iter().flatten().chain(&self.private_data);
+        bytes.extend(said.take(PRIVATE_DATA_BYTES_MAX).copied());
         bytes
     }
 
@@ -91,19 +96,43 @@ impl Frame {
             return Ok(None);
         }
         let [.., flags, revision, high, low] = header;
-        check_revision(revision, flags)?;
+        let is_enhanced = check_revision(revision)? && flags & ENHANCED != 0;
         let length = u16::from_be_bytes([high, low]);
         let mut whole = FrameBytes::from([0; HEADER_BYTES + PRIVATE_DATA_BYTES_MAX]);
         let end = HEADER_BYTES + usize::from(length);
         let Some(frame) = whole.get_mut(..end) else { return Err(StartupFault::PrivateDataTooLong(length)) };
+        let said = frame.get(HEADER_BYTES..).unwrap_or_default();
+        if is_enhanced && said.len() < ENHANCED_BYTES {
+            return Err(StartupFault::EnhancedDataMissing);
+        }
         if !bytes.peek(frame) {
             return Ok(None);
         }
         bytes.consume(end);
-        let private_data = frame.iter().skip(HEADER_BYTES).copied().collect();
+        let said = frame.get(HEADER_BYTES..).unwrap_or_default();
+        let (enhanced, said) = match said.split_first_chunk() {
+            Some((octets, rest)) if is_enhanced => (Some(Enhanced::decode(*octets)), rest),
+            _ => (None, said),
+        };
+        let private_data = said.iter().copied().collect();
         let (markers, crc, reject) = (flags & MARKERS != 0, flags & CRC != 0, flags & REJECT != 0);
-        Ok(Some(Frame { kind, markers, crc, reject, revision, private_data }))
+        Ok(Some(Frame { kind, markers, crc, reject, revision, enhanced, private_data }))
     }
+}
+
+/// What an application may say in a frame: RFC 6581 s9 takes four octets of RFC 5044's 512.
+pub const fn private_data_bytes_max(enhanced: bool) -> usize {
+    if enhanced { PRIVATE_DATA_BYTES_MAX - ENHANCED_BYTES } else { PRIVATE_DATA_BYTES_MAX }
+}
+
+/// Private data as a frame carries it.
+pub(super) fn private_data(said: &[u8], enhanced: bool) -> Result<PrivateData, PrivateDataTooLong> {
+    let allowed = private_data_bytes_max(enhanced);
+    let said = said
+        .get(..said.len().min(allowed))
+        .filter(|fits| fits.len() == said.len())
+        .ok_or(PrivateDataTooLong { asked: said.len(), allowed })?;
+    Ok(said.iter().copied().collect())
 }
 
 impl Kind {
@@ -136,15 +165,12 @@ fn check_key(kind: Kind, bytes: &impl ByteStream) -> Result<(), StartupFault> {
     }
 }
 
-/// RFC 5044 s7.1.1: a revision that we cannot work with closes the connection. The S bit has its meaning from
-/// revision 2 on; in revision 1 it is a reserved bit, which is not checked.
-fn check_revision(revision: u8, flags: u8) -> Result<(), StartupFault> {
+/// RFC 5044 s7.1.1: a revision that we cannot work with closes the connection. Answers whether S has its meaning: in
+/// revision 1 it is a reserved bit, which is not checked (RFC 6581 s6).
+fn check_revision(revision: u8) -> Result<bool, StartupFault> {
     match revision {
-        REVISION => Ok(()),
-        // RFC 6581 s6: without S the frame is that of revision 1.
-        REVISION_ENHANCED if flags & ENHANCED == 0 => Ok(()),
-        // RFC 6581 s10, "enhanced MPA initiator only": close TCP and exit MPA.
-        REVISION_ENHANCED => Err(StartupFault::Enhanced),
+        REVISION => Ok(false),
+        REVISION_ENHANCED => Ok(true),
         revision => Err(StartupFault::Revision(revision)),
     }
 }

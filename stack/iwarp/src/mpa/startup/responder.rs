@@ -1,14 +1,16 @@
-//! The side that answers with the Reply Frame (RFC 5044 s7.1.2, rules 2 and 4).
+//! The side that answers with the Reply Frame (RFC 5044 s7.1.2, rules 2 and 4; RFC 6581 s9).
 
 use ironwarp_tcp::ByteStream;
 
-use super::frame::{Frame, FrameBytes, Kind, PrivateData};
-use super::{PrivateDataTooLong, StartupFault};
+use super::enhanced::{Enhanced, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
+use super::frame::{self, Frame, FrameBytes, Kind, PrivateData};
+use super::{Agreed, Markers, PrivateDataTooLong, StartupFault};
 
 /// A responder that waits for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Responder {
     crc_wanted: bool,
+    markers_wanted: bool,
 }
 
 /// A request that waits for the application's answer.
@@ -16,6 +18,18 @@ pub struct Responder {
 #[must_use = "a request wants an answer"]
 pub struct Decision {
     crc: bool,
+    markers: Markers,
+    revision: u8,
+    asked: Option<Enhanced>,
+}
+
+/// What a responder accepts with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// The numbers of Reads that hold here unless the negotiation changes them.
+    pub reads: ReadDepths,
+    /// Kinds of ready-to-receive indication that are taken. None at all means all of them (RFC 6581 s9.2 wants one).
+    pub rtr: RtrKinds,
 }
 
 /// What the bytes so far mean.
@@ -30,21 +44,15 @@ pub enum Progress {
         /// How to answer.
         decision: Decision,
     },
-    /// The request is well formed and asks for what we do not have. Send `reply`, which refuses, then close TCP.
-    Refuse {
-        /// The Reply Frame.
-        reply: FrameBytes,
-        /// What was asked for.
-        fault: StartupFault,
-    },
     /// Close TCP.
     Fault(StartupFault),
 }
 
 impl Responder {
-    /// Waits for a request. `crc` is false only where an administrator turned CRCs off (RFC 5044 s4.4).
-    pub fn new(crc: bool) -> Self {
-        Responder { crc_wanted: crc }
+    /// Waits for a request. `crc` is false only where an administrator turned CRCs off (RFC 5044 s4.4); `markers` asks
+    /// for markers in what we receive.
+    pub fn new(crc: bool, markers: bool) -> Self {
+        Responder { crc_wanted: crc, markers_wanted: markers }
     }
 
     /// Looks at what has arrived and takes the request when it is whole.
@@ -60,38 +68,102 @@ impl Responder {
     }
 
     fn on_request(&self, request: Frame) -> Progress {
-        let decision = Decision { crc: request.crc || self.crc_wanted };
-        if request.markers {
-            // RFC 5044 s7.1.1 obliges whoever accepts to send markers. We cannot, so we refuse, as Linux siw does.
-            let reply = decision.reply(true, PrivateData::new());
-            return Progress::Refuse { reply, fault: StartupFault::MarkersRequired };
-        }
+        let decision = Decision {
+            crc: request.crc || self.crc_wanted,
+            // RFC 5044 s7.1.1: M binds the other side, each direction by itself.
+            markers: Markers { sent: request.markers, received: self.markers_wanted },
+            revision: request.revision,
+            asked: request.enhanced,
+        };
         Progress::Request { private_data: request.private_data, decision }
     }
 }
 
 impl Decision {
-    /// Whether CRCs will be in use: they are when either side asks for them (RFC 5044 s7.1.1).
-    pub fn crc(&self) -> bool {
-        self.crc
+    /// The revision that the initiator speaks (RFC 5044 s7.1.1 has it told to the application).
+    pub fn revision(&self) -> u8 {
+        self.revision
+    }
+
+    /// The initiator's enhanced data, when it sent any.
+    pub fn asked(&self) -> Option<Enhanced> {
+        self.asked
     }
 
     /// Accepts. Once the reply is sent the stream is in full operation; nothing may follow the reply until the
     /// initiator's first FPDU has come (RFC 5044 s7.1.2, rule 4).
-    pub fn accept(self, private_data: &[u8]) -> Result<FrameBytes, PrivateDataTooLong> {
-        Ok(self.reply(false, checked(private_data)?))
+    pub fn accept(
+        self,
+        answer: Answer,
+        private_data: &[u8],
+    ) -> Result<(FrameBytes, Agreed), PrivateDataTooLong> {
+        let private_data = frame::private_data(private_data, self.asked.is_some())?;
+        let mut agreed = Agreed {
+            crc: self.crc,
+            markers: self.markers,
+            revision: self.revision,
+            peer_reads: self.asked.map(|asked| asked.reads),
+            reads: answer.reads,
+            rtr_to_send: None,
+            rtr_awaited: RtrKinds::empty(),
+        };
+        let enhanced = self.asked.map(|asked| settle(&asked, answer.rtr, &mut agreed));
+        let frame = self.reply(false, enhanced, private_data);
+        Ok((frame.encode(), agreed))
     }
 
-    /// Refuses. MPA is over once the reply is sent; TCP stays open until the connection manager closes it.
-    pub fn reject(self, private_data: &[u8]) -> Result<FrameBytes, PrivateDataTooLong> {
-        Ok(self.reply(true, checked(private_data)?))
+    /// Refuses. MPA is over once the reply is sent; TCP stays open until the connection manager closes it. RFC 6581
+    /// s9.1: an enhanced refusal can say in `wanted` which numbers of Reads would do; zeros say nothing.
+    pub fn reject(self, wanted: ReadDepths, private_data: &[u8]) -> Result<FrameBytes, PrivateDataTooLong> {
+        let private_data = frame::private_data(private_data, self.asked.is_some())?;
+        let enhanced = self.asked.map(|asked| Enhanced { reads: wanted, ..asked });
+        Ok(self.reply(true, enhanced, private_data).encode())
     }
 
-    fn reply(self, reject: bool, private_data: PrivateData) -> FrameBytes {
-        Frame { kind: Kind::Reply, markers: false, crc: self.crc, reject, revision: 1, private_data }.encode()
+    /// RFC 6581 s10: an enhanced request has an enhanced reply, an unenhanced one an unenhanced reply. The revision is
+    /// the request's: initiators look for their own.
+    fn reply(self, reject: bool, enhanced: Option<Enhanced>, private_data: PrivateData) -> Frame {
+        let Decision { crc, revision, .. } = self;
+        let markers = self.markers.received && !reject;
+        Frame { kind: Kind::Reply, markers, crc, reject, revision, enhanced, private_data }
     }
 }
 
-fn checked(private_data: &[u8]) -> Result<PrivateData, PrivateDataTooLong> {
-    PrivateData::try_from(private_data).map_err(|_| PrivateDataTooLong(private_data.len()))
+/// RFC 6581 s9.1 and s9.2: what is answered to `asked`, and what it makes of our own numbers.
+fn settle(asked: &Enhanced, ours: RtrKinds, agreed: &mut Agreed) -> Enhanced {
+    let mut said = Enhanced { peer_to_peer: asked.peer_to_peer, ..Enhanced::default() };
+    if asked.peer_to_peer {
+        agreed.rtr_awaited = kinds(asked, ours, &mut agreed.reads);
+        said.rtr = agreed.rtr_awaited;
+    }
+    // The initiator's ORD is what it would like our IRD to be. We say what our IRD is; the initiator keeps within it.
+    said.reads.ird =
+        if asked.reads.ord == READS_UNNEGOTIATED { READS_UNNEGOTIATED } else { agreed.reads.ird };
+    // Our ORD is at most the initiator's IRD.
+    if asked.reads.ird == READS_UNNEGOTIATED {
+        said.reads.ord = READS_UNNEGOTIATED;
+    } else {
+        agreed.reads.ord = agreed.reads.ord.min(asked.reads.ird);
+        said.reads.ord = agreed.reads.ord;
+    }
+    said
+}
+
+/// The kinds of indication to name: those of the initiator's that we take or, when there are none, ours.
+///
+/// A Read needs a place among the inbound Reads. Where there is none it is not named, unless it is all that the
+/// initiator can do: then there is one (RFC 6581 s9.1 allows to raise the IRD for it).
+fn kinds(asked: &Enhanced, ours: RtrKinds, reads: &mut ReadDepths) -> RtrKinds {
+    let ours = if ours.is_empty() { RtrKinds::all() } else { ours };
+    let common = asked.rtr & ours;
+    let named = if common.is_empty() { ours } else { common };
+    if reads.ird > 0 || !named.contains(RtrKinds::READ) {
+        return named;
+    }
+    let others = named - RtrKinds::READ;
+    if !others.is_empty() || asked.reads.ord == READS_UNNEGOTIATED {
+        return if others.is_empty() { RtrKinds::WRITE } else { others };
+    }
+    reads.ird = 1;
+    named
 }

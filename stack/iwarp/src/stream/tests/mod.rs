@@ -1,9 +1,11 @@
 //! One side of a connection as a test holds it: a stream, its rings, its memory, a log of completions.
 
 mod errors;
+mod markers;
 mod operations;
 mod oracle;
 mod order;
+mod rtr;
 
 use std::collections::VecDeque;
 
@@ -11,7 +13,7 @@ use ironwarp_mem::{Access, CoreMem, MemLimits, MemTable, Region, Sge};
 use ironwarp_rings::slots::{self, SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{ByteStream, UnitSource};
-use ironwarp_types::limits::FPDU_BYTES_MAX;
+use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{CoreId, PdId, QpNum, STag};
 
 use super::*;
@@ -123,13 +125,13 @@ impl Side {
             log: Log::default(),
             arrived: Pieces::default(),
             pulled: 0,
-            scratch: vec![0; FPDU_BYTES_MAX],
+            scratch: vec![0; FPDU_MARKED_BYTES_MAX],
         }
     }
 
     fn started(config: StreamConfig, role: Role, crc: bool) -> Self {
         let mut side = Side::idle(config);
-        side.stream.start(Start { role, crc, sent_before: 0 });
+        side.stream.start(Start::plain(role, crc));
         side
     }
 

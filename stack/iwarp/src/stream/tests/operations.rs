@@ -40,7 +40,7 @@ fn a_send_completes_with_its_last_byte_and_not_before() {
 fn what_was_sent_before_full_operation_is_not_mistaken_for_fpdus() {
     let mut a = Side::idle(config());
     a.with(|stream, io| stream.on_acked(20, io));
-    a.stream.start(Start { role: Role::Initiator, crc: true, sent_before: 20 });
+    a.stream.start(Start { sent_before: 20, ..Start::plain(Role::Initiator, true) });
     a.send_inline(1, b"x");
     let unit = a.pull(ROOM).len() as u64;
     a.with(|stream, io| stream.on_acked(20 + unit - 1, io));

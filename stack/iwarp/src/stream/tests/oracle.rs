@@ -114,7 +114,7 @@ proptest! {
     ) {
         let (mut a, mut b) = pair();
         b.stream = Stream::new(StreamConfig { sends_cut_in, ..config() });
-        b.stream.start(Start { role: Role::Responder, crc: true, sent_before: 0 });
+        b.stream.start(Start::plain(Role::Responder, true));
         let in_a = areas(&mut a, &ops_b, &ops_a, 1);
         let in_b = areas(&mut b, &ops_a, &ops_b, 2);
         let (before_a, before_b) = (Side::bytes(&in_a.target), Side::bytes(&in_b.target));

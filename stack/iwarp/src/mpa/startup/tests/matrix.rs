@@ -1,0 +1,155 @@
+//! Every combination of what two sides can want, against tables written from RFC 6581 s9.1 and s9.2 alone.
+
+use super::*;
+use crate::mpa::MpaFault;
+
+/// Numbers of Reads worth trying: none, one, a few, many, as many as there are places, one more, not negotiated.
+const DEPTHS: [u16; 7] = [0, 1, 4, 15, 16, 17, READS_UNNEGOTIATED];
+/// Places for inbound Reads on either side.
+const PLACES: u16 = 16;
+/// What holds on a side that leaves its number to the application.
+const OWN: u16 = 12;
+
+/// The number in force on a side that offers `said`.
+fn local(said: u16) -> u16 {
+    if said == READS_UNNEGOTIATED { OWN } else { said }
+}
+
+/// What the two frames say of Reads and what each side then keeps to.
+#[derive(PartialEq, Eq, Debug)]
+struct Outcome {
+    reply: ReadDepths,
+    initiator: ReadDepths,
+    responder: ReadDepths,
+    fault: Option<MpaFault>,
+}
+
+/// RFC 6581 s9.1, sentence by sentence. The initiator offers `offer`, the responder has `own`.
+fn oracle(offer: ReadDepths, own: ReadDepths) -> Outcome {
+    // "respond to an initiator ORD value of 0x3FFF by leaving its local endpoint IRD unchanged", "setting the IRD to
+    // 0x3FFF in its reply"; otherwise the reply holds the value that it set.
+    let reply_ird = match offer.ord {
+        READS_UNNEGOTIATED => READS_UNNEGOTIATED,
+        _ => own.ird,
+    };
+    // The same for its ORD, which it sets "at most to the initiator IRD".
+    let (responder_ord, reply_ord) = match offer.ird {
+        READS_UNNEGOTIATED => (own.ord, READS_UNNEGOTIATED),
+        ird if own.ord > ird => (ird, ird),
+        _ => (own.ord, own.ord),
+    };
+    // The initiator sets "its ORD at most to the responder IRD", unless that is 0x3FFF.
+    let initiator_ord = match reply_ird {
+        READS_UNNEGOTIATED => local(offer.ord),
+        ird => local(offer.ord).min(ird),
+    };
+    // "its IRD at least to the responder ORD", unless that is 0x3FFF; code 6 without the resources.
+    let (initiator_ird, fault) = match reply_ord {
+        READS_UNNEGOTIATED => (local(offer.ird), None),
+        ord if ord > PLACES.max(local(offer.ird)) => (local(offer.ird), Some(MpaFault::InsufficientIrd)),
+        ord => (local(offer.ird).max(ord), None),
+    };
+    Outcome {
+        reply: ReadDepths { ird: reply_ird, ord: reply_ord },
+        initiator: ReadDepths { ird: initiator_ird, ord: initiator_ord },
+        responder: ReadDepths { ird: own.ird, ord: responder_ord },
+        fault,
+    }
+}
+
+/// The two sides of ours.
+fn ours(offer: ReadDepths, own: ReadDepths) -> Outcome {
+    let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: offer };
+    let reads = ReadDepths { ird: local(offer.ird), ord: local(offer.ord) };
+    let proposal = Proposal { enhanced: Some(enhanced), reads, ird_max: PLACES, ..plain(true) };
+    let (initiator, request) = Initiator::start(proposal, b"").unwrap();
+    let answer = Answer { reads: own, rtr: RtrKinds::all() };
+    let (reply, responder) = asked(&request).1.accept(answer, b"").unwrap();
+    let said = Enhanced::decode(*reply[20..].first_chunk().unwrap()).reads;
+    let progress = initiator.on_bytes(&mut Bytes(reply.to_vec()));
+    let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!("{progress:?}") };
+    assert_eq!(agreed.peer_reads, Some(said));
+    assert_eq!(responder.peer_reads, Some(offer));
+    Outcome { reply: said, initiator: agreed.reads, responder: responder.reads, fault }
+}
+
+fn depths() -> impl Iterator<Item = ReadDepths> {
+    DEPTHS.into_iter().flat_map(|ird| DEPTHS.into_iter().map(move |ord| ReadDepths { ird, ord }))
+}
+
+/// RFC 6581 s9.1: 49 offers, each to 36 responders.
+#[test]
+fn every_pair_of_numbers_of_reads_ends_as_the_table_says() {
+    for offer in depths() {
+        for own in depths().filter(|own| own.ird != READS_UNNEGOTIATED && own.ord != READS_UNNEGOTIATED) {
+            let outcome = ours(offer, own);
+            assert_eq!(outcome, oracle(offer, own), "offered {offer:?}, answered with {own:?}");
+            // "The relationships between these parameters after a successful negotiation".
+            let negotiated = ![offer.ird, offer.ord].contains(&READS_UNNEGOTIATED);
+            if negotiated && outcome.fault.is_none() {
+                assert!(outcome.initiator.ord <= outcome.responder.ird);
+                assert!(outcome.responder.ord <= outcome.initiator.ird);
+            }
+        }
+    }
+}
+
+/// RFC 6581 s9.1: whatever numbers a reply holds, lawful or not, from an initiator of every offer.
+#[test]
+fn every_reply_is_taken_as_the_table_says() {
+    for offer in depths() {
+        for reply in depths() {
+            let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: offer };
+            let reads = ReadDepths { ird: local(offer.ird), ord: local(offer.ord) };
+            let proposal = Proposal { enhanced: Some(enhanced), reads, ird_max: PLACES, ..plain(true) };
+            let (initiator, _) = Initiator::start(proposal, b"").unwrap();
+            let said = Enhanced { reads: reply, ..enhanced }.encode();
+            let progress = initiator.on_bytes(&mut Bytes(reply_with(0x50, 2, &said)));
+            let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!() };
+            assert!(
+                agreed.reads.ord <= reads.ord
+                    && (reply.ird == READS_UNNEGOTIATED || agreed.reads.ord <= reply.ird)
+            );
+            let lacking = reply.ord != READS_UNNEGOTIATED && reply.ord > reads.ird.max(PLACES);
+            assert_eq!(fault, lacking.then_some(MpaFault::InsufficientIrd));
+            if fault.is_none() && reply.ord != READS_UNNEGOTIATED {
+                assert!(agreed.reads.ird >= reply.ord);
+            }
+        }
+    }
+}
+
+/// RFC 6581 s9.2: both models, every set of indications on either side, with and without places for a Read.
+#[test]
+fn every_pair_of_indications_ends_as_the_table_says() {
+    let sets = || (0..8).map(RtrKinds::from_bits_truncate);
+    for (peer_to_peer, ird) in [(false, 4), (true, 4), (true, 0)] {
+        for (theirs, ours) in sets().flat_map(|theirs| sets().map(move |ours| (theirs, ours))) {
+            let enhanced = Enhanced { peer_to_peer, rtr: theirs, reads: READS };
+            let proposal = Proposal { enhanced: Some(enhanced), ..plain(true) };
+            let (initiator, request) = Initiator::start(proposal, b"").unwrap();
+            let answer = Answer { reads: ReadDepths { ird, ord: 4 }, rtr: ours };
+            let (reply, responder) = asked(&request).1.accept(answer, b"").unwrap();
+            let said = Enhanced::decode(*reply[20..].first_chunk().unwrap());
+            // "the responder MUST set Control Flag A" as the request has it.
+            assert_eq!(said.peer_to_peer, peer_to_peer);
+            assert_eq!(said.rtr.is_empty(), !peer_to_peer, "one kind at least");
+            assert_eq!(responder.rtr_awaited, said.rtr);
+            let progress = initiator.on_bytes(&mut Bytes(reply.to_vec()));
+            let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!() };
+            let able = if ours.is_empty() { RtrKinds::all() } else { ours };
+            let may = peer_to_peer && able.intersects(theirs);
+            assert_eq!(agreed.rtr_to_send.is_some(), may, "{theirs:?} and {ours:?} with {ird} places");
+            assert_eq!(fault, (peer_to_peer && !may).then_some(MpaFault::NoMatchingRtr));
+            if let Some(rtr) = agreed.rtr_to_send {
+                let kind = match rtr {
+                    Rtr::Send => RtrKinds::SEND,
+                    Rtr::Write => RtrKinds::WRITE,
+                    Rtr::Read => RtrKinds::READ,
+                };
+                assert!(said.rtr.contains(kind) && theirs.contains(kind) && able.contains(kind));
+                assert!(rtr != Rtr::Read || responder.reads.ird > 0, "a Read finds its place");
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The ready-to-receive indication of the peer-to-peer model (RFC 6581 s5, s9.2).
+//!
+//! The initiator's first FPDU is a Send, an RDMA Write or an RDMA Read of no octets, before anything that its
+//! application posted; no application sees it at either end. Writes and Reads of no octets are taken like any other, so
+//! a responder has to know the Send only, which would consume a receive. Any other first FPDU opens the way as well,
+//! as every peer takes it.
+
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::STag;
+
+use super::Stream;
+use super::transmit::Room;
+use crate::ddp::{Header, TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
+use crate::mpa::startup::{Rtr, RtrKinds};
+use crate::rdmap::read::READ_REQUEST_BYTES;
+use crate::rdmap::{Opcode, Outstanding, READ_QUEUE, ReadRequest, SEND_QUEUE};
+
+/// Some adapters refuse a tagged message with steering tag 0 even when it is empty, where no tag is looked at.
+const RTR_STAG: STag = STag(1);
+
+/// An empty Read from nowhere to nowhere.
+const RTR_READ: ReadRequest =
+    ReadRequest { sink_stag: RTR_STAG, sink_to: 0, bytes: 0, source_stag: RTR_STAG, source_to: 0 };
+
+impl Stream {
+    /// The unit before all others: the indication alone.
+    #[cold]
+    pub(super) fn fill_rtr(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
+        let Some(rtr) = self.sender.rtr() else { return 0 };
+        let mut room = self.room(room);
+        let Some(ulpdu_bytes) = self.write_rtr(rtr, &mut room) else { return 0 };
+        let written = self.seal(room, ulpdu_bytes);
+        if written > 0 {
+            self.rtr_sent(rtr);
+            stats.count(Counter::IwarpTxFpdus);
+            stats.count(Counter::IwarpTxRtrs);
+        }
+        written
+    }
+
+    fn write_rtr(&mut self, rtr: Rtr, room: &mut Room<'_>) -> Option<usize> {
+        let (send_msn, read_msn) = self.sender.numbers();
+        let untagged = |opcode: Opcode, qn, msn| Untagged {
+            last: true,
+            ulp: opcode.control(),
+            ulp_word: 0,
+            qn,
+            msn,
+            mo: 0,
+        };
+        match rtr {
+            Rtr::Send => {
+                let out = room.ulpdu(UNTAGGED_BYTES)?;
+                Some(untagged(Opcode::Send, SEND_QUEUE, *send_msn).encode(out))
+            }
+            Rtr::Write => {
+                let out = room.ulpdu(TAGGED_BYTES)?;
+                let ulp = Opcode::Write.control();
+                Some(Tagged { last: true, ulp, stag: RTR_STAG, tagged_offset: 0 }.encode(out))
+            }
+            Rtr::Read => {
+                let out = room.ulpdu(UNTAGGED_BYTES + READ_REQUEST_BYTES)?;
+                untagged(Opcode::ReadRequest, READ_QUEUE, *read_msn).encode(out);
+                *out.last_chunk_mut()? = RTR_READ.octets();
+                Some(UNTAGGED_BYTES + READ_REQUEST_BYTES)
+            }
+        }
+    }
+
+    fn rtr_sent(&mut self, rtr: Rtr) {
+        self.sender.rtr_sent();
+        let (send_msn, read_msn) = self.sender.numbers();
+        match rtr {
+            // It is a message of its queue like any other: the application's first Send is number 2.
+            Rtr::Send => *send_msn = send_msn.wrapping_add(1),
+            Rtr::Write => {}
+            Rtr::Read => {
+                *read_msn = read_msn.wrapping_add(1);
+                let ReadRequest { sink_stag, sink_to, bytes, .. } = RTR_READ;
+                self.outstanding.push_rtr(Outstanding { sink_stag, sink_to, bytes, placed: 0 });
+                self.acknowledged.rtr_read_sent();
+            }
+        }
+    }
+
+    /// Whether a responder's first FPDU is an indication that consumes no receive: a Send of no octets, or no ULPDU at
+    /// all, which RFC 6581 s9.2 can be read to mean by its zero-length FULPDU.
+    #[cold]
+    pub(super) fn is_rtr_send(&mut self, ulpdu: &[u8], stats: &CoreStats) -> bool {
+        if self.rtr_awaited.is_empty() {
+            return false;
+        }
+        stats.count(Counter::IwarpRxRtrs);
+        if !self.rtr_awaited.contains(RtrKinds::SEND) {
+            return false;
+        }
+        if ulpdu.is_empty() {
+            return true;
+        }
+        let Ok((Header::Untagged(header), [])) = Header::decode(ulpdu) else { return false };
+        let is_send = header.qn == SEND_QUEUE && Opcode::decode(header.ulp) == Ok(Opcode::Send);
+        let is_whole = header.last && self.sends_in.check(&header, 0, Some(0)).is_ok();
+        if is_send && is_whole {
+            self.sends_in.advance(true, 0);
+        }
+        is_send && is_whole
+    }
+}
