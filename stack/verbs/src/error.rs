@@ -54,7 +54,7 @@ pub enum VerbsError {
     #[error("a Read has exactly one sink element")]
     ReadSink,
     /// More private data than a start-up frame carries.
-    #[error("{0} bytes of private data, at most 512 are carried")]
+    #[error("{0} bytes of private data; 512 are carried, 508 by MPA revision 2")]
     PrivateDataTooLong(usize),
     /// A setting of a new object is out of range.
     #[error("{what} = {value}: {allowed}")]

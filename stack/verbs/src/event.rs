@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 use ironwarp_iwarp::Terminate;
+use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
 use crate::QueuePair;
@@ -25,6 +26,8 @@ pub enum Event {
         remote: SocketAddr,
         /// What it says.
         private_data: PrivateData,
+        /// How it wants to be connected.
+        asked: Asked,
     },
     /// The connection is up: Sends, Writes and Reads run.
     Established {
@@ -32,6 +35,8 @@ pub enum Event {
         qp: QueuePair,
         /// What the accepting side said; empty on the accepting side itself.
         private_data: PrivateData,
+        /// What start-up settled.
+        settled: Settled,
     },
     /// The peer refused the connection and said why.
     Rejected {
@@ -39,6 +44,8 @@ pub enum Event {
         qp: QueuePair,
         /// What the peer says.
         private_data: PrivateData,
+        /// The numbers of Reads that the peer names with its refusal, where it speaks revision 2; zeros say nothing.
+        peer_reads: Option<ReadDepths>,
     },
     /// The connection did not come about.
     ConnectFailed {
@@ -70,6 +77,29 @@ pub enum Event {
     },
 }
 
+/// How a peer wants to be connected (RFC 5044 s7.1.1, RFC 6581 s9).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// The revision of MPA that it speaks.
+    pub revision: u8,
+    /// The numbers of Reads that it takes (IRD) and would like to make (ORD), where it speaks revision 2.
+    /// [`READS_UNNEGOTIATED`](crate::READS_UNNEGOTIATED) leaves a number to the applications.
+    pub peer_reads: Option<ReadDepths>,
+    /// Either side may speak first. Otherwise the peer does.
+    pub peer_to_peer: bool,
+}
+
+/// What start-up settled (RFC 5044 s7.1.1, RFC 6581 s9.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settled {
+    /// The revision of MPA that was spoken.
+    pub revision: u8,
+    /// The numbers of Reads that the peer named, where revision 2 was spoken.
+    pub peer_reads: Option<ReadDepths>,
+    /// The numbers of Reads that hold on this side: inbound (IRD) and outbound (ORD).
+    pub reads: ReadDepths,
+}
+
 /// A peer that waits for an answer. Answer it with [`Context::accept`](crate::Context::accept) or
 /// [`Context::reject`](crate::Context::reject); one that is dropped is closed when the start-up timeout ends.
 #[derive(Debug)]
@@ -78,6 +108,8 @@ pub struct ConnectionRequest {
     pub(crate) core: u16,
     pub(crate) slot: u32,
     pub(crate) generation: u32,
+    /// Revision 2 takes a little of the room for private data.
+    pub(crate) enhanced: bool,
 }
 
 /// Why a connection did not come about.

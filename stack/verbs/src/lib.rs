@@ -33,11 +33,15 @@ mod worker;
 mod wr;
 
 pub use config::{Config, ConfigError, IdlePolicy};
-pub use context::{CompletionQueue, Context, ProtectionDomain, QpAttr, QpState, QueuePair};
+pub use context::{
+    AcceptParams, CompletionQueue, ConnectParams, Context, MpaRevision, ProtectionDomain, QpAttr, QpState,
+    QueuePair, RejectParams,
+};
 #[cfg(feature = "dpdk")]
 pub use device::end_dpdk;
 pub use error::{SetupError, VerbsError};
-pub use event::{ConnectFailure, ConnectionRequest, DisconnectReason, Event, PrivateData};
+pub use event::{Asked, ConnectFailure, ConnectionRequest, DisconnectReason, Event, PrivateData, Settled};
+pub use ironwarp_iwarp::mpa::startup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
 pub use ironwarp_mem::{Access, AlignedBuf, Quiescence, RangeError, Region, Sge, StableBytes};
 #[cfg(feature = "dpdk")]

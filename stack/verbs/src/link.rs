@@ -10,8 +10,9 @@ use std::collections::VecDeque;
 
 use ironwarp_rings::{doorbell, spsc};
 
+use crate::context::Parcel;
 use crate::core_loop::{CqCore, QpCore};
-use crate::event::{Event, PrivateData};
+use crate::event::Event;
 
 /// Control messages in flight from one context to one core: a burst of connects fits, a runaway caller is told
 /// [`Busy`](crate::VerbsError::Busy).
@@ -31,15 +32,15 @@ pub(crate) enum Control {
     /// Gives a completion queue's half back.
     DestroyCq { slot: u32 },
     /// Opens a connection.
-    Connect { slot: u32, remote: SocketAddr, private_data: Box<PrivateData> },
+    Connect { slot: u32, remote: SocketAddr, parcel: Box<Parcel> },
     /// Takes connections for an address.
     Listen { local: SocketAddr },
     /// Takes no more of them.
     Unlisten { local: SocketAddr },
     /// Answers a request: binds it to a queue pair.
-    Accept { request: (u32, u32), slot: u32, private_data: Box<PrivateData> },
+    Accept { request: (u32, u32), slot: u32, parcel: Box<Parcel> },
     /// Answers a request: refuses it.
-    Reject { request: (u32, u32), private_data: Box<PrivateData> },
+    Reject { request: (u32, u32), parcel: Box<Parcel> },
     /// Closes a connection once everything posted has been sent and acknowledged.
     Disconnect { slot: u32 },
 }
@@ -54,7 +55,7 @@ pub(crate) enum Notice {
     /// The core's half of a completion queue comes back.
     CqGone(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<CqCore>),
     /// A message that has been carried out and whose box comes back to be freed here.
-    Spent(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<PrivateData>),
+    Spent(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<Parcel>),
 }
 
 /// A context's end of the rings to one core.

@@ -22,7 +22,7 @@ fn both_sides_hear_what_the_other_said() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let said = pair.near.events.iter().find_map(|event| match event {
-        Event::Established { qp, private_data } if *qp == near => Some(private_data.to_vec()),
+        Event::Established { qp, private_data, .. } if *qp == near => Some(private_data.to_vec()),
         _ => None,
     });
     assert_eq!(said.as_deref(), Some(&b"from far"[..]));
@@ -43,7 +43,9 @@ fn a_rejected_initiator_hears_why() {
         pair.far.ctx.reject(request, b"not today").unwrap();
     }
     pair.until("the rejection", |pair| !pair.near.events.is_empty());
-    let Event::Rejected { qp, private_data } = &pair.near.events[0] else { panic!("{:?}", pair.near.events) };
+    let Event::Rejected { qp, private_data, .. } = &pair.near.events[0] else {
+        panic!("{:?}", pair.near.events)
+    };
     assert_eq!((*qp, &private_data[..]), (near, &b"not today"[..]));
     assert_eq!(pair.near.ctx.qp_state(near).unwrap(), QpState::Error);
 }
@@ -151,6 +153,7 @@ fn an_unanswered_request_is_dropped_when_start_up_takes_too_long() {
     let patient_near = |address: &str| {
         let mut config = config(address);
         config.mpa.startup_timeout_ms = if address.starts_with("10.0.0.1/") { 10_000 } else { 100 };
+        config.mpa.fallback = false;
         config
     };
     let mut pair = Pair::over(&MemoryConfig::default(), patient_near);
@@ -221,7 +224,12 @@ fn the_configured_number_of_queue_pairs_is_kept() {
 /// A request that waits for a context which goes away is closed, and never reaches the context that comes next.
 #[test]
 fn a_request_to_a_context_that_is_gone_reaches_nobody_else() {
-    let mut pair = Pair::new();
+    let once = |address: &str| {
+        let mut config = config(address);
+        config.mpa.fallback = false;
+        config
+    };
+    let mut pair = Pair::over(&MemoryConfig::default(), once);
     let (attr, far) = (QpAttr::new(pair.near.cq), FAR.parse().unwrap());
     let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
     pair.far.ctx.listen(far).unwrap();

@@ -167,7 +167,7 @@ impl OpenCase {
         while missing > 0 {
             endpoint.turn();
             match endpoint.poll_event() {
-                Some(Event::Established { qp, private_data }) => {
+                Some(Event::Established { qp, private_data, .. }) => {
                     let places = serde_json::from_slice::<Hello>(&private_data);
                     let lane = self.lanes.iter_mut().find(|lane| lane.qp == qp);
                     if let (Some(lane), Ok(hello)) = (lane, places) {

@@ -1,5 +1,6 @@
 //! Settings of the protocol layers, and how many of everything there may be.
 
+use ironwarp_iwarp::mpa::startup::RtrKinds;
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 use serde::Deserialize;
@@ -72,11 +73,46 @@ pub struct MpaConfig {
     /// How long the initiator waits before its first FPDU, for responders that lose their own first message when
     /// it arrives at once. 0 does not wait.
     pub first_fpdu_holdoff_us: u64,
+    /// Ask for CRCs. They are in use unless neither side asks. Only where TCP's path is protected otherwise may an
+    /// administrator turn them off (RFC 5044 s4.4).
+    pub crc: bool,
+    /// Ask for markers in what we receive. In what we send they are whenever the peer asks (RFC 5044 s4.3).
+    pub markers: bool,
+    /// The revision that connections are begun with: 1, or 2 with the enhanced data of RFC 6581. Both are answered.
+    pub revision: u8,
+    /// Begin again with revision 1 when a peer closes on revision 2 (RFC 6581 s10).
+    pub fallback: bool,
+    /// Begin connections in the peer-to-peer model, where the accepting side may speak first (RFC 6581 s9.2).
+    pub peer_to_peer: bool,
+    /// Ready-to-receive indications that are offered and taken.
+    pub indications: Vec<Indication>,
+}
+
+/// A kind of ready-to-receive indication (RFC 6581 s9.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Indication {
+    /// A Send of no bytes.
+    Send,
+    /// An RDMA Write of no bytes.
+    Write,
+    /// An RDMA Read of no bytes.
+    Read,
 }
 
 impl Default for MpaConfig {
     fn default() -> Self {
-        MpaConfig { startup_timeout_ms: 10_000, terminate_timeout_ms: 2_000, first_fpdu_holdoff_us: 0 }
+        MpaConfig {
+            startup_timeout_ms: 10_000,
+            terminate_timeout_ms: 2_000,
+            first_fpdu_holdoff_us: 0,
+            crc: true,
+            markers: false,
+            revision: 2,
+            fallback: true,
+            peer_to_peer: true,
+            indications: vec![Indication::Send, Indication::Write, Indication::Read],
+        }
     }
 }
 
@@ -86,7 +122,11 @@ impl MpaConfig {
         in_range("mpa.startup_timeout_ms", self.startup_timeout_ms, 1..=60_000, minute)?;
         in_range("mpa.terminate_timeout_ms", self.terminate_timeout_ms, 1..=60_000, minute)?;
         let holdoff = "0 to 1000000 microseconds";
-        in_range("mpa.first_fpdu_holdoff_us", self.first_fpdu_holdoff_us, 0..=1_000_000, holdoff)
+        in_range("mpa.first_fpdu_holdoff_us", self.first_fpdu_holdoff_us, 0..=1_000_000, holdoff)?;
+        in_range("mpa.revision", self.revision, 1..=2, "1 or 2")?;
+        // RFC 6581 s9.2: a responder takes one kind at least.
+        let some = "one kind at least, of \"send\", \"write\" and \"read\"";
+        in_range("mpa.indications", self.indications.len(), 1..=usize::MAX, some)
     }
 
     pub(crate) fn startup_timeout(&self) -> Nanos {
@@ -95,6 +135,16 @@ impl MpaConfig {
 
     pub(crate) fn terminate_timeout(&self) -> Nanos {
         Nanos::from_millis(self.terminate_timeout_ms)
+    }
+
+    /// The indications as a set.
+    pub(crate) fn rtr(&self) -> RtrKinds {
+        let kind = |one: &Indication| match one {
+            Indication::Send => RtrKinds::SEND,
+            Indication::Write => RtrKinds::WRITE,
+            Indication::Read => RtrKinds::READ,
+        };
+        self.indications.iter().map(kind).collect()
     }
 
     pub(crate) fn first_fpdu_holdoff(&self) -> Nanos {
@@ -147,7 +197,8 @@ impl LimitsConfig {
         in_range("limits.listeners", self.listeners, 1..=1024, "1 to 1024")?;
         in_range("limits.regions", self.regions, 1..=1 << 20, "1 to 1048576")?;
         in_range("limits.contexts", self.contexts, 1..=1024, "1 to 1024")?;
-        in_range("limits.reads", self.reads, 1..=16_383, "1 to 16383")?;
+        // RFC 6581 s9.1: 16383 says that the number is not negotiated.
+        in_range("limits.reads", self.reads, 1..=16_382, "1 to 16382")?;
         in_range("limits.private_data_bytes", self.private_data_bytes, 0..=512, "0 to 512 bytes")
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, PortConfig};
-pub use limits::{IdlePolicy, LimitsConfig, MpaConfig, TcpSettings};
+pub use limits::{IdlePolicy, Indication, LimitsConfig, MpaConfig, TcpSettings};
 
 /// Everything that a stack is started with.
 #[derive(Clone, Debug, Deserialize)]

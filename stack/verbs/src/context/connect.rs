@@ -5,9 +5,9 @@
 use core::borrow::Borrow;
 use core::net::SocketAddr;
 
-use super::{Context, QueuePair};
+use super::{AcceptParams, ConnectParams, Context, MpaRevision, QueuePair, RejectParams};
 use crate::error::VerbsError;
-use crate::event::{ConnectionRequest, PrivateData};
+use crate::event::ConnectionRequest;
 use crate::link::Control;
 
 impl Context {
@@ -22,19 +22,31 @@ impl Context {
         (0..self.cores.len()).try_for_each(|core| self.control(core, Control::Unlisten { local }))
     }
 
-    /// Connects an idle queue pair to `remote`, telling the far application `private_data`, at most 512 bytes.
+    /// Connects an idle queue pair to `remote`, telling the far application `private_data`: at most 508 bytes in
+    /// revision 2, 512 in revision 1.
     pub fn connect(
         &mut self,
         qp: QueuePair,
         remote: SocketAddr,
         private_data: &[u8],
     ) -> Result<(), VerbsError> {
-        let private_data = boxed(private_data)?;
+        self.connect_with(qp, remote, &ConnectParams { private_data, ..ConnectParams::default() })
+    }
+
+    /// As [`Context::connect`], saying how.
+    pub fn connect_with(
+        &mut self,
+        qp: QueuePair,
+        remote: SocketAddr,
+        params: &ConnectParams<'_>,
+    ) -> Result<(), VerbsError> {
+        let revision = params.revision.map_or(self.shared.config.mpa.revision, MpaRevision::number);
+        let parcel = params.parcel(revision, self.reads_max(qp)?)?;
         let core = 0;
         self.expect_room(core.into(), 2)?;
         let (slot, half) = self.settle(qp, core)?;
         self.control(core.into(), Control::CreateQp(half))?;
-        self.control(core.into(), Control::Connect { slot, remote, private_data })
+        self.control(core.into(), Control::Connect { slot, remote, parcel })
     }
 
     /// Accepts a request with an idle queue pair, telling the far application `private_data`. A request given by
@@ -45,16 +57,23 @@ impl Context {
         qp: QueuePair,
         private_data: &[u8],
     ) -> Result<(), VerbsError> {
+        self.accept_with(request, qp, &AcceptParams { private_data, ..AcceptParams::default() })
+    }
+
+    /// As [`Context::accept`], saying how.
+    pub fn accept_with(
+        &mut self,
+        request: impl Borrow<ConnectionRequest>,
+        qp: QueuePair,
+        params: &AcceptParams<'_>,
+    ) -> Result<(), VerbsError> {
         let request = request.borrow();
-        let private_data = boxed(private_data)?;
+        let parcel = params.parcel(request.enhanced, self.reads_max(qp)?)?;
         let core = usize::from(request.core);
         self.expect_room(core, 2)?;
         let (slot, half) = self.settle(qp, request.core)?;
         self.control(core, Control::CreateQp(half))?;
-        self.control(
-            core,
-            Control::Accept { request: (request.slot, request.generation), slot, private_data },
-        )
+        self.control(core, Control::Accept { request: (request.slot, request.generation), slot, parcel })
     }
 
     /// Refuses a request, telling the far application why.
@@ -63,10 +82,19 @@ impl Context {
         request: impl Borrow<ConnectionRequest>,
         private_data: &[u8],
     ) -> Result<(), VerbsError> {
+        self.reject_with(request, &RejectParams { private_data, ..RejectParams::default() })
+    }
+
+    /// As [`Context::reject`], with the numbers of Reads that would do.
+    pub fn reject_with(
+        &mut self,
+        request: impl Borrow<ConnectionRequest>,
+        params: &RejectParams<'_>,
+    ) -> Result<(), VerbsError> {
         let request = request.borrow();
-        let private_data = boxed(private_data)?;
+        let parcel = params.parcel(request.enhanced)?;
         let core = usize::from(request.core);
-        self.control(core, Control::Reject { request: (request.slot, request.generation), private_data })
+        self.control(core, Control::Reject { request: (request.slot, request.generation), parcel })
     }
 
     /// Closes the connection once everything posted has been sent and acknowledged. Nothing more may be posted.
@@ -90,9 +118,4 @@ impl Context {
         let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerGone)?;
         link.control.push(message).map_err(|_| VerbsError::Busy)
     }
-}
-
-fn boxed(bytes: &[u8]) -> Result<Box<PrivateData>, VerbsError> {
-    let data = PrivateData::try_from(bytes).map_err(|_| VerbsError::PrivateDataTooLong(bytes.len()))?;
-    Ok(Box::new(data))
 }

@@ -10,6 +10,7 @@
 
 mod connect;
 mod cq;
+mod params;
 mod qp;
 
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use ironwarp_mem::{Access, Region, StableBytes};
 use ironwarp_types::PdId;
 
 pub use cq::CompletionQueue;
+pub use params::{AcceptParams, ConnectParams, MpaRevision, RejectParams};
+pub(crate) use params::{Parcel, Terms};
 pub(crate) use qp::QpShared;
 pub use qp::{QpAttr, QpState, QueuePair};
 

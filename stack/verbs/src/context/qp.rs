@@ -3,9 +3,10 @@
 //! Posting writes the request into the queue's own slot, publishes it and rings the core's doorbell once. Until a
 //! queue pair is connected, the core's half of it rests here: it goes to the core that carries the connection.
 
-use core::sync::atomic::{AtomicU8, Ordering, fence};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::Arc;
 
+use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
 use ironwarp_rings::doorbell::Bell;
 use ironwarp_rings::slots::{self, SlotProducer};
@@ -16,6 +17,7 @@ use super::cq::{AppCq, place};
 use super::{CompletionQueue, Context, ProtectionDomain};
 use crate::core_loop::{QpCore, QpSetup};
 use crate::error::VerbsError;
+use crate::event::Settled;
 use crate::link::Control;
 use crate::shared::{Lease, Table, next_object};
 use crate::wr::{RecvWr, SendWr, Source};
@@ -91,6 +93,11 @@ impl QpAttr {
         }
     }
 
+    /// The numbers of Reads as one.
+    pub(crate) fn reads(&self) -> ReadDepths {
+        ReadDepths { ird: self.inbound_reads, ord: self.outbound_reads }
+    }
+
     fn validate(&self, reads_max: u16) -> Result<(), VerbsError> {
         let depth = "1 to 65536";
         within("send depth", self.send_depth.into(), 1, 1 << 16, depth)?;
@@ -114,14 +121,16 @@ fn within(
     if ok { Ok(()) } else { Err(VerbsError::Attribute { what, value, allowed }) }
 }
 
-/// The one word of a queue pair that the core writes and the application reads.
+/// What the core writes and the application reads of a queue pair.
 pub(crate) struct QpShared {
     state: AtomicU8,
+    /// What start-up settled, packed into one word: 0 until it has.
+    settled: AtomicU64,
 }
 
 impl QpShared {
     fn new() -> Self {
-        QpShared { state: AtomicU8::new(QpState::Idle as u8) }
+        QpShared { state: AtomicU8::new(QpState::Idle as u8), settled: AtomicU64::new(0) }
     }
 
     pub(crate) fn state(&self) -> QpState {
@@ -137,7 +146,33 @@ impl QpShared {
     pub(crate) fn set(&self, state: QpState) {
         self.state.store(state as u8, Ordering::Release);
     }
+
+    /// RFC 6581 s9: the numbers of Reads have 14 bits each; the revision has the lowest byte, so that the word is not 0.
+    pub(crate) fn settle(&self, settled: Settled) {
+        let [own, peer] = [settled.reads, settled.peer_reads.unwrap_or_default()];
+        let depths = [own.ird, own.ord, peer.ird, peer.ord];
+        let flags = u64::from(settled.revision) | u64::from(settled.peer_reads.is_some()) << HAS_PEER_READS;
+        let word = depths.iter().fold(0, |word, &depth| word << DEPTH_BITS | u64::from(depth) & DEPTH_MASK);
+        self.settled.store(word << FLAG_BITS | flags, Ordering::Release);
+    }
+
+    pub(crate) fn settled(&self) -> Option<Settled> {
+        let word = self.settled.load(Ordering::Acquire);
+        let depth = |place: u32| (word >> (FLAG_BITS + DEPTH_BITS * place) & DEPTH_MASK) as u16;
+        let peer_reads = ReadDepths { ird: depth(1), ord: depth(0) };
+        (word != 0).then_some(Settled {
+            revision: (word & 0x7) as u8,
+            peer_reads: (word >> HAS_PEER_READS & 1 != 0).then_some(peer_reads),
+            reads: ReadDepths { ird: depth(3), ord: depth(2) },
+        })
+    }
 }
+
+const DEPTH_BITS: u32 = 14;
+const DEPTH_MASK: u64 = (1 << DEPTH_BITS) - 1;
+const FLAG_BITS: u32 = 8;
+const HAS_PEER_READS: u32 = 7;
+const _: () = assert!(FLAG_BITS + 4 * DEPTH_BITS == u64::BITS);
 
 /// The application's half of a queue pair.
 pub(super) struct AppQp {
@@ -148,6 +183,8 @@ pub(super) struct AppQp {
     shared: Arc<QpShared>,
     sges: usize,
     inline_bytes: usize,
+    /// The numbers of Reads that there are places for.
+    reads: ReadDepths,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
     /// Sends completed without an entry whose promised places have been taken back.
@@ -179,6 +216,7 @@ impl Context {
             shared: shared.clone(),
             sges: attr.sges,
             inline_bytes: attr.inline_bytes,
+            reads: attr.reads(),
             send_cq: attr.send_cq,
             recv_cq: attr.recv_cq,
             silent_seen: 0,
@@ -198,6 +236,17 @@ impl Context {
     /// Where the queue pair is in its life.
     pub fn qp_state(&self, qp: QueuePair) -> Result<QpState, VerbsError> {
         Ok(self.qp(qp)?.shared.state())
+    }
+
+    /// What the start-up of the queue pair's connection settled: the numbers of Reads that hold, and those that the peer
+    /// named. `None` before.
+    pub fn qp_settled(&self, qp: QueuePair) -> Result<Option<Settled>, VerbsError> {
+        Ok(self.qp(qp)?.shared.settled())
+    }
+
+    /// The numbers of Reads that a queue pair was made for.
+    pub(super) fn reads_max(&self, qp: QueuePair) -> Result<ReadDepths, VerbsError> {
+        Ok(self.qp(qp)?.reads)
     }
 
     /// Posts one request to the send queue.

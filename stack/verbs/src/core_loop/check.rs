@@ -2,7 +2,7 @@
 //! every step.
 
 use super::connection::setup::Setup;
-use super::qp::{Phase, QpCore};
+use super::qp::Phase;
 use super::*;
 use crate::context::QpState;
 use crate::worker::Holdings;
@@ -102,11 +102,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         // One that has just arrived is told to connect by the next message.
         let told = match qp.phase {
             Phase::Idle => matches!(qp.shared.state(), QpState::Idle | QpState::Connecting),
-            _ => qp.shared.state() == QpCore::state_in(&qp.phase),
+            _ => qp.shared.state() == qp.state_in(&qp.phase),
         };
         holds("its state is told wrongly", told)?;
-        let must_end =
-            matches!(qp.phase, Phase::Setup(_) | Phase::Draining | Phase::Terminating | Phase::Closing);
+        let ends = matches!(qp.phase, Phase::Draining | Phase::Terminating | Phase::Closing);
+        let must_end = ends || qp.is_coming_up();
         holds("its patience has no end", !must_end || deadline != Nanos::MAX)?;
         let (stream, io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
         stream.check(&io).map_err(String::from)

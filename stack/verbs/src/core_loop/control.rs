@@ -66,11 +66,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                     self.tell(context, Notice::CqGone(cq));
                 }
             }
-            Control::Connect { slot, remote, private_data } => self.connect(now, slot, remote, private_data),
+            Control::Connect { slot, remote, parcel } => self.connect(now, slot, remote, parcel),
             Control::Listen { local } => self.listen(context, local),
             Control::Unlisten { local } => self.unlisten(context, local),
-            Control::Accept { request, slot, private_data } => self.accept(now, request, slot, private_data),
-            Control::Reject { request, private_data } => self.reject(now, context, request, private_data),
+            Control::Accept { request, slot, parcel } => self.accept(now, request, slot, parcel),
+            Control::Reject { request, parcel } => self.reject(now, context, request, parcel),
             Control::Disconnect { slot } if self.owns(context, slot) => self.disconnect(now, slot),
             // The queue pair went before the message came.
             Control::DestroyQp { .. } | Control::Disconnect { .. } => {}

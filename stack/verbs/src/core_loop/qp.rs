@@ -3,6 +3,7 @@
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
+use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
 use ironwarp_mem::CoreMem;
 use ironwarp_rings::doorbell::Bell;
@@ -77,6 +78,10 @@ pub(crate) struct QpCore {
     pub(super) context: u16,
     pub(super) conn: Option<ConnId>,
     pub(super) phase: Phase,
+    /// The numbers of Reads that there are places for.
+    pub(super) reads: ReadDepths,
+    /// The connection counts as up when the initiator's first message has come (RFC 6581 s5).
+    pub(super) rtr_awaited: bool,
     /// The RDMAP stream. It rests before and after the connection.
     pub(super) stream: Stream,
     /// Whether it waits in the loop's list of senders.
@@ -91,7 +96,7 @@ pub(crate) struct QpCore {
 
 impl QpCore {
     pub(crate) fn new(setup: QpSetup) -> Self {
-        let stream = Stream::new(setup.stream_config());
+        let (stream, reads) = (Stream::new(setup.stream_config()), setup.attr.reads());
         QpCore {
             handle: setup.handle,
             bell: setup.bell,
@@ -105,6 +110,8 @@ impl QpCore {
             context: 0,
             conn: None,
             phase: Phase::Idle,
+            reads,
+            rtr_awaited: false,
             stream,
             queued: false,
             hold_until: Nanos::ZERO,
@@ -135,11 +142,17 @@ impl QpCore {
         (&mut self.stream, io)
     }
 
+    /// Whether the connection has not come up yet, as its application sees it.
+    pub(super) fn is_coming_up(&self) -> bool {
+        matches!(self.phase, Phase::Setup(_)) || (self.rtr_awaited && matches!(self.phase, Phase::Running))
+    }
+
     /// What a phase looks like to the application.
-    pub(super) fn state_in(phase: &Phase) -> QpState {
+    pub(super) fn state_in(&self, phase: &Phase) -> QpState {
         match phase {
             Phase::Idle => QpState::Idle,
             Phase::Setup(_) => QpState::Connecting,
+            Phase::Running if self.rtr_awaited => QpState::Connecting,
             Phase::Running => QpState::Established,
             Phase::Draining => QpState::Draining,
             Phase::Terminating | Phase::Closing | Phase::Ended => QpState::Error,
@@ -147,7 +160,7 @@ impl QpCore {
     }
 
     pub(super) fn enter(&mut self, phase: Phase) {
-        self.shared.set(Self::state_in(&phase));
+        self.shared.set(self.state_in(&phase));
         // A receive is published before the state is looked at, and the state is set before the receives are looked
         // at for the last time: one of the two sides sees the other.
         fence(Ordering::SeqCst);

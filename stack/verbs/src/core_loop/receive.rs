@@ -91,6 +91,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 let mut bytes = self.tcp.rx(conn);
                 let outcome = stream.on_readable(&mut bytes, &mut self.scratch, &mut io);
                 let wants_tx = stream.wants_tx(&mut io);
+                if qp.rtr_awaited && outcome.is_ok() {
+                    self.after_first_fpdu(slot);
+                }
                 if let Err(end) = outcome {
                     self.on_stream_end(now, slot, end);
                 } else {

@@ -138,7 +138,7 @@ fn a_marker_behind_the_crc_opens_the_next_fpdu() {
 fn all_markers_of_one_fpdu_point_to_its_length_field() {
     let framed = sealed(&mut at(0), &pattern(2000), true);
     for marker in [512, 1024, 1536] {
-        assert_eq!(framed[marker..marker + 4], [0, 0, (marker - 4 >> 8) as u8, (marker - 4) as u8]);
+        assert_eq!(framed[marker..marker + 4], [0, 0, ((marker - 4) >> 8) as u8, (marker - 4) as u8]);
     }
 }
 

@@ -34,6 +34,7 @@ pub struct Answer {
 
 /// What the bytes so far mean.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
 pub enum Progress {
     /// The request is not whole yet.
     NeedMore,

@@ -1,10 +1,11 @@
 //! The life of a connection outside full operation: how it comes about, and how it ends.
 //!
-//! [`setup`] is the side that has a queue pair, [`passive`] an incoming connection that has none yet, [`teardown`]
-//! every way to the end.
+//! [`setup`] brings a queue pair to a TCP connection, [`startup`] from there to full operation; [`passive`] is an incoming
+//! connection that has no queue pair yet, [`teardown`] every way to the end.
 
 pub(super) mod passive;
 pub(super) mod setup;
+pub(super) mod startup;
 mod teardown;
 
 use super::*;

@@ -12,10 +12,13 @@ use core::net::SocketAddr;
 use super::setup::Setup;
 use super::*;
 use crate::core_loop::qp::Phase;
-use ironwarp_iwarp::mpa::startup::{Decision, FrameBytes, FrameSource, Responder, responder::Progress};
+use ironwarp_iwarp::mpa::startup::{
+    Agreed, Answer, Decision, FrameBytes, FrameSource, Responder, responder::Progress,
+};
 use ironwarp_tcp::{ByteStream, ListenerId, UnitSource};
 
-use crate::event::{ConnectFailure, ConnectionRequest, Event, PrivateData};
+use crate::context::{Parcel, Terms};
+use crate::event::{Asked, ConnectFailure, ConnectionRequest, Event, PrivateData};
 use crate::link::Notice;
 
 /// Where an incoming connection is.
@@ -93,13 +96,13 @@ impl PassiveTable {
         self.listening.len()
     }
 
-    fn insert(&mut self, conn: ConnId, context: u16) -> Option<u32> {
+    fn insert(&mut self, conn: ConnId, context: u16, responder: Responder) -> Option<u32> {
         let slot = self.free.pop()?;
         self.generation = self.generation.wrapping_add(1);
         let passive = Passive {
             conn,
             queued: false,
-            stage: Stage::Requested(Responder::new(true)),
+            stage: Stage::Requested(responder),
             context,
             generation: self.generation,
         };
@@ -148,7 +151,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let listener = self.tcp.listener(conn);
         let context =
             self.passives.listening.iter().find(|one| Some(one.id) == listener).map(|one| one.context);
-        let slot = context.and_then(|context| self.passives.insert(conn, context));
+        let responder = Responder::new(self.mpa.crc, self.mpa.markers);
+        let slot = context.and_then(|context| self.passives.insert(conn, context, responder));
         let Some(slot) = slot else {
             self.stats.count(Counter::VerbsArrivalsRefused);
             self.tcp.abort(now, conn, &mut self.wire);
@@ -194,10 +198,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.stats.count(Counter::VerbsArrivalsRefused);
                 self.drop_passive(now, slot);
             }
-            Progress::Refuse { reply, fault } => {
-                self.stats.count(fault.counter());
-                self.refuse(now, slot, reply);
-            }
             Progress::Fault(fault) => {
                 // RFC 5044 s8, code 4: a start-up fault closes without a Terminate.
                 self.stats.count(fault.counter());
@@ -219,10 +219,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(passive) = self.passives.at(slot) else { return };
         let Some(flow) = self.tcp.flow(passive.conn) else { return };
         passive.stage = Stage::Asked(decision);
-        let request = ConnectionRequest { core: self.core, slot, generation: passive.generation };
-        let context = passive.context;
-        let event = Event::ConnectRequest { request, local: flow.local, remote: flow.remote, private_data };
-        self.tell_event(context, event);
+        let enhanced = decision.asked();
+        let asked = Asked {
+            revision: decision.revision(),
+            peer_reads: enhanced.map(|enhanced| enhanced.reads),
+            peer_to_peer: enhanced.is_some_and(|enhanced| enhanced.peer_to_peer),
+        };
+        let (core, generation, enhanced) = (self.core, passive.generation, enhanced.is_some());
+        let request = ConnectionRequest { core, slot, generation, enhanced };
+        let (context, local, remote) = (passive.context, flow.local, flow.remote);
+        self.tell_event(context, Event::ConnectRequest { request, local, remote, private_data, asked });
     }
 
     /// The context binds a request to a queue pair.
@@ -231,27 +237,33 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         now: Nanos,
         request: (u32, u32),
         slot: u32,
-        private_data: Box<PrivateData>,
+        parcel: Box<Parcel>,
     ) {
+        let reply = self.reply_to(request, slot, &parcel);
         let Some(qp) = self.qps.at(slot) else { return };
-        let reply = self.passives.asked(request).and_then(|decision| {
-            let frame = decision.accept(&private_data).ok()?;
-            Some((FrameSource::new(frame), decision.crc()))
-        });
         let context = qp.context;
-        self.tell(context, Notice::Spent(private_data));
+        self.tell(context, Notice::Spent(parcel));
         let passive = reply.and_then(|reply| Some((reply, self.take_passive(request.0)?)));
-        let Some(((frame, crc), passive)) = passive else {
+        let Some(((frame, agreed), passive)) = passive else {
             // The peer has gone, or start-up took too long.
             return self.give_up(now, slot, ConnectFailure::Closed);
         };
         self.set_owner(passive.conn, Owner::Qp(slot));
         if let Some(qp) = self.qps.at(slot) {
             qp.conn = Some(passive.conn);
-            qp.enter(Phase::Setup(Setup::Replying { frame, crc }));
+            qp.enter(Phase::Setup(Setup::Replying { frame, agreed }));
         }
         self.arm_qp(slot, now + self.mpa.startup_timeout());
         self.make_ready(Sender::Qp(slot));
+    }
+
+    /// The Reply Frame that accepts a request with the queue pair at `slot`.
+    fn reply_to(&mut self, request: (u32, u32), slot: u32, parcel: &Parcel) -> Option<(FrameSource, Agreed)> {
+        let Terms { reads, rtr, .. } = parcel.terms;
+        let reads = reads.unwrap_or(self.qps.at(slot)?.reads);
+        let answer = Answer { reads, rtr: rtr.unwrap_or(self.mpa.rtr()) };
+        let (frame, agreed) = self.passives.asked(request)?.accept(answer, &parcel.private_data).ok()?;
+        Some((FrameSource::new(frame), agreed))
     }
 
     /// The context refuses a request.
@@ -260,13 +272,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         now: Nanos,
         context: u16,
         request: (u32, u32),
-        private_data: Box<PrivateData>,
+        parcel: Box<Parcel>,
     ) {
-        let reply = self.passives.asked(request).and_then(|decision| decision.reject(&private_data).ok());
+        let wanted = parcel.terms.reads.unwrap_or_default();
+        let reply = self.passives.asked(request);
+        let reply = reply.and_then(|decision| decision.reject(wanted, &parcel.private_data).ok());
         if let Some(reply) = reply {
             self.refuse(now, request.0, reply);
         }
-        self.tell(context, Notice::Spent(private_data));
+        self.tell(context, Notice::Spent(parcel));
     }
 
     fn refuse(&mut self, now: Nanos, slot: u32, reply: FrameBytes) {

@@ -1,35 +1,54 @@
-//! Connection set-up of queue pairs: the link address, TCP, the MPA start-up (RFC 5044 s7.1).
+//! Connection set-up of queue pairs, up to the TCP connection: the link address, a port, the handshake.
 //!
 //! ```text
 //! connect: Resolving --link address--> Opening --TCP up--> Requesting --reply accepts--> Running
-//! accept:  Replying --reply pulled by TCP--> Running
+//!              ^----------- revision 1, where the peer closed on revision 2 ----'
+//! accept:  Replying --reply pulled by TCP--> Running, up once the initiator's indication has come
 //! ```
 //! Any of them ends in a failure that the context is told about: nobody answers, refused, timed out, closed, a
-//! start-up frame that breaks the protocol, a peer that rejects.
+//! start-up frame that breaks the protocol, a peer that rejects. What comes behind TCP is in [`super::startup`].
 
 use core::net::SocketAddr;
 
 use super::*;
 use crate::core_loop::qp::Phase;
-use ironwarp_iwarp::mpa::startup::{FrameSource, Initiator, initiator::Progress};
-use ironwarp_iwarp::{Role, Start};
+use ironwarp_iwarp::mpa::startup::{Agreed, FrameSource, Initiator};
 use ironwarp_net::Route;
 use ironwarp_tcp::UnitSource;
 use ironwarp_types::Flow;
 
-use crate::event::{ConnectFailure, Event, PrivateData};
-use crate::link::Notice;
+use crate::context::Parcel;
+use crate::event::ConnectFailure;
 
 /// How far set-up has come.
 pub(in crate::core_loop) enum Setup {
     /// The peer's link address, or the gateway's, is asked for.
-    Resolving { remote: SocketAddr, private_data: Box<PrivateData> },
+    Resolving { goal: Goal },
     /// TCP shakes hands.
-    Opening { private_data: Box<PrivateData> },
+    Opening { goal: Goal },
     /// Our request is out, or on its way out; the reply is awaited.
-    Requesting { initiator: Initiator, frame: FrameSource },
+    Requesting { initiator: Initiator, frame: FrameSource, goal: Goal },
     /// We accepted; the reply is on its way out. The stream starts when TCP has all of it.
-    Replying { frame: FrameSource, crc: bool },
+    Replying { frame: FrameSource, agreed: Agreed },
+}
+
+/// Where a connection is to lead and what it is begun with. Kept until the reply is there, since the first attempt may
+/// not be the last.
+pub(in crate::core_loop) struct Goal {
+    pub(super) remote: SocketAddr,
+    pub(super) parcel: Box<Parcel>,
+}
+
+impl Setup {
+    /// What the connection was to be begun with, to be given back.
+    pub(super) fn into_goal(self) -> Option<Goal> {
+        match self {
+            Setup::Resolving { goal } | Setup::Opening { goal } | Setup::Requesting { goal, .. } => {
+                Some(goal)
+            }
+            Setup::Replying { .. } => None,
+        }
+    }
 }
 
 impl UnitSource for Setup {
@@ -48,10 +67,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         now: Nanos,
         slot: u32,
         remote: SocketAddr,
-        private_data: Box<PrivateData>,
+        parcel: Box<Parcel>,
     ) {
+        self.head_for(now, slot, Goal { remote, parcel });
+    }
+
+    /// Begins an attempt.
+    pub(super) fn head_for(&mut self, now: Nanos, slot: u32, goal: Goal) {
         let Some(qp) = self.qps.at(slot) else { return };
-        qp.enter(Phase::Setup(Setup::Resolving { remote, private_data }));
+        qp.enter(Phase::Setup(Setup::Resolving { goal }));
         self.arm_qp(slot, now + self.mpa.startup_timeout());
         self.resolving.push(slot);
         self.resolve(now, slot);
@@ -75,8 +99,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Opens the TCP connection if the way to the peer is known.
     fn resolve(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let Phase::Setup(Setup::Resolving { remote, .. }) = &qp.phase else { return };
-        let remote = *remote;
+        let Phase::Setup(Setup::Resolving { goal }) = &qp.phase else { return };
+        let remote = goal.remote;
         let path = match self.net.route(now, remote.ip(), &mut self.wire) {
             Route::Ready(path) => path,
             Route::Pending => return,
@@ -98,109 +122,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.set_owner(conn, Owner::Qp(slot));
         let Some(qp) = self.qps.at(slot) else { return };
         qp.conn = Some(conn);
-        if let Phase::Setup(Setup::Resolving { private_data, .. }) =
-            core::mem::replace(&mut qp.phase, Phase::Idle)
-        {
-            qp.enter(Phase::Setup(Setup::Opening { private_data }));
+        if let Phase::Setup(Setup::Resolving { goal }) = core::mem::replace(&mut qp.phase, Phase::Idle) {
+            qp.enter(Phase::Setup(Setup::Opening { goal }));
         }
     }
 
     fn stop_resolving(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
         self.give_up(now, slot, reason);
-    }
-
-    /// TCP is up: the request goes out.
-    pub(in crate::core_loop) fn on_opened(&mut self, slot: u32) {
-        let Some(qp) = self.qps.at(slot) else { return };
-        if !matches!(qp.phase, Phase::Setup(Setup::Opening { .. })) {
-            return;
-        }
-        let Phase::Setup(Setup::Opening { private_data }) = core::mem::replace(&mut qp.phase, Phase::Idle)
-        else {
-            return;
-        };
-        let context = qp.context;
-        // A box holds no more private data than a frame carries, so this cannot fail.
-        if let Ok((initiator, frame)) = Initiator::start(true, &private_data) {
-            qp.enter(Phase::Setup(Setup::Requesting { initiator, frame: FrameSource::new(frame) }));
-        }
-        self.tell(context, Notice::Spent(private_data));
-        self.make_ready(Sender::Qp(slot));
-    }
-
-    /// Bytes arrived during start-up.
-    pub(in crate::core_loop) fn on_startup_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
-        let Some(qp) = self.qps.at(slot) else { return };
-        let Phase::Setup(Setup::Requesting { initiator, frame }) = &qp.phase else { return };
-        // Bytes before our request is out are no reply. Those of a peer that sends them anyway wait for its next.
-        if !frame.is_done() {
-            return;
-        }
-        match initiator.on_bytes(&mut self.tcp.rx(conn)) {
-            Progress::NeedMore => {}
-            Progress::Accepted { private_data, crc } => {
-                let sent_before = frame.frame_bytes() as u64;
-                self.start(now, slot, Start { role: Role::Initiator, crc, sent_before }, private_data);
-            }
-            Progress::Rejected { private_data } => self.rejected(now, slot, private_data),
-            Progress::Fault(fault) => {
-                self.stats.count(fault.counter());
-                self.give_up(now, slot, ConnectFailure::Protocol);
-            }
-        }
-    }
-
-    /// Enters full operation.
-    fn start(&mut self, now: Nanos, slot: u32, start: Start, private_data: PrivateData) {
-        let holdoff = self.mpa.first_fpdu_holdoff();
-        let Some(qp) = self.qps.at(slot) else { return };
-        qp.stream.start(start);
-        qp.enter(Phase::Running);
-        let (context, event) = (qp.context, Event::Established { qp: qp.handle, private_data });
-        self.arm_qp(slot, Nanos::MAX);
-        self.stats.count(Counter::VerbsConnectionsEstablished);
-        self.tell_event(context, event);
-        if start.role == Role::Initiator && holdoff > Nanos::ZERO {
-            self.hold(now, slot, holdoff);
-        } else {
-            self.make_ready(Sender::Qp(slot));
-        }
-    }
-
-    /// Keeps the initiator's first FPDU back, for responders that lose their own first message otherwise.
-    fn hold(&mut self, now: Nanos, slot: u32, holdoff: Nanos) {
-        if let Some(qp) = self.qps.at(slot) {
-            qp.hold_until = now + holdoff;
-        }
-        self.arm_qp(slot, now + holdoff);
-    }
-
-    /// The peer said no. RFC 5044 s7.1.2 leaves the TCP connection open; we close it.
-    fn rejected(&mut self, now: Nanos, slot: u32, private_data: PrivateData) {
-        let Some(qp) = self.qps.at(slot) else { return };
-        let (context, event, conn) =
-            (qp.context, Event::Rejected { qp: qp.handle, private_data }, qp.conn.take());
-        qp.enter(Phase::Ended);
-        if let Some(conn) = conn {
-            self.let_close(now, conn);
-        }
-        self.arm_qp(slot, Nanos::MAX);
-        self.flush_all(slot);
-        self.tell_event(context, event);
-    }
-
-    /// After a turn at sending: a reply that TCP has pulled whole ends the start-up.
-    pub(in crate::core_loop) fn after_startup(&mut self, now: Nanos, slot: u32) {
-        let Some(qp) = self.qps.at(slot) else { return };
-        let Phase::Setup(Setup::Replying { frame, crc }) = &qp.phase else { return };
-        if !frame.is_done() {
-            return;
-        }
-        let start = Start { role: Role::Responder, crc: *crc, sent_before: frame.frame_bytes() as u64 };
-        let conn = qp.conn;
-        self.start(now, slot, start, PrivateData::new());
-        if let Some(conn) = conn {
-            self.on_readable(now, slot, conn);
-        }
     }
 }

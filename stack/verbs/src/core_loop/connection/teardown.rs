@@ -111,8 +111,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(in crate::core_loop) fn on_peer_closed(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
+            _ if qp.is_coming_up() => self.on_setup_lost(now, slot, ConnectFailure::Closed),
             Phase::Running | Phase::Draining => self.close(now, slot, conn),
-            Phase::Setup(_) => self.give_up(now, slot, ConnectFailure::Closed),
             _ => {}
         }
     }
@@ -123,8 +123,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.tcp.release(conn);
         let Some(qp) = self.qps.at(slot) else { return };
         qp.conn = None;
-        if let Phase::Setup(_) = qp.phase {
-            return self.give_up(now, slot, ConnectFailure::from_events(events));
+        if qp.is_coming_up() {
+            return self.on_setup_lost(now, slot, ConnectFailure::from_events(events));
         }
         if qp.reason != DisconnectReason::Terminated {
             qp.reason = DisconnectReason::from_events(events);
@@ -150,16 +150,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.let_go(now, slot);
         self.resolving.retain(|waiting| *waiting != slot);
         let Some(qp) = self.qps.at(slot) else { return };
-        qp.enter(Phase::Ended);
-        self.arm_qp(slot, Nanos::MAX);
-        let Some(qp) = self.qps.at(slot) else { return };
         let (context, event) = (qp.context, Event::ConnectFailed { qp: qp.handle, reason });
+        let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
+        qp.enter(Phase::Ended);
+        if let Phase::Setup(setup) = phase {
+            self.spend(context, setup);
+        }
+        self.arm_qp(slot, Nanos::MAX);
         self.flush_all(slot);
         self.tell_event(context, event);
     }
 
     /// Resets whatever connection a queue pair still has.
-    fn let_go(&mut self, now: Nanos, slot: u32) {
+    pub(super) fn let_go(&mut self, now: Nanos, slot: u32) {
         let Some(conn) = self.qps.at(slot).and_then(|qp| qp.conn.take()) else { return };
         self.set_owner(conn, Owner::Nobody);
         self.tcp.abort(now, conn, &mut self.wire);
@@ -170,7 +173,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(in crate::core_loop) fn on_patience_ended(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
-            Phase::Setup(_) => self.give_up(now, slot, ConnectFailure::TimedOut),
+            _ if qp.is_coming_up() => self.give_up(now, slot, ConnectFailure::TimedOut),
             Phase::Terminating | Phase::Closing => self.end_by_patience(now, slot),
             Phase::Draining if now >= qp.drain_until => self.end_by_patience(now, slot),
             Phase::Running => self.make_ready(Sender::Qp(slot)),
@@ -179,7 +182,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.arm_qp(slot, deadline);
                 self.make_ready(Sender::Qp(slot));
             }
-            Phase::Idle | Phase::Ended => {}
+            Phase::Idle | Phase::Setup(_) | Phase::Ended => {}
         }
     }
 

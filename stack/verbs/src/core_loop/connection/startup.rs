@@ -1,0 +1,252 @@
+//! The MPA start-up of a queue pair's connection (RFC 5044 s7.1, RFC 6581): request, reply, full operation.
+//!
+//! The initiator may have to begin again with revision 1, or to end what was accepted on terms that it cannot keep: then
+//! its first FPDU is a Terminate (RFC 6581 s9). The responder of a peer-to-peer connection tells its context that it is
+//! up when the initiator's first FPDU has come. A fault in a frame closes TCP without a word (RFC 5044 s8, code 4).
+
+use super::setup::{Goal, Setup};
+use super::*;
+use crate::core_loop::qp::Phase;
+use ironwarp_iwarp::mpa::MpaFault;
+use ironwarp_iwarp::mpa::startup::initiator::Progress;
+use ironwarp_iwarp::mpa::startup::{
+    Agreed, Enhanced, FrameSource, Initiator, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds,
+    StartupFault,
+};
+use ironwarp_iwarp::{Role, Start};
+
+use crate::context::Terms;
+use crate::event::{ConnectFailure, Event, PrivateData, Settled};
+use crate::link::Notice;
+
+/// A start-up that has come to its end.
+struct Started {
+    start: Start,
+    settled: Settled,
+    private_data: PrivateData,
+    /// What the initiator waits before its first FPDU.
+    holdoff: Nanos,
+}
+
+impl Started {
+    fn new(role: Role, agreed: &Agreed, sent_before: usize) -> Self {
+        let Agreed { revision, peer_reads, reads, .. } = *agreed;
+        Started {
+            start: Start::agreed(role, agreed, sent_before as u64),
+            settled: Settled { revision, peer_reads, reads },
+            private_data: PrivateData::new(),
+            holdoff: Nanos::ZERO,
+        }
+    }
+}
+
+impl<P: Port, C: Clock> CoreLoop<P, C> {
+    /// TCP is up: the request goes out.
+    pub(in crate::core_loop) fn on_opened(&mut self, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let Phase::Setup(Setup::Opening { goal }) = &qp.phase else { return };
+        let proposal = proposal(&self.mpa, &goal.parcel.terms, qp.reads);
+        // The private data was measured when it was handed in, so this cannot fail.
+        let request = Initiator::start(proposal, &goal.parcel.private_data);
+        let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
+        if let (Ok((initiator, frame)), Phase::Setup(Setup::Opening { goal })) = (request, phase) {
+            qp.enter(Phase::Setup(Setup::Requesting { initiator, frame: FrameSource::new(frame), goal }));
+        }
+        self.make_ready(Sender::Qp(slot));
+    }
+
+    /// Bytes arrived during start-up.
+    pub(in crate::core_loop) fn on_startup_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let Phase::Setup(Setup::Requesting { initiator, frame, goal }) = &qp.phase else { return };
+        // Bytes before our request is out are no reply. Those of a peer that sends them anyway wait for its next.
+        if !frame.is_done() {
+            return;
+        }
+        let holdoff = goal.parcel.terms.holdoff.unwrap_or(self.mpa.first_fpdu_holdoff());
+        match initiator.on_bytes(&mut self.tcp.rx(conn)) {
+            Progress::NeedMore => {}
+            Progress::Accepted { private_data, agreed, fault } => {
+                let started = Started::new(Role::Initiator, &agreed, frame.frame_bytes());
+                self.start(now, slot, Started { private_data, holdoff, ..started }, fault);
+            }
+            Progress::Rejected { private_data, peer_reads } => {
+                self.rejected(now, slot, private_data, peer_reads);
+            }
+            Progress::Fault(fault) => self.on_bad_reply(now, slot, fault),
+        }
+    }
+
+    /// RFC 5044 s8, code 4: close at once. A peer that answers an enhanced request as if it were none does not speak
+    /// revision 2.
+    #[cold]
+    fn on_bad_reply(&mut self, now: Nanos, slot: u32, fault: StartupFault) {
+        self.stats.count(fault.counter());
+        let reason = ConnectFailure::Protocol;
+        if fault == StartupFault::NotEnhanced {
+            self.on_setup_lost(now, slot, reason);
+        } else {
+            self.give_up(now, slot, reason);
+        }
+    }
+
+    /// The connection came to its end before start-up did.
+    #[cold]
+    pub(in crate::core_loop) fn on_setup_lost(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let on_enhanced = matches!(&qp.phase,
+            Phase::Setup(Setup::Requesting { initiator, frame, .. }) if initiator.is_enhanced() && frame.is_done());
+        let closed = matches!(reason, ConnectFailure::Closed | ConnectFailure::Protocol);
+        if on_enhanced && closed && self.mpa.fallback {
+            self.fall_back(now, slot);
+        } else {
+            self.give_up(now, slot, reason);
+        }
+    }
+
+    /// RFC 6581 s10: to a peer without the enhanced set-up our request was improperly formatted, and it has closed TCP.
+    /// A new connection asks in revision 1.
+    fn fall_back(&mut self, now: Nanos, slot: u32) {
+        self.let_go(now, slot);
+        let Some(qp) = self.qps.at(slot) else { return };
+        let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
+        if let Phase::Setup(Setup::Requesting { goal: Goal { remote, mut parcel }, .. }) = phase {
+            parcel.terms.revision = 1;
+            self.stats.count(Counter::IwarpRevisionFallbacks);
+            self.head_for(now, slot, Goal { remote, parcel });
+        }
+    }
+
+    /// Enters full operation; with a Terminate as its first and last FPDU where there is a fault.
+    fn start(&mut self, now: Nanos, slot: u32, started: Started, fault: Option<MpaFault>) {
+        let Started { start, settled, private_data, holdoff } = started;
+        self.count_start(&start, &settled);
+        let Some(qp) = self.qps.at(slot) else { return };
+        qp.stream.start(start);
+        qp.shared.settle(settled);
+        qp.rtr_awaited = start.role == Role::Responder && !start.rtr_awaited.is_empty();
+        let (context, awaits) = (qp.context, qp.rtr_awaited);
+        let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
+        qp.enter(Phase::Running);
+        if let Phase::Setup(setup) = phase {
+            self.spend(context, setup);
+        }
+        // Without its indication the initiator is as silent as one that sends no request.
+        self.arm_qp(slot, if awaits { now + self.mpa.startup_timeout() } else { Nanos::MAX });
+        if let Some(fault) = fault {
+            return self.end_at_once(now, slot, fault);
+        }
+        if !awaits {
+            self.is_up(slot, private_data);
+        }
+        if start.role == Role::Initiator && holdoff > Nanos::ZERO {
+            self.hold(now, slot, holdoff);
+        } else {
+            self.make_ready(Sender::Qp(slot));
+        }
+    }
+
+    fn count_start(&self, start: &Start, settled: &Settled) {
+        if start.markers.sent || start.markers.received {
+            self.stats.count(Counter::IwarpMarkedStreams);
+        }
+        if settled.peer_reads.is_some() {
+            self.stats.count(Counter::IwarpEnhancedStartups);
+        }
+    }
+
+    /// Tells the context that its connection is up.
+    fn is_up(&mut self, slot: u32, private_data: PrivateData) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let Some(settled) = qp.shared.settled() else { return };
+        let (context, event) = (qp.context, Event::Established { qp: qp.handle, private_data, settled });
+        self.stats.count(Counter::VerbsConnectionsEstablished);
+        self.tell_event(context, event);
+    }
+
+    /// The initiator of a peer-to-peer connection has sent: it is up.
+    #[cold]
+    pub(in crate::core_loop) fn after_first_fpdu(&mut self, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        if !qp.stream.may_send() {
+            return;
+        }
+        qp.rtr_awaited = false;
+        if matches!(qp.phase, Phase::Running) {
+            qp.enter(Phase::Running);
+            self.arm_qp(slot, Nanos::MAX);
+        }
+        self.is_up(slot, PrivateData::new());
+    }
+
+    /// RFC 6581 s9.1, s9.2: the responder accepted, we cannot. A Terminate says why.
+    #[cold]
+    fn end_at_once(&mut self, now: Nanos, slot: u32, fault: MpaFault) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        stream.terminate(fault.into(), &mut io);
+        if let Some(end) = stream.end() {
+            self.on_stream_end(now, slot, end);
+        }
+    }
+
+    /// Gives back what a connection was begun with.
+    pub(super) fn spend(&mut self, context: u16, setup: Setup) {
+        if let Some(goal) = setup.into_goal() {
+            self.tell(context, Notice::Spent(goal.parcel));
+        }
+    }
+
+    /// Keeps the initiator's first FPDU back, for responders that lose their own first message otherwise.
+    fn hold(&mut self, now: Nanos, slot: u32, holdoff: Nanos) {
+        if let Some(qp) = self.qps.at(slot) {
+            qp.hold_until = now + holdoff;
+        }
+        self.arm_qp(slot, now + holdoff);
+    }
+
+    /// The peer said no. RFC 5044 s7.1.2 leaves the TCP connection open; we close it.
+    fn rejected(&mut self, now: Nanos, slot: u32, private_data: PrivateData, peer_reads: Option<ReadDepths>) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let event = Event::Rejected { qp: qp.handle, private_data, peer_reads };
+        let (context, conn) = (qp.context, qp.conn.take());
+        let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
+        qp.enter(Phase::Ended);
+        if let Phase::Setup(setup) = phase {
+            self.spend(context, setup);
+        }
+        if let Some(conn) = conn {
+            self.let_close(now, conn);
+        }
+        self.arm_qp(slot, Nanos::MAX);
+        self.flush_all(slot);
+        self.tell_event(context, event);
+    }
+
+    /// After a turn at sending: a reply that TCP has pulled whole ends the start-up.
+    pub(in crate::core_loop) fn after_startup(&mut self, now: Nanos, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let Phase::Setup(Setup::Replying { frame, agreed }) = &qp.phase else { return };
+        if !frame.is_done() {
+            return;
+        }
+        let started = Started::new(Role::Responder, agreed, frame.frame_bytes());
+        let conn = qp.conn;
+        self.start(now, slot, started, None);
+        if let Some(conn) = conn {
+            self.on_readable(now, slot, conn);
+        }
+    }
+}
+
+/// What a connection is begun with: what was asked for, else what the configuration and the queue pair say.
+fn proposal(mpa: &MpaConfig, terms: &Terms, most: ReadDepths) -> Proposal {
+    let offer = terms.reads.unwrap_or(most);
+    // A number that is not negotiated stays what the queue pair was made for.
+    let own = |offer, most| if offer == READS_UNNEGOTIATED { most } else { offer };
+    let reads = ReadDepths { ird: own(offer.ird, most.ird), ord: own(offer.ord, most.ord) };
+    let peer_to_peer = terms.peer_to_peer.unwrap_or(mpa.peer_to_peer);
+    let rtr = if peer_to_peer { terms.rtr.unwrap_or(mpa.rtr()) } else { RtrKinds::empty() };
+    let enhanced = (terms.revision > 1).then_some(Enhanced { peer_to_peer, rtr, reads: offer });
+    Proposal { crc: mpa.crc, markers: mpa.markers, enhanced, reads, ird_max: most.ird }
+}
