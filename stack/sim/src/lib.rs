@@ -45,7 +45,7 @@ mod trace;
 
 pub use clock::VirtualClock;
 pub use heap::EventHeap;
-pub use link::{Link, LinkConfig, LinkCounts};
-pub use net::{LinkId, NodeId, PortId, SimError, SimNet};
+pub use link::{Bursts, Link, LinkConfig, LinkCounts};
+pub use net::{LinkId, NodeId, PortId, SimError, SimNet, Watch};
 pub use node::{FnNode, Node};
 pub use trace::TraceHash;

@@ -49,6 +49,16 @@ pub enum SimError {
         /// What is wrong.
         what: String,
     },
+    /// Whoever watches the frames found one that must not be.
+    #[error("port {port} at {at:?} sent what it must not: {what}")]
+    Watch {
+        /// The port's number, in the order of adding.
+        port: usize,
+        /// When.
+        at: Nanos,
+        /// What is wrong.
+        what: String,
+    },
     /// The capture cannot be written.
     #[error("the capture cannot be written: {0}")]
     Capture(#[from] io::Error),
@@ -66,7 +76,11 @@ pub struct SimNet<N> {
     loop_time: Nanos,
     /// Buffers of frames that have arrived, for those to come.
     spare: Vec<Vec<u8>>,
+    watch: Option<Watch>,
 }
+
+/// Looks at a frame that a port has sent, before any link has it, and says what is wrong with it.
+pub type Watch = Box<dyn FnMut(Nanos, PortId, &[u8]) -> Result<(), String>>;
 
 impl<N: Node> SimNet<N> {
     /// An empty network. Everything that chance decides follows from `seed`.
@@ -81,6 +95,7 @@ impl<N: Node> SimNet<N> {
             trace: TraceHash::new(),
             loop_time: LOOP_TIME,
             spare: Vec::new(),
+            watch: None,
         }
     }
 
@@ -128,6 +143,11 @@ impl<N: Node> SimNet<N> {
             port.tap = Some(capture.interface(&format!("port{number}"))?);
         }
         Ok(())
+    }
+
+    /// Lets `watch` look at every frame that any port sends from now on. An error ends the run with what it says.
+    pub fn watch(&mut self, watch: Watch) {
+        self.watch = Some(watch);
     }
 
     /// The time now.
@@ -216,15 +236,14 @@ impl<N: Node> SimNet<N> {
         let Some((at, event)) = self.heap.pop() else { return Ok(false) };
         self.clock.advance_to(at);
         match event {
-            Event::Arrive { link, frame } => self.arrive(at, link, frame)?,
+            Event::Arrive { to, frame } => self.arrive(at, to, frame)?,
             Event::Wake { node } => self.poll_if_due(at, node)?,
             Event::Change { link, config } => self.links[link.0].link.config = config,
         }
         Ok(true)
     }
 
-    fn arrive(&mut self, at: Nanos, link: LinkId, frame: Vec<u8>) -> Result<(), SimError> {
-        let to = self.links[link.0].to;
+    fn arrive(&mut self, at: Nanos, to: PortId, frame: Vec<u8>) -> Result<(), SimError> {
         self.trace.add(TRACE_ARRIVED, at, to.0, &frame);
         let port = &mut self.ports[to.0];
         if let Some(tap) = &port.tap {
@@ -284,6 +303,9 @@ impl<N: Node> SimNet<N> {
 
     fn send(&mut self, at: Nanos, from: PortId, bytes: &[u8]) -> Result<(), SimError> {
         self.trace.add(TRACE_SENT, at, from.0, bytes);
+        if let Some(watch) = &mut self.watch {
+            watch(at, from, bytes).map_err(|what| SimError::Watch { port: from.0, at, what })?;
+        }
         let port = &self.ports[from.0];
         if let Some(tap) = &port.tap {
             tap.record(at, Direction::Outbound, bytes)?;
@@ -296,11 +318,15 @@ impl<N: Node> SimNet<N> {
         let link = &mut self.links[id.0].link;
         let arrivals = link.offer(at, &mut frame);
         link.check().map_err(|what| SimError::Link { link: id.0, at, what })?;
+        if let Some((at, answer)) = link.take_answer(at) {
+            self.heap.push(at, Event::Arrive { to: from, frame: answer });
+        }
+        let to = self.links[id.0].to;
         if let [_, second] = arrivals[..] {
-            self.heap.push(second, Event::Arrive { link: id, frame: frame.clone() });
+            self.heap.push(second, Event::Arrive { to, frame: frame.clone() });
         }
         match arrivals.first() {
-            Some(first) => self.heap.push(*first, Event::Arrive { link: id, frame }),
+            Some(first) => self.heap.push(*first, Event::Arrive { to, frame }),
             None => self.spare.push(frame),
         }
         Ok(())
@@ -317,7 +343,7 @@ impl<N: Node> SimNet<N> {
 }
 
 enum Event {
-    Arrive { link: LinkId, frame: Vec<u8> },
+    Arrive { to: PortId, frame: Vec<u8> },
     Wake { node: NodeId },
     Change { link: LinkId, config: LinkConfig },
 }

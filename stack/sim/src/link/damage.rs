@@ -1,14 +1,15 @@
 //! What a bad link does to bytes.
 
-use ironwarp_port::memory::Ipv4Tcp;
 use ironwarp_types::SeededEntropy;
 
-/// Changes one byte of a TCP/IPv4 packet. Answers `false` for anything else.
+use super::packet::Packet;
+
+/// Changes one byte of a TCP segment's packet. Answers `false` for anything else.
 ///
 /// A difference within one byte always changes a ones' complement sum (RFC 1071), so a checksum shows it.
 pub(super) fn corrupt(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
-    let Some(packet) = Ipv4Tcp::locate(frame) else { return false };
-    let at = packet.l3 + dice.below((packet.end - packet.l3) as u64) as usize;
+    let Some(covered) = Packet::locate(frame).and_then(|packet| packet.covered()) else { return false };
+    let at = covered.start + dice.below(covered.len() as u64) as usize;
     let difference = 1 + dice.below(255) as u8;
     if let Some(byte) = frame.get_mut(at) {
         *byte ^= difference;
@@ -19,9 +20,9 @@ pub(super) fn corrupt(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
 /// Changes two words of a TCP payload so that the checksum does not show it: what is added to one is taken from the
 /// other. Answers `false` where there are no two whole words.
 pub(super) fn corrupt_unseen(frame: &mut [u8], dice: &mut SeededEntropy) -> bool {
-    let Some(packet) = Ipv4Tcp::locate(frame) else { return false };
+    let range = Packet::locate(frame).and_then(|packet| packet.tcp_payload(frame));
     // The TCP header is a multiple of four bytes long, so these are the words that the checksum adds up.
-    let Some(payload) = frame.get_mut(packet.payload_range()) else { return false };
+    let Some(payload) = range.and_then(|range| frame.get_mut(range)) else { return false };
     let (words, _) = payload.as_chunks_mut::<2>();
     let count = words.len() as u64;
     if count < 2 {

@@ -5,9 +5,14 @@
 //! fixed order, so a run replays, and a fault whose rate is zero takes no number from the dice.
 
 mod damage;
+mod ecn;
+mod packet;
+mod too_big;
 
 use arrayvec::ArrayVec;
 use ironwarp_types::{Nanos, SeededEntropy};
+
+use packet::Packet;
 
 /// What a link is like. Rates of faults are frames in a million.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,21 +25,47 @@ pub struct LinkConfig {
     pub jitter: Nanos,
     /// Bytes that may wait to be sent; what finds no place is lost.
     pub queue_bytes: u64,
-    /// Frames that vanish.
+    /// Whether nothing passes at all.
+    pub is_down: bool,
+    /// The link stands still until then: what is offered waits in the queue.
+    pub paused_until: Nanos,
+    /// The largest packet that passes, in bytes; zero is no limit.
+    pub mtu_bytes: u16,
+    /// Whether the sender of a packet that is too large is told, as a router would, after the link's delay.
+    pub answers_too_big: bool,
+    /// Packets marked as having met congestion, of those whose sender can hear it.
+    pub mark_ppm: u32,
+    /// The same for every packet that finds so many bytes waiting before it; zero marks none.
+    pub mark_above_bytes: u64,
+    /// Frames that vanish, each for itself.
     pub loss_ppm: u32,
+    /// Frames that vanish together.
+    pub bursts: Bursts,
     /// Frames that arrive twice.
     pub duplicate_ppm: u32,
     /// Frames that arrive late, out of order.
     pub reorder_ppm: u32,
     /// At most so much later, evenly spread.
     pub reorder_by: Nanos,
-    /// Frames that are damaged so that a checksum shows it: one byte of a TCP/IPv4 packet. Other frames are lost
+    /// Frames that are damaged so that a checksum shows it: one byte of a TCP segment. Other frames are lost
     /// instead, as the link's own check would have it.
     pub corrupt_ppm: u32,
     /// TCP segments whose payload is damaged so that every checksum up to TCP's still matches.
     pub corrupt_unseen_ppm: u32,
     /// Frames that lose their end.
     pub truncate_ppm: u32,
+}
+
+/// Loss that comes in bursts: a link that is now good, now bad, and changes between two frames (Gilbert 1960, Elliott
+/// 1963). On average a burst is `1 000 000 / end_ppm` frames long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bursts {
+    /// Frames before which a good link turns bad.
+    pub begin_ppm: u32,
+    /// Frames before which a bad link turns good.
+    pub end_ppm: u32,
+    /// Frames that vanish while it is bad.
+    pub loss_ppm: u32,
 }
 
 impl LinkConfig {
@@ -45,7 +76,14 @@ impl LinkConfig {
             delay: Nanos::ZERO,
             jitter: Nanos::ZERO,
             queue_bytes: u64::MAX,
+            is_down: false,
+            paused_until: Nanos::ZERO,
+            mtu_bytes: 0,
+            answers_too_big: false,
+            mark_ppm: 0,
+            mark_above_bytes: 0,
             loss_ppm: 0,
+            bursts: Bursts { begin_ppm: 0, end_ppm: 0, loss_ppm: 0 },
             duplicate_ppm: 0,
             reorder_ppm: 0,
             reorder_by: Nanos::ZERO,
@@ -75,8 +113,14 @@ pub struct LinkCounts {
     pub offered: u64,
     /// Arrivals, duplicates included.
     pub sent: u64,
-    /// Frames that vanished.
+    /// Frames that vanished, those offered to a link that is down included.
     pub lost: u64,
+    /// Frames whose packet was too large.
+    pub too_big: u64,
+    /// Senders that were told so.
+    pub answered: u64,
+    /// Packets marked as having met congestion.
+    pub marked: u64,
     /// Frames that found the queue full.
     pub queue_full: u64,
     /// Frames that arrive twice.
@@ -104,28 +148,47 @@ pub struct Link {
     sent_by: Nanos,
     /// When the last frame arrives that keeps the order.
     last_arrival: Nanos,
+    /// Whether a burst of losses is under way.
+    is_bad: bool,
+    /// What the sender of the last frame is to be told.
+    answer: Option<Vec<u8>>,
     counts: LinkCounts,
 }
 
 impl Link {
     /// A link that nothing has passed yet.
     pub fn new(config: LinkConfig, dice: SeededEntropy) -> Self {
-        Link { config, dice, sent_by: Nanos::ZERO, last_arrival: Nanos::ZERO, counts: LinkCounts::default() }
+        Link {
+            config,
+            dice,
+            sent_by: Nanos::ZERO,
+            last_arrival: Nanos::ZERO,
+            is_bad: false,
+            answer: None,
+            counts: LinkCounts::default(),
+        }
     }
 
     /// Takes a frame in, damages it where chance has it so, and answers when it arrives.
     pub fn offer(&mut self, now: Nanos, frame: &mut Vec<u8>) -> Arrivals {
         self.counts.offered += 1;
         let mut arrivals = Arrivals::new();
-        if self.is_queue_full(now, frame.len()) {
+        if self.is_too_big(frame) {
+            self.counts.too_big += 1;
+            return arrivals;
+        }
+        let waiting_bytes = self.waiting_bytes(now);
+        if self.is_queue_full(waiting_bytes, frame.len()) {
             self.counts.queue_full += 1;
             return arrivals;
         }
         self.send(now, frame.len());
-        if self.dice.chance(self.config.loss_ppm) || !self.damage(frame) {
+        let is_lost = self.dice.chance(self.config.loss_ppm) | self.is_lost_in_burst();
+        if self.config.is_down || is_lost || !self.damage(frame) {
             self.counts.lost += 1;
             return arrivals;
         }
+        self.mark(waiting_bytes, frame);
         arrivals.push(self.arrival());
         if self.dice.chance(self.config.duplicate_ppm) {
             self.counts.duplicated += 1;
@@ -142,21 +205,58 @@ impl Link {
 
     /// Every frame is accounted for.
     pub fn check(&self) -> Result<(), String> {
-        let LinkCounts { offered, sent, lost, queue_full, duplicated, .. } = self.counts;
-        if offered + duplicated == sent + lost + queue_full {
+        let LinkCounts { offered, sent, lost, too_big, queue_full, duplicated, .. } = self.counts;
+        if offered + duplicated == sent + lost + too_big + queue_full {
             Ok(())
         } else {
             Err(format!("frames are not conserved: {:?}", self.counts))
         }
     }
 
-    fn is_queue_full(&self, now: Nanos, frame_bytes: usize) -> bool {
-        if self.config.rate_bits_per_s == 0 {
+    /// What the sender of the last frame that was offered is to be told, and when it hears it.
+    pub fn take_answer(&mut self, now: Nanos) -> Option<(Nanos, Vec<u8>)> {
+        let answer = self.answer.take()?;
+        self.counts.answered += 1;
+        Some((now + self.config.delay, answer))
+    }
+
+    fn is_too_big(&mut self, frame: &[u8]) -> bool {
+        let mtu_bytes = self.config.mtu_bytes;
+        if mtu_bytes == 0 || self.config.is_down {
             return false;
         }
-        let backlog_ns = u128::from(self.sent_by.since(now).0);
-        let backlog_bytes = backlog_ns * u128::from(self.config.rate_bits_per_s) / BIT_NS_PER_BYTE_S;
-        backlog_bytes + frame_bytes as u128 > u128::from(self.config.queue_bytes)
+        let is_too_big = Packet::locate(frame).is_some_and(|packet| packet.bytes() > usize::from(mtu_bytes));
+        if is_too_big && self.config.answers_too_big {
+            self.answer = too_big::answer(frame, mtu_bytes);
+        }
+        is_too_big
+    }
+
+    fn is_lost_in_burst(&mut self) -> bool {
+        let Bursts { begin_ppm, end_ppm, loss_ppm } = self.config.bursts;
+        let turns = if self.is_bad { end_ppm } else { begin_ppm };
+        // A link that has no bursts any more is good.
+        self.is_bad = (self.is_bad != self.dice.chance(turns)) && loss_ppm > 0;
+        self.is_bad && self.dice.chance(loss_ppm)
+    }
+
+    fn mark(&mut self, waiting_bytes: u128, frame: &mut [u8]) {
+        let above = self.config.mark_above_bytes;
+        let is_long = above > 0 && waiting_bytes >= u128::from(above);
+        if (self.dice.chance(self.config.mark_ppm) || is_long) && ecn::mark(frame) {
+            self.counts.marked += 1;
+        }
+    }
+
+    /// Bytes that wait to be sent.
+    fn waiting_bytes(&self, now: Nanos) -> u128 {
+        let backlog_ns = u128::from(self.sent_by.since(now.max(self.config.paused_until)).0);
+        backlog_ns * u128::from(self.config.rate_bits_per_s) / BIT_NS_PER_BYTE_S
+    }
+
+    fn is_queue_full(&self, waiting_bytes: u128, frame_bytes: usize) -> bool {
+        let is_limited = self.config.rate_bits_per_s > 0;
+        is_limited && waiting_bytes + frame_bytes as u128 > u128::from(self.config.queue_bytes)
     }
 
     /// Occupies the link for as long as the frame takes.
@@ -165,7 +265,7 @@ impl Link {
         // A rate of zero is no limit: sending takes no time.
         let took_ns =
             (bits * 1_000_000_000).checked_div(u128::from(self.config.rate_bits_per_s)).unwrap_or(0);
-        let start = self.sent_by.max(now);
+        let start = self.sent_by.max(now).max(self.config.paused_until);
         self.sent_by = start + Nanos(u64::try_from(took_ns).unwrap_or(u64::MAX));
     }
 
@@ -204,5 +304,7 @@ const WIRE_OVERHEAD_BYTES: u128 = 24;
 /// Turns nanoseconds times bits a second into bytes.
 const BIT_NS_PER_BYTE_S: u128 = 8_000_000_000;
 
+#[cfg(test)]
+mod fault_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,133 @@
+//! Where the headers of a packet lie in a frame.
+//!
+//! IPv4 and IPv6, behind an Ethernet header with up to two VLAN tags. Sources: RFC 791 s3.1, RFC 8200 s3, RFC 9293 s3.1,
+//! IEEE 802.1Q. Written apart from the stack's parser on purpose: one checks the other.
+
+use std::ops::Range;
+
+/// The version of IP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Version {
+    V4,
+    V6,
+}
+
+/// An IP packet, as offsets into its frame in bytes, in ascending order and within the frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Packet {
+    pub(super) version: Version,
+    /// Start of the IP header.
+    pub(super) l3: usize,
+    /// Start of what follows it.
+    pub(super) l4: usize,
+    /// End of the packet; what follows pads the frame.
+    pub(super) end: usize,
+    /// What follows the IP header; that of a fragment is not looked at.
+    protocol: Option<u8>,
+}
+
+impl Packet {
+    /// Finds the packet in a frame.
+    pub(super) fn locate(frame: &[u8]) -> Option<Packet> {
+        let (l3, ethertype) = behind_tags(frame)?;
+        match ethertype {
+            ETHERTYPE_IPV4 => Self::locate_v4(frame, l3),
+            ETHERTYPE_IPV6 => Self::locate_v6(frame, l3),
+            _ => None,
+        }
+    }
+
+    fn locate_v4(frame: &[u8], l3: usize) -> Option<Packet> {
+        let first = *frame.get(l3)?;
+        let l4 = l3 + 4 * usize::from(first & 0x0f);
+        let end = l3 + usize::from(word(frame, l3 + 2)?);
+        let is_fragment = word(frame, l3 + 6)? & 0x3fff != 0;
+        let protocol = (!is_fragment).then_some(*frame.get(l3 + 9)?);
+        let fits = first >> 4 == 4 && l4 >= l3 + 20 && l4 <= end && end <= frame.len();
+        fits.then_some(Packet { version: Version::V4, l3, l4, end, protocol })
+    }
+
+    fn locate_v6(frame: &[u8], l3: usize) -> Option<Packet> {
+        let l4 = l3 + 40;
+        let end = l4 + usize::from(word(frame, l3 + 4)?);
+        let protocol = Some(*frame.get(l3 + 6)?);
+        let fits = frame.get(l3)? >> 4 == 6 && end <= frame.len();
+        fits.then_some(Packet { version: Version::V6, l3, l4, end, protocol })
+    }
+
+    /// Bytes of the packet.
+    pub(super) fn bytes(&self) -> usize {
+        self.end - self.l3
+    }
+
+    /// The payload of the TCP segment in it, where it is one.
+    pub(super) fn tcp_payload(&self, frame: &[u8]) -> Option<Range<usize>> {
+        if self.protocol != Some(PROTOCOL_TCP) {
+            return None;
+        }
+        let payload = self.l4 + 4 * usize::from(frame.get(self.l4 + 12)? >> 4);
+        (payload >= self.l4 + 20 && payload <= self.end).then_some(payload..self.end)
+    }
+
+    /// Bytes of which each is covered by a checksum: all of a TCP segment's packet but the fields of an IPv6 header
+    /// that none covers (RFC 8200 s8.1).
+    pub(super) fn covered(&self) -> Option<Range<usize>> {
+        if self.protocol != Some(PROTOCOL_TCP) {
+            return None;
+        }
+        match self.version {
+            Version::V4 => Some(self.l3..self.end),
+            Version::V6 => Some(self.l3 + 8..self.end),
+        }
+    }
+
+    /// Whether a router may answer that it is too large: it is no ICMP message itself (RFC 1122 s3.2.2, RFC 4443 s2.4).
+    pub(super) fn may_be_answered(&self) -> bool {
+        self.protocol.is_some_and(|protocol| protocol != PROTOCOL_ICMP && protocol != PROTOCOL_ICMPV6)
+    }
+}
+
+/// The start of the network header, and its type.
+fn behind_tags(frame: &[u8]) -> Option<(usize, u16)> {
+    let mut at = 12;
+    let mut ethertype = word(frame, at)?;
+    for _ in 0..2 {
+        if ethertype != ETHERTYPE_VLAN && ethertype != ETHERTYPE_SERVICE_VLAN {
+            break;
+        }
+        at += 4;
+        ethertype = word(frame, at)?;
+    }
+    Some((at + 2, ethertype))
+}
+
+/// The big-endian word at `at`.
+pub(super) fn word(frame: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?))
+}
+
+/// Writes a big-endian word.
+pub(super) fn put(frame: &mut [u8], at: usize, value: u16) {
+    if let Some(field) = frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+        *field = value.to_be_bytes();
+    }
+}
+
+/// The checksum over `bytes` on top of `start` (RFC 1071).
+pub(super) fn checksum(start: u64, bytes: &[u8]) -> u16 {
+    let (pairs, odd) = bytes.as_chunks::<2>();
+    let last = odd.first().map_or(0, |byte| u64::from(*byte) << 8);
+    let mut sum = start + last + pairs.iter().map(|pair| u64::from(u16::from_be_bytes(*pair))).sum::<u64>();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+const ETHERTYPE_SERVICE_VLAN: u16 = 0x88a8;
+const PROTOCOL_ICMP: u8 = 1;
+const PROTOCOL_TCP: u8 = 6;
+pub(super) const PROTOCOL_ICMPV6: u8 = 58;
