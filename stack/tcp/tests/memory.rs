@@ -89,16 +89,10 @@ impl Crowd {
         let mut taken = vec![0u64; self.peers.len()];
         for round in 1.. {
             assert!(round < 20_000, "stuck at {taken:?}");
-            for peer in 0..self.peers.len() {
-                if taken[peer] == fpdus {
-                    continue;
-                }
-                let here = self.available(peer);
-                let at = taken[peer] * FPDU as u64 + here as u64;
-                self.send(peer, at, len.min(FPDU - here));
-                if self.take(peer, taken[peer] * FPDU as u64) {
-                    taken[peer] += 1;
-                }
+            for (peer, taken) in taken.iter_mut().enumerate().filter(|(_, taken)| **taken < fpdus) {
+                let (begin, here) = (*taken * FPDU as u64, self.available(peer));
+                self.send(peer, begin + here as u64, len.min(FPDU - here));
+                *taken += u64::from(self.take(peer, begin));
             }
             if taken.iter().all(|&taken| taken == fpdus) {
                 return round;
