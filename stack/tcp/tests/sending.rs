@@ -72,21 +72,6 @@ fn a_window_smaller_than_a_segment_stops_pulling_while_anything_is_in_flight() {
     assert_eq!(s.transmit(&mut source, 32).units, 1);
 }
 
-/// semantics.md, Units: a receive window smaller than a unit. Alignment returns with the next unit.
-#[test]
-fn a_unit_larger_than_the_window_goes_in_parts() {
-    let mut s = Script::accepted(config(), 600);
-    let mut source = Pattern::new(2_460, 1_460);
-    s.transmit(&mut source, 32);
-    s.expect(&["P. 1:601(600) ack 1"]);
-    s.peer(". 1 ack 601 win 600");
-    s.expect(&["P. 601:1201(600) ack 1"]);
-    s.peer(". 1 ack 1201 win 5000");
-    s.expect(&["P. 1201:1461(260) ack 1"]);
-    s.transmit(&mut source, 32);
-    s.expect(&["P. 1461:2461(1000) ack 1"]);
-}
-
 /// RFC 9293 s3.8.6.1: the persist timer; semantics.md, Units: the 1-byte probe.
 #[test]
 fn a_closed_window_is_probed_with_one_byte_until_it_opens() {
@@ -208,19 +193,6 @@ fn window_updates_and_payload_are_not_duplicates() {
         s.peer(&format!("P. {}:{}(10) ack 1 win {}", 1 + 10 * at, 11 + 10 * at, 64_001 + at));
     }
     assert_eq!(s.node.read(Counter::TcpRxDuplicateAcks), 0);
-}
-
-/// semantics.md, Units: an ACK edge inside a unit.
-#[test]
-fn an_ack_inside_a_unit_sends_only_its_rest_again() {
-    let mut s = Script::accepted(config(), 64_000);
-    s.transmit(&mut Pattern::new(1_000, 1_000), 32);
-    s.sent();
-    s.peer(". 1 ack 401 win 64000");
-    assert_eq!(s.events(), TcpEvents::ACKED);
-    assert_eq!(s.node.tcp.acked_bytes(s.id()), 400);
-    s.advance(Nanos::from_millis(31));
-    s.expect(&["P. 401:1001(600) ack 1"]);
 }
 
 /// RFC 5961 s5 and RFC 9293 s3.10.7.4, fifth step.

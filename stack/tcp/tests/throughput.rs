@@ -157,7 +157,8 @@ fn transfer(shape: Shape, config: &TcpConfig, bytes: u64, seed: u64) -> Measured
         for frame in b.turn(now, &mut towards_b, &mut nothing) {
             towards_a.send(now, frame, &mut rng);
         }
-        let soonest = [towards_a.next(), towards_b.next(), a.node.tcp.next_deadline(), b.node.tcp.next_deadline()];
+        let soonest =
+            [towards_a.next(), towards_b.next(), a.node.tcp.next_deadline(), b.node.tcp.next_deadline()];
         let soonest = soonest.into_iter().flatten().min().unwrap_or(now);
         let idle = !a.busy() && !b.busy();
         now = if idle { soonest.max(now + TURN) } else { now + TURN };
@@ -191,12 +192,18 @@ fn figures() {
         for congestion in [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp] {
             let shape = Shape { mtu, ..Shape::default() };
             let measured = transfer(shape, &config(congestion), 100_000_000, 1);
-            eprintln!("{mtu} {congestion:?} no loss: {:.0} % {measured:?}", 100.0 * measured.gbit / link_gbit(shape));
+            eprintln!(
+                "{mtu} {congestion:?} no loss: {:.0} % {measured:?}",
+                100.0 * measured.gbit / link_gbit(shape)
+            );
             for lost_ppm in [1_000, 10_000] {
                 for seed in [1, 2] {
-                let shape = Shape { mtu, lost_ppm, ..Shape::default() };
-                let measured = transfer(shape, &config(congestion), 50_000_000, seed);
-                eprintln!("{mtu} {congestion:?} {lost_ppm}: {:.0} % {measured:?}", 100.0 * measured.gbit / under_loss_gbit(shape));
+                    let shape = Shape { mtu, lost_ppm, ..Shape::default() };
+                    let measured = transfer(shape, &config(congestion), 50_000_000, seed);
+                    eprintln!(
+                        "{mtu} {congestion:?} {lost_ppm}: {:.0} % {measured:?}",
+                        100.0 * measured.gbit / under_loss_gbit(shape)
+                    );
                 }
             }
         }

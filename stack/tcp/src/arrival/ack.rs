@@ -234,7 +234,7 @@ impl Conn {
     pub(super) fn on_window_grown<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
         self.tell_writable(events);
         // Nothing is in flight but a probe, and a unit waits.
-        if self.snd.unsent() && self.snd.snd_max.since(self.snd.snd_una) <= 1 {
+        if (self.snd.unsent() || self.snd.board.lost > 0) && self.snd.pipe() == 0 {
             self.on_window_opened(io, events);
         }
     }
@@ -244,7 +244,7 @@ impl Conn {
     fn on_window_opened<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
         self.snd.rtt.reset_backoff();
         self.snd.progress_at = io.now;
-        self.snd.timer_at = io.now + self.snd.rtt.rto();
+        self.snd.restart_timeout(io.now);
         self.recover(io, events);
         io.arm(self);
     }

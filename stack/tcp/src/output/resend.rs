@@ -6,6 +6,7 @@
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
+use ironwarp_types::Nanos;
 
 use super::Io;
 use crate::conn::Conn;
@@ -56,10 +57,10 @@ impl Conn {
         Ok(len as usize)
     }
 
-    /// No node is left for the rest of a unit: its front goes as a probe would, one at a time, and is forgotten until it
-    /// is acknowledged.
+    /// No node is left for the rest of a unit: its front goes as a probe would, one at a time and again when the timer
+    /// has run out, and is forgotten until it is acknowledged.
     fn send_uncut<P: Port>(&mut self, io: &mut Io<'_, P>, node: u32, len: u32) -> Result<usize, Blocked> {
-        if self.snd.outstanding() {
+        if self.snd.outstanding() && self.snd.timer_at != Nanos::MAX {
             return Err(Blocked::Pool);
         }
         self.send_unrecorded(io, node, len)?;

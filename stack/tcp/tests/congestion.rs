@@ -1,0 +1,193 @@
+//! Congestion windows as the peer sees them: growth, use, idleness, marks (RFC 5681, 3168, 8257).
+
+mod common;
+
+use common::pattern::Pattern;
+use common::script::Script;
+use common::sender::{RTO, RTT, config, plain, sacking, send};
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{Congestion, TcpConfig};
+use ironwarp_types::Nanos;
+
+const ALL: [Congestion; 3] = [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp];
+
+fn bulk(sent: u64) -> Pattern {
+    Pattern { next: sent, ..Pattern::new(1 << 20, 1_000) }
+}
+
+/// Sends until a window stops it and answers how many units that were; all are acknowledged a round trip later.
+fn round(s: &mut Script, source: &mut Pattern) -> usize {
+    let units = s.transmit(source, 64).units;
+    s.sent();
+    s.advance(RTT);
+    s.peer(&format!(". 1 ack {} win 64000", source.next + 1));
+    s.sent();
+    units
+}
+
+/// RFC 7661 in spirit: an application that never fills the window does not let it grow.
+#[test]
+fn a_window_that_is_not_used_does_not_grow() {
+    for congestion in ALL {
+        let mut s = sacking(TcpConfig { congestion, initial_window_segments: 4, ..config() });
+        let mut sent = 100;
+        for _ in 0..20 {
+            send(&mut s, sent, 2);
+            sent += 200;
+            s.advance(RTT);
+            s.peer(&format!(". 1 ack {} win 64000", sent + 1));
+        }
+        let mut source = Pattern { next: sent, ..Pattern::new(1 << 20, 1_460) };
+        assert_eq!(s.transmit(&mut source, 64).units, 4, "{congestion:?}");
+    }
+}
+
+/// RFC 5681 s4.1: after an idle time longer than the timeout a connection begins again with the first flight.
+#[test]
+fn after_idleness_the_first_flight_is_small_again() {
+    for (idle_restart, expected) in [(true, 4), (false, 8)] {
+        let config = TcpConfig { idle_restart, initial_window_segments: 4, ..config() };
+        let mut s = sacking(config);
+        let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
+        for _ in 0..2 {
+            round(&mut s, &mut source);
+        }
+        s.advance(RTO + RTO);
+        assert_eq!(s.transmit(&mut source, 64).units, expected, "restart {idle_restart}");
+    }
+}
+
+/// RFC 3168 s6.1.2: an echo costs half the window once a round trip; the first new payload says that it was heard.
+#[test]
+fn an_echo_is_answered_once_a_round_trip() {
+    let mut s = sacking(TcpConfig { ecn: true, congestion: Congestion::NewReno, ..config() });
+    let mut source = bulk(100);
+    s.transmit(&mut source, 10);
+    assert_eq!(s.sent().len(), 10);
+    s.advance(RTT);
+    s.peer(".E 1 ack 1101 win 64000");
+    s.peer(".E 1 ack 2101 win 64000");
+    s.peer(".E 1 ack 3101 win 64000");
+    assert_eq!(s.node.read(Counter::TcpEcnReductions), 1);
+    s.transmit(&mut source, 1);
+    assert!(s.sent()[0].starts_with("P.W 10101:"), "the peer hears of it");
+    s.transmit(&mut source, 1);
+    s.peer(&format!(".E 1 ack {} win 64000", source.next + 1));
+    assert_eq!(s.node.read(Counter::TcpEcnReductions), 2, "a round trip later it counts again");
+}
+
+/// RFC 3168 s6.1.5: only payload that leaves for the first time may be marked.
+#[test]
+fn what_is_sent_again_is_not_capable() {
+    let mut s = sacking(TcpConfig { ecn: true, ..config() });
+    s.transmit(&mut Pattern { next: 100, ..Pattern::new(400, 100) }, 4);
+    assert!(s.sent().iter().all(|line| line.ends_with("[ect0]")));
+    s.advance(RTT);
+    s.peer(". 1 ack 101 win 64000 <nop,nop,sack 201:501>");
+    s.expect(&["P. 101:201(100) ack 1"]);
+}
+
+/// RFC 8257 s3.3: a tenth of the window marked costs a twentieth of it in the long run, all of it marked costs half.
+#[test]
+fn dctcp_gives_way_in_proportion() {
+    let mut after = Vec::new();
+    for marked in [false, true] {
+        let mut s = sacking(TcpConfig { ecn: true, congestion: Congestion::Dctcp, ..config() });
+        let mut source = bulk(100);
+        // Alpha decays from 1 by a sixteenth a window, or stays.
+        for _ in 0..40 {
+            s.transmit(&mut source, 8);
+            s.sent();
+            s.advance(RTT);
+            let echo = if marked { "E" } else { "" };
+            s.peer(&format!(".{echo} 1 ack {} win 64000", source.next + 1));
+            s.sent();
+        }
+        let before = round(&mut s, &mut source);
+        s.transmit(&mut source, 8);
+        s.sent();
+        s.advance(RTT);
+        s.peer(&format!(".E 1 ack {} win 64000", source.next + 1));
+        s.sent();
+        s.transmit(&mut source, 1);
+        s.sent();
+        s.advance(RTT);
+        s.peer(&format!(". 1 ack {} win 64000", source.next + 1));
+        after.push((before, round(&mut s, &mut source)));
+    }
+    let [(rare_before, rare), (_, all)] = after[..] else { panic!("two runs") };
+    assert!(rare * 10 >= rare_before * 9, "{rare} of {rare_before}");
+    assert!(all <= 8, "{all}");
+}
+
+/// RFC 5681 s3.1 and draft-ietf-tcpm-rfc8312bis s4.6: what is left of the window after a loss.
+#[test]
+fn a_loss_leaves_half_or_seven_tenths() {
+    for (congestion, expected) in ALL.into_iter().zip([10..=11, 14..=15, 10..=11]) {
+        let mut s = sacking(TcpConfig { congestion, initial_window_segments: 20, ..config() });
+        let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
+        assert_eq!(s.transmit(&mut source, 64).units, 20);
+        s.sent();
+        s.advance(RTT);
+        let end = source.next + 1;
+        s.peer(&format!(". 1 ack 101 win 64000 <nop,nop,sack 1561:{end}>"));
+        assert_eq!(s.sent()[0], "P. 101:1561(1460) ack 1 win 65535");
+        s.advance(RTT);
+        s.peer(&format!(". 1 ack {end} win 64000"));
+        let units = s.transmit(&mut source, 64).units;
+        assert!(expected.contains(&units), "{congestion:?}: {units}");
+    }
+}
+
+/// RFC 5681 s3.2, RFC 6582 s3.2 and RFC 6937 s3 for a peer without SACK: the window comes down the same way.
+#[test]
+fn a_peer_without_sack_is_served_by_counting() {
+    let mut s = plain(TcpConfig { congestion: Congestion::NewReno, initial_window_segments: 20, ..config() });
+    let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
+    assert_eq!(s.transmit(&mut source, 64).units, 20);
+    s.sent();
+    s.advance(RTT);
+    let mut left = Vec::new();
+    for _ in 0..19 {
+        s.peer(". 1 ack 101 win 64000");
+        s.transmit(&mut source, 64);
+        left.push(s.sent().len());
+    }
+    // Two for the first two, the lost one, and then one for about every second.
+    assert_eq!(left[..3], [1, 1, 1]);
+    assert!((10..=13).contains(&left.iter().sum::<usize>()), "{left:?}");
+    s.peer(&format!(". 1 ack {} win 64000", source.next + 1));
+    assert_eq!(s.node.read(Counter::TcpTimeouts), 0);
+    let units = s.transmit(&mut source, 64).units;
+    assert!((9..=12).contains(&units), "{units}");
+}
+
+/// RFC 6582 s3.2: a partial acknowledgement tells of the next loss.
+#[test]
+fn without_sack_each_partial_acknowledgement_sends_the_next_missing_unit() {
+    let mut s = plain(config());
+    send(&mut s, 100, 8);
+    s.advance(RTT);
+    (0..3).for_each(|_| s.peer(". 1 ack 101 win 64000"));
+    s.expect(&["P. 101:201(100) ack 1"]);
+    s.advance(RTT);
+    s.peer(". 1 ack 401 win 64000");
+    s.expect(&["P. 401:501(100) ack 1"]);
+    s.advance(RTT);
+    s.peer(". 1 ack 901 win 64000");
+    assert_eq!((s.node.read(Counter::TcpTimeouts), s.node.read(Counter::TcpFastRetransmits)), (0, 1));
+}
+
+/// RFC 6582 s4: duplicate ACKs that follow a timeout are of what was sent twice, and begin nothing.
+#[test]
+fn duplicates_after_a_timeout_begin_no_recovery() {
+    let mut s = plain(config());
+    send(&mut s, 100, 4);
+    s.advance(RTO + RTT);
+    assert!(!s.sent().is_empty());
+    (0..5).for_each(|_| s.peer(". 1 ack 101 win 64000"));
+    assert_eq!(s.node.read(Counter::TcpFastRetransmits), 0);
+    s.advance(Nanos::from_micros(1));
+    s.peer(". 1 ack 501 win 64000");
+    assert!(s.node.tcp.all_acked(s.id()));
+}
