@@ -25,9 +25,9 @@ enum Opens {
     Linux,
 }
 
-/// One connection, bytes both ways at once, and an end in order.
+/// One connection, bytes both ways at once, and an end in order. Answers what Linux said of it meanwhile.
 #[track_caller]
-fn stream(ours: &mut Ours, opens: Opens, we_send: u64, linux_sends: u64) {
+fn stream(ours: &mut Ours, opens: Opens, we_send: u64, linux_sends: u64) -> String {
     let (talk, linux) = match opens {
         Opens::We => {
             let (listener, port) = kernel::listen();
@@ -42,12 +42,25 @@ fn stream(ours: &mut Ours, opens: Opens, we_send: u64, linux_sends: u64) {
         }
     };
     ours.until("bytes", |ours| ours.talks[talk].taken > 0);
-    println!("  {}", kernel::shown().trim());
+    let flow = ours.tcp.flow(ours.talks[talk].id).expect("a connection");
+    let shown = kernel::shown(flow.remote.port());
+    println!("  {shown}");
     ours.talks[talk].closes = true;
     ours.until_all_closed();
     assert_eq!(ours.talks[talk].taken, linux_sends, "{}", ours.describe());
     assert_eq!(linux.join().expect("Linux's side"), we_send);
     ours.release_all();
+    shown
+}
+
+/// Linux uses what it was set to, and what we offer too: time stamps, SACK and scaled windows always.
+#[track_caller]
+fn negotiated(settings: Settings, shown: &str) {
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    assert_eq!(words.contains(&"ts"), settings.timestamps, "{settings:?}: {shown}");
+    assert_eq!(words.contains(&"sack"), settings.sack, "{settings:?}: {shown}");
+    assert!(settings.ecn || !words.contains(&"ecn"), "{settings:?}: {shown}");
+    assert_eq!(words.iter().any(|word| word.starts_with("wscale:")), settings.window_scaling, "{shown}");
 }
 
 /// Bytes both ways at once under each of Linux's settings, in both roles.
@@ -57,7 +70,8 @@ fn streams_under_all_settings(ours: &mut Ours, bytes: u64) {
         settings.apply();
         for opens in [Opens::We, Opens::Linux] {
             println!("{settings:?}, {opens:?} open: {bytes} bytes each way");
-            stream(ours, opens, bytes, bytes);
+            let shown = stream(ours, opens, bytes, bytes);
+            negotiated(settings, &shown);
         }
     }
     assert_eq!(ours.read(Counter::NetDropTcpChecksum), 0);
@@ -93,8 +107,9 @@ fn linux_may_ask_for_smaller_segments() {
     over_a_veth("bulk::linux_may_ask_for_smaller_segments", 9_000, |mut ours| {
         crate::vdev_lab::system("ip route change 10.88.0.0/24 dev veth0 advmss 700");
         ours.tcp.listen((crate::ours::OURS, PORT).into()).expect("room");
-        stream(&mut ours, Opens::We, 200_000, 200_000);
-        stream(&mut ours, Opens::Linux, 200_000, 200_000);
+        for opens in [Opens::We, Opens::Linux] {
+            stream(&mut ours, opens, 200_000, 200_000);
+        }
     });
 }
 

@@ -74,10 +74,12 @@ pub fn sysctl(name: &str, value: &str) {
     std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// What Linux says about its connections, one a line: `... ts sack ecn cubic wscale:4,7 rto:201 mss:1448 ...`.
-pub fn shown() -> String {
-    let output = std::process::Command::new("ss").args(["-tinHO"]).output().expect("ss, of iproute2");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+/// What Linux says about its connection at a port: `... ts sack ecn cubic wscale:4,7 rto:201 mss:1448 ...`.
+pub fn shown(local_port: u16) -> String {
+    let filter = format!("sport = :{local_port}");
+    let output =
+        std::process::Command::new("ss").args(["-tinoHO", &filter]).output().expect("ss, of iproute2");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 pub fn listen() -> (TcpListener, u16) {
