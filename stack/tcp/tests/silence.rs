@@ -36,7 +36,7 @@ fn seconds(s: &mut Script, n: u64) {
     }
 }
 
-/// RFC 9293 s3.8.4, MUST-25 to MUST-27: off by default; two hours when turned on without more.
+/// RFC 9293 s3.8.4, MUST-24, MUST-25 and MUST-28: off by default; two hours when turned on without more.
 #[test]
 fn nobody_is_probed_unless_asked_for() {
     let mut s = Script::accepted(config(), 64_000);
@@ -52,7 +52,7 @@ fn nobody_is_probed_unless_asked_for() {
     s.expect(&[". 0 ack 2"]);
 }
 
-/// RFC 9293 s3.8.4: the probe has an old number, so that it must be answered; an answer begins the wait anew.
+/// RFC 9293 s3.8.4, MUST-27: the probe has an old number, so that it must be answered; an answer begins the wait anew.
 #[test]
 fn an_idle_peer_is_probed_and_its_answer_counts() {
     let mut s = kept();
@@ -80,7 +80,7 @@ fn a_peer_that_answers_no_probe_is_given_up() {
     s.expect(&["R 1"]);
 }
 
-/// RFC 9293 s3.8.4, MUST-28: probes are for idle connections; payload in flight has its own timer.
+/// RFC 9293 s3.8.4, MUST-26: probes are for idle connections; payload in flight has its own timer.
 #[test]
 fn traffic_keeps_probes_away() {
     let mut s = kept();
