@@ -190,7 +190,13 @@ fn a_full_send_queue_is_an_error_at_the_post_and_loses_nothing() {
 /// RFC 5044 s7.1.2: a server that posts before the initiator's first FPDU is held, not failed.
 #[test]
 fn a_responder_that_sends_first_waits_for_the_initiators_first_fpdu() {
-    let mut pair = Pair::new();
+    // RFC 6581 s9.2: in the client-server model. In the other one the initiator's first FPDU comes by itself.
+    let client_server = |address: &str| {
+        let mut config = common::config(address);
+        config.mpa.peer_to_peer = false;
+        config
+    };
+    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), client_server);
     let (near, far) = pair.connect();
     let (near_sink, far_sink) = (pair.near.memory(&[0; 8]), pair.far.memory(&[0; 8]));
     pair.near.ctx.post_recv(near, &RecvWr::new(1, &[near_sink.slice(0, 8).unwrap()])).unwrap();

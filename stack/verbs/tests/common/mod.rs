@@ -1,6 +1,8 @@
 //! Two stacks joined by memory, polled in turn by one thread.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod peer;
+
 use ironwarp::memory::{MemoryConfig, pair};
 use ironwarp::{
     Access, Completion, CompletionQueue, Config, Context, Event, ProtectionDomain, QpAttr, QueuePair, Region,

@@ -1,0 +1,212 @@
+//! A peer that speaks TCP properly and above it only what a test tells it: octets in, octets out.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Instant;
+
+use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
+use ironwarp::{Config, Event, MacAddr, Nanos};
+use ironwarp_net::{Net, NetConfig, Received, Route};
+use ironwarp_port::{Burst, Port, Wire};
+use ironwarp_stats::CoreStats;
+use ironwarp_tcp::{ByteStream, ConnId, Tcp, TcpConfig, TcpEvents, UnitSource};
+use ironwarp_types::Flow;
+
+use super::{Node, TURNS_MAX};
+
+/// Where the peer is, and where it listens.
+pub const PEER: &str = "10.0.0.9:4791";
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
+
+/// What is to be said, each entry in a segment of its own.
+#[derive(Default)]
+struct Said(VecDeque<Vec<u8>>);
+
+impl UnitSource for Said {
+    fn fill(&mut self, room: &mut [u8]) -> usize {
+        let Some(unit) = self.0.pop_front() else { return 0 };
+        room[..unit.len()].copy_from_slice(&unit);
+        unit.len()
+    }
+}
+
+pub struct FakePeer {
+    wire: Wire<MemoryPort>,
+    net: Net,
+    tcp: Tcp<MemoryPort>,
+    begun: Instant,
+    conn: Option<ConnId>,
+    calling: Option<SocketAddr>,
+    said: Said,
+    /// What has been heard on the connection that is open, and the payload of each segment that brought it.
+    pub heard: Vec<u8>,
+    pub segments: Vec<usize>,
+    /// What has happened to it.
+    pub events: TcpEvents,
+    /// Connections that came up.
+    pub connections: u32,
+}
+
+impl FakePeer {
+    fn new(port: MemoryPort) -> Self {
+        let (secret, stats) = ([3, 4], CoreStats::detached());
+        let caps = port.caps();
+        let net = Net::new(NetConfig::new(caps.mac, ADDRESS, 24, 1500, secret), caps, stats.clone());
+        let mut tcp = Tcp::new(TcpConfig::default(), net.hasher(), secret, stats);
+        tcp.listen(PEER.parse().unwrap()).expect("a free address");
+        FakePeer {
+            wire: Wire::new(port),
+            net,
+            tcp,
+            begun: Instant::now(),
+            conn: None,
+            calling: None,
+            said: Said::default(),
+            heard: Vec::new(),
+            segments: Vec::new(),
+            events: TcpEvents::empty(),
+            connections: 0,
+        }
+    }
+
+    pub fn turn(&mut self) {
+        let now = Nanos::from_micros(self.begun.elapsed().as_micros() as u64);
+        let mut burst = Burst::new();
+        self.wire.rx_burst(&mut burst);
+        for frame in burst.drain(..) {
+            let received = self.net.on_frame(now, frame, &mut self.wire);
+            let Some(Received::Segment(segment)) = received else { continue };
+            let (flow, mac, net) = (segment.flow, segment.remote_mac, &self.net);
+            let path = || net.path_to(&flow, mac);
+            if let Some((conn, events)) = self.tcp.on_segment(now, segment, path, &mut self.wire) {
+                self.on_events(conn, events);
+            }
+        }
+        self.net.on_timers(now, &mut self.wire);
+        let mut told = Vec::new();
+        self.tcp.on_timers(now, &mut self.wire, &mut |conn, events| told.push((conn, events)));
+        for (conn, events) in told {
+            self.on_events(conn, events);
+        }
+        self.call(now);
+        if let Some(conn) = self.conn {
+            self.tcp.transmit(now, conn, &mut self.said, &mut self.wire, 16);
+        }
+        self.tcp.flush_acks(now, &mut self.wire);
+        self.wire.flush();
+    }
+
+    fn on_events(&mut self, conn: ConnId, events: TcpEvents) {
+        if events.contains(TcpEvents::ESTABLISHED) {
+            (self.conn, self.events) = (Some(conn), TcpEvents::empty());
+            self.heard.clear();
+            self.segments.clear();
+            self.connections += 1;
+        }
+        if events.contains(TcpEvents::READABLE) {
+            let mut stream = self.tcp.rx(conn);
+            self.segments.push(stream.available());
+            while stream.available() > 0 {
+                let piece = stream.front().to_vec();
+                stream.consume(piece.len());
+                self.heard.extend(piece);
+            }
+        }
+        if self.conn == Some(conn) {
+            self.events |= events;
+        }
+    }
+
+    fn call(&mut self, now: Nanos) {
+        let Some(remote) = self.calling else { return };
+        let Route::Ready(path) = self.net.route(now, remote.ip(), &mut self.wire) else { return };
+        let port = self.tcp.ephemeral_port(ADDRESS.into(), remote).expect("a free port");
+        let flow = Flow { local: SocketAddr::new(ADDRESS.into(), port), remote };
+        self.tcp.connect(now, flow, path, &mut self.wire).expect("a connection");
+        self.calling = None;
+    }
+
+    /// Opens a connection.
+    pub fn connect(&mut self, remote: &str) {
+        self.calling = Some(remote.parse().unwrap());
+    }
+
+    /// Says `octets` in one segment.
+    pub fn say(&mut self, octets: &[u8]) {
+        self.said.0.push_back(octets.to_vec());
+    }
+
+    /// Sends FIN.
+    pub fn close(&mut self) {
+        let now = Nanos::from_micros(self.begun.elapsed().as_micros() as u64);
+        if let Some(conn) = self.conn {
+            self.tcp.close(now, conn, &mut self.wire);
+        }
+    }
+
+    /// Sends RST.
+    pub fn reset(&mut self) {
+        let now = Nanos::from_micros(self.begun.elapsed().as_micros() as u64);
+        if let Some(conn) = self.conn.take() {
+            self.tcp.abort(now, conn, &mut self.wire);
+            self.tcp.release(conn);
+            self.wire.flush();
+        }
+    }
+}
+
+/// A stack of ours and a peer of the test's.
+pub struct Scene {
+    pub node: Node,
+    pub peer: FakePeer,
+}
+
+impl Scene {
+    pub fn new(change: impl FnOnce(&mut Config)) -> Self {
+        let mac = MacAddr([2, 0, 0, 0, 0, 9]);
+        let (ours, theirs) = pair(&MemoryConfig::default(), &MemoryConfig { mac, ..MemoryConfig::default() });
+        let mut config = super::config("10.0.0.1/24");
+        change(&mut config);
+        Scene { node: Node::new(config, ours), peer: FakePeer::new(theirs) }
+    }
+
+    pub fn turn(&mut self) {
+        self.node.turn();
+        self.peer.turn();
+    }
+
+    pub fn turns(&mut self, turns: usize) {
+        (0..turns).for_each(|_| self.turn());
+    }
+
+    #[track_caller]
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Scene) -> bool) {
+        let limit = Instant::now() + std::time::Duration::from_secs(20);
+        let mut turns = 0;
+        while !done(self) {
+            self.turn();
+            turns += 1;
+            let heard = &self.peer.heard;
+            assert!(
+                turns < TURNS_MAX || Instant::now() < limit,
+                "never happened: {what}; events {:?}, heard {heard:02x?}",
+                self.node.events
+            );
+        }
+    }
+
+    /// Takes what the peer has heard, once it is `bytes` long.
+    #[track_caller]
+    pub fn hear(&mut self, what: &str, bytes: usize) -> Vec<u8> {
+        self.until(what, |scene| scene.peer.heard.len() >= bytes);
+        self.peer.heard.drain(..bytes).collect()
+    }
+
+    /// The first event that `pick` knows, taken away.
+    #[track_caller]
+    pub fn event<T>(&mut self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
+        self.until(what, |scene| scene.node.events.iter().any(|event| pick(event).is_some()));
+        let at = self.node.events.iter().position(|event| pick(event).is_some()).unwrap();
+        pick(&self.node.events.remove(at)).unwrap()
+    }
+}
