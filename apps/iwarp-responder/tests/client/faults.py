@@ -159,11 +159,17 @@ def startup_fault(address, name):
 
 
 def markers(address):
-    """RFC 5044 s7.1.1: whoever cannot send markers has to refuse. The refusal is a reply with R, then FIN."""
+    """RFC 5044 s4.3: whoever is asked for markers has to send them. They stand in a Read Response and in a Terminate."""
     stream = iwarp.Initiator(address, TIMEOUT_S)
-    stream.connection.send(iwarp.mpa_request(flags=iwarp.MARKERS | iwarp.CRC))
-    flags, _ = stream.receive_reply()
-    return {"refused": bool(flags & iwarp.REJECT), **Outcome(stream, b"").report()}
+    memory = iwarp.decode_advertisement(stream.start_up(markers=True))
+    payload = bytes(index % 251 for index in range(min(memory.length, 20000)))
+    stream.write(memory.stag, memory.offset, payload)
+    stream.post_read(memory.stag, memory.offset, len(payload))
+    stream.expect("read", payload)
+    iwarp.require(stream.markers >= len(payload) // 512, f"{stream.markers} markers in {len(payload)} octets")
+    ulpdu = send(queue=7)
+    stream.send_ulpdu(ulpdu)
+    return Outcome(stream, ulpdu).report()
 
 
 def segment_fault(address, name):

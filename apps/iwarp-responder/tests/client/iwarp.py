@@ -1,6 +1,6 @@
 """An iWARP initiator over an ordinary TCP socket, written from the RFCs and from nothing else.
 
-MPA revision 1 (RFC 5044), DDP (RFC 5041), RDMAP (RFC 5040), CRC32c on, markers off. It keeps to blocking sockets and
+MPA revision 1 (RFC 5044), DDP (RFC 5041), RDMAP (RFC 5040), CRC32c on, markers where asked for. It keeps to blocking sockets and
 plain bytes, so that what it sends can be read off the page. Whatever the peer sends is checked against the RFCs, and
 a deviation raises `ProtocolError`.
 """
@@ -188,10 +188,14 @@ class Initiator:
         self.sink_stag = 0x51AC0000
         # The Send that is arriving.
         self.message = bytearray()
+        # Octets of the responder's stream of FPDUs so far, where we asked for markers, and markers among them.
+        self.stream_at = None
+        self.markers = 0
 
-    def start_up(self, private_data=b""):
+    def start_up(self, private_data=b"", markers=False):
         """Request and reply (RFC 5044 s7.1). Answers the reply's private data."""
-        self.connection.send(mpa_request(private_data))
+        self.connection.send(mpa_request(private_data, flags=CRC | (MARKERS if markers else 0)))
+        self.stream_at = 0 if markers else None
         flags, private_data = self.receive_reply()
         require(not flags & REJECT, "the connection was refused")
         require(not flags & MARKERS, "the responder asks for markers")
@@ -238,13 +242,35 @@ class Initiator:
         header = read_header(self.sink_stag, sink_offset, length, stag, offset)
         self.send_ulpdu(untagged(READ_REQUEST, READ_QUEUE, self.next_msn(READ_QUEUE), 0, header))
 
+    def take(self, size, fpdu):
+        """The next `size` octets of an FPDU. `fpdu` is all of it so far: where it begins, and its octets with markers."""
+        if self.stream_at is None:
+            octets = self.connection.receive(size)
+            fpdu[1] += octets
+            return octets
+        octets = bytearray()
+        while len(octets) < size:
+            if self.stream_at % 512 == 0:
+                # RFC 5044 s4.3: a marker points back to the length field, or is zero when that comes next.
+                marker = self.connection.receive(4)
+                back = 0 if fpdu[0] is None else self.stream_at - fpdu[0]
+                require(marker == struct.pack(">HH", 0, back), f"marker {marker.hex()} at {self.stream_at}, not {back}")
+                piece, self.markers = marker, self.markers + 1
+            else:
+                fpdu[0] = self.stream_at if fpdu[0] is None else fpdu[0]
+                piece = self.connection.receive(min(size - len(octets), 512 - self.stream_at % 512))
+                octets += piece
+            fpdu[1] += piece
+            self.stream_at += len(piece)
+        return bytes(octets)
+
     def receive_ulpdu(self):
-        """The next FPDU, its padding and CRC checked."""
-        head = self.connection.receive(2)
-        length = int.from_bytes(head, "big")
+        """The next FPDU, its padding, CRC and markers checked."""
+        fpdu = [None, bytearray()]
+        length = int.from_bytes(self.take(2, fpdu), "big")
         padding = -(2 + length) % 4
-        rest = self.connection.receive(length + padding + 4)
-        covered, crc = head + rest[:-4], rest[-4:]
+        rest = self.take(length + padding + 4, fpdu)
+        covered, crc = bytes(fpdu[1][:-4]), rest[-4:]
         require(struct.pack("<I", crc32c(covered)) == crc, "an FPDU with a wrong CRC")
         require(rest[length:-4] == bytes(padding), "padding that is not zero")
         return rest[:length]

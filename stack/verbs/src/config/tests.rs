@@ -81,3 +81,21 @@ fn a_file_that_is_not_there_is_named() {
     let error = Config::from_file(Path::new("/nonexistent/x.toml")).expect_err("no such file");
     assert!(error.to_string().starts_with("/nonexistent/x.toml: "));
 }
+
+/// RFC 5044 s4.4: CRCs are on unless an administrator says otherwise; RFC 6581 s9.2: one indication at least.
+#[test]
+fn mpa_settings_have_their_defaults_and_their_ranges() {
+    let mpa = Config::from_toml(GOOD).expect("a complete configuration").mpa;
+    assert!(mpa.crc && !mpa.markers && mpa.revision == 2 && mpa.fallback && mpa.peer_to_peer);
+    assert_eq!(mpa.indications, [Indication::Send, Indication::Write, Indication::Read]);
+    let set = |line: &str| format!("{GOOD}[mpa]\n{line}\n");
+    let changed = "crc = false\nmarkers = true\nrevision = 1\nindications = [\"read\"]";
+    let mpa = Config::from_toml(&set(changed)).expect("every value lies in its range").mpa;
+    assert_eq!(
+        (mpa.crc, mpa.markers, mpa.revision, mpa.indications),
+        (false, true, 1, vec![Indication::Read])
+    );
+    assert_eq!(refusal(&set("revision = 3")), "mpa.revision = 3: 1 or 2");
+    assert!(refusal(&set("indications = []")).starts_with("mpa.indications = 0: one kind at least"));
+    assert!(refusal(&set("indications = [\"fax\"]")).contains("unknown variant `fax`"));
+}

@@ -1,0 +1,176 @@
+//! What two stacks of ours agree on at start-up, and that data runs whatever it is.
+
+mod common;
+
+use common::{FAR, Pair, config, contents, pattern};
+use ironwarp::memory::MemoryConfig;
+use ironwarp::{
+    AcceptParams, CompletionStatus, Config, ConnectParams, Event, MpaRevision, QpAttr, QueuePair,
+    READS_UNNEGOTIATED, ReadDepths, RejectParams, RemoteMemory, RtrKinds, SendWr, Settled, VerbsError,
+};
+
+/// The near node, which calls, changed by `near`, the far one by `far`.
+fn pair_of(near: impl Fn(&mut Config), far: impl Fn(&mut Config)) -> Pair {
+    Pair::over(&MemoryConfig::default(), |address| {
+        let mut config = config(address);
+        if address.starts_with("10.0.0.1/") {
+            near(&mut config)
+        } else {
+            far(&mut config)
+        }
+        config
+    })
+}
+
+fn depths(ird: u16, ord: u16) -> ReadDepths {
+    ReadDepths { ird, ord }
+}
+
+fn made_for(pair: &Pair, reads: ReadDepths) -> (QpAttr, QpAttr) {
+    let attr = |cq| QpAttr { inbound_reads: reads.ird, outbound_reads: reads.ord, ..QpAttr::new(cq) };
+    (attr(pair.near.cq), attr(pair.far.cq))
+}
+
+/// Calls with `connect` and accepts with `accept`; what each side then holds.
+#[track_caller]
+fn settle(
+    pair: &mut Pair,
+    connect: &ConnectParams<'_>,
+    accept: &AcceptParams<'_>,
+) -> (QueuePair, QueuePair, [Settled; 2]) {
+    let (near_attr, far_attr) = made_for(pair, depths(16, 16));
+    let near = pair.near.ctx.create_qp(pair.near.pd, &near_attr).unwrap();
+    let far = pair.far.ctx.create_qp(pair.far.pd, &far_attr).unwrap();
+    let _ = pair.far.ctx.listen(FAR.parse().unwrap());
+    pair.far.turn();
+    pair.near.ctx.connect_with(near, FAR.parse().unwrap(), connect).unwrap();
+    pair.until("the request", |pair| !pair.far.events.is_empty());
+    let Event::ConnectRequest { request, asked, .. } = pair.far.events.remove(0) else { panic!() };
+    let revision = if connect.revision == Some(MpaRevision::One) { 1 } else { 2 };
+    assert_eq!((asked.revision, asked.peer_reads.is_some()), (revision, revision == 2));
+    pair.far.ctx.accept_with(request, far, accept).unwrap();
+    pair.until("both established", |pair| pair.near.is_established(near) && pair.far.is_established(far));
+    let settled = |node: &common::Node, qp| node.ctx.qp_settled(qp).unwrap().unwrap();
+    let both = [settled(&pair.near, near), settled(&pair.far, far)];
+    (near, far, both)
+}
+
+/// Writes there, Reads back, on `near`'s side; every byte is looked at.
+#[track_caller]
+fn data_runs(pair: &mut Pair, near: QueuePair) {
+    const BYTES: usize = 100_003;
+    let (source, target) = (pair.near.memory(&pattern(BYTES, 3)), pair.far.memory(&vec![0; BYTES]));
+    let home = pair.near.memory(&vec![0; BYTES]);
+    let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    let (out, back) = ([source.slice(0, BYTES as u32).unwrap()], [home.slice(0, BYTES as u32).unwrap()]);
+    pair.near.ctx.post_send(near, &SendWr::write(1, &out, remote)).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::read(2, &back, remote)).unwrap();
+    pair.until("two completions", |pair| pair.near.completions.len() == 2);
+    assert!(pair.near.completions.iter().all(|done| done.status == CompletionStatus::Success));
+    assert_eq!(contents(&home), pattern(BYTES, 3));
+}
+
+/// RFC 6581 s9.1: both sides keep to the smaller number, and each hears what the other named.
+#[test]
+fn numbers_of_reads_are_negotiated_and_told() {
+    let mut pair = Pair::new();
+    let connect = ConnectParams { reads: Some(depths(4, 12)), ..Default::default() };
+    let accept = AcceptParams { reads: Some(depths(8, 16)), ..Default::default() };
+    let (near, _, [ours, theirs]) = settle(&mut pair, &connect, &accept);
+    assert_eq!(ours, Settled { revision: 2, peer_reads: Some(depths(8, 4)), reads: depths(4, 8) });
+    assert_eq!(theirs, Settled { revision: 2, peer_reads: Some(depths(4, 12)), reads: depths(8, 4) });
+    data_runs(&mut pair, near);
+}
+
+/// RFC 6581 s9.1: 0x3FFF leaves both sides as they are.
+#[test]
+fn numbers_of_reads_can_be_left_to_the_applications() {
+    let mut pair = Pair::new();
+    let connect =
+        ConnectParams { reads: Some(depths(READS_UNNEGOTIATED, READS_UNNEGOTIATED)), ..Default::default() };
+    let accept = AcceptParams { reads: Some(depths(3, 5)), ..Default::default() };
+    let (_, _, [ours, theirs]) = settle(&mut pair, &connect, &accept);
+    let unsaid = Some(depths(READS_UNNEGOTIATED, READS_UNNEGOTIATED));
+    assert_eq!(ours, Settled { revision: 2, peer_reads: unsaid, reads: depths(16, 16) });
+    assert_eq!(theirs, Settled { revision: 2, peer_reads: unsaid, reads: depths(3, 5) });
+}
+
+/// RFC 6581 s9.2: both models, every kind of indication, and revision 1.
+#[test]
+fn data_runs_in_every_model() {
+    let one = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };
+    let client_server = ConnectParams { peer_to_peer: Some(false), ..Default::default() };
+    let by = |rtr| ConnectParams { rtr: Some(rtr), ..Default::default() };
+    let indications = [RtrKinds::SEND, RtrKinds::WRITE, RtrKinds::READ].map(by);
+    for connect in [one, client_server].iter().chain(&indications) {
+        let mut pair = Pair::new();
+        let (near, _, [ours, _]) = settle(&mut pair, connect, &AcceptParams::default());
+        assert_eq!(ours.reads, depths(16, 16));
+        data_runs(&mut pair, near);
+        let sent = u64::from(connect.rtr.is_some());
+        assert_eq!((pair.near.counter("iwarp_tx_rtrs"), pair.far.counter("iwarp_rx_rtrs")), (sent, sent));
+        assert_eq!(pair.near.counter("iwarp_enhanced_startups"), u64::from(ours.revision == 2));
+    }
+}
+
+/// RFC 5044 s4.3, s7.1.1: markers in either direction, in both, in none; with and without CRCs.
+#[test]
+fn data_runs_with_markers_in_any_direction() {
+    for (near_asks, far_asks) in [(true, false), (false, true), (true, true)] {
+        for crc in [true, false] {
+            let set = |markers: bool| {
+                move |config: &mut Config| (config.mpa.markers, config.mpa.crc) = (markers, crc)
+            };
+            let mut pair = pair_of(set(near_asks), set(far_asks));
+            let (near, ..) = settle(&mut pair, &ConnectParams::default(), &AcceptParams::default());
+            data_runs(&mut pair, near);
+            assert_eq!(pair.near.counter("iwarp_marked_streams"), 1);
+        }
+    }
+}
+
+/// RFC 5044 s4.4: one side that asks for CRCs is enough.
+#[test]
+fn data_runs_with_crcs_on_one_sides_word() {
+    for (near_asks, far_asks) in [(true, false), (false, true), (false, false)] {
+        let set = |crc: bool| move |config: &mut Config| config.mpa.crc = crc;
+        let mut pair = pair_of(set(near_asks), set(far_asks));
+        let (near, ..) = settle(&mut pair, &ConnectParams::default(), &AcceptParams::default());
+        data_runs(&mut pair, near);
+    }
+}
+
+/// RFC 6581 s9.1: a refusal names the numbers of Reads that would do.
+#[test]
+fn a_refusal_names_numbers_of_reads() {
+    let mut pair = Pair::new();
+    let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
+    pair.far.ctx.listen(FAR.parse().unwrap()).unwrap();
+    pair.near.ctx.connect(near, FAR.parse().unwrap(), b"").unwrap();
+    pair.until("the request", |pair| !pair.far.events.is_empty());
+    let Event::ConnectRequest { request, .. } = pair.far.events.remove(0) else { panic!() };
+    let params = RejectParams { private_data: b"more", wanted: Some(depths(0, 64)) };
+    pair.far.ctx.reject_with(request, &params).unwrap();
+    pair.until("the refusal", |pair| !pair.near.events.is_empty());
+    let Event::Rejected { private_data, peer_reads, .. } = &pair.near.events[0] else { panic!() };
+    assert_eq!((&private_data[..], *peer_reads), (&b"more"[..], Some(depths(0, 64))));
+}
+
+/// What cannot be asked for is refused at the call, and the queue pair can still be used.
+#[test]
+fn terms_that_a_queue_pair_cannot_keep_are_refused_at_the_call() {
+    let mut pair = Pair::new();
+    let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
+    let mut connect =
+        |params: &ConnectParams<'_>| pair.near.ctx.connect_with(near, FAR.parse().unwrap(), params);
+    let too_many = ConnectParams { reads: Some(depths(17, 1)), ..Default::default() };
+    assert!(matches!(connect(&too_many), Err(VerbsError::Attribute { what: "inbound reads", .. })));
+    let too_many = ConnectParams { reads: Some(depths(1, 17)), ..Default::default() };
+    assert!(matches!(connect(&too_many), Err(VerbsError::Attribute { what: "outbound reads", .. })));
+    // RFC 6581 s9: the application has four octets less.
+    let long = ConnectParams { private_data: &[0; 509], ..Default::default() };
+    assert!(matches!(connect(&long), Err(VerbsError::PrivateDataTooLong(509))));
+    let longest =
+        ConnectParams { private_data: &[0; 512], revision: Some(MpaRevision::One), ..Default::default() };
+    connect(&longest).unwrap();
+}
