@@ -13,4 +13,5 @@ pub mod plan;
 pub mod regressions;
 pub mod tcp;
 pub mod trial;
+pub mod wire;
 pub mod world;

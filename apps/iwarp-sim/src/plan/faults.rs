@@ -1,6 +1,6 @@
 //! What goes wrong, and when.
 
-use ironwarp_sim::LinkConfig;
+use ironwarp_sim::{Bursts, LinkConfig};
 use ironwarp_types::{Nanos, SeededEntropy};
 
 use super::{Change, Plan, log_uniform};
@@ -26,6 +26,10 @@ pub enum Fault {
     Jitter,
     /// Links with little room for frames that wait.
     SmallQueue,
+    /// Packets marked as having met congestion.
+    Mark,
+    /// Links that take smaller packets than the hosts send.
+    Mtu,
     /// Links that fail for a time.
     Outage,
     /// Links that stand still for a time.
@@ -40,7 +44,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 14] = [
+    pub const ALL: [Fault; 16] = [
         Fault::Loss,
         Fault::Bursts,
         Fault::Duplicate,
@@ -50,6 +54,8 @@ impl Fault {
         Fault::Truncate,
         Fault::Jitter,
         Fault::SmallQueue,
+        Fault::Mark,
+        Fault::Mtu,
         Fault::Outage,
         Fault::Pause,
         Fault::TxRing,
@@ -72,7 +78,10 @@ impl Plan {
             }
         }
         if self.has(Fault::Outage) {
-            self.draw_outages(dice);
+            self.draw_gaps(dice, |link, _| link.is_down = true);
+        }
+        if self.has(Fault::Pause) {
+            self.draw_gaps(dice, |link, end| link.paused_until = end);
         }
         for host in 0..self.hosts.len() {
             self.draw_shortages(host, dice);
@@ -90,6 +99,19 @@ impl Plan {
         link.corrupt_ppm = rate(Fault::Corrupt, 15);
         link.corrupt_unseen_ppm = rate(Fault::Unseen, 13);
         link.truncate_ppm = rate(Fault::Truncate, 15);
+        link.mark_ppm = rate(Fault::Mark, 17);
+        let begin_ppm = rate(Fault::Bursts, 14);
+        if begin_ppm > 0 {
+            let end_ppm = log_uniform(dice, 14, 19) as u32;
+            link.bursts = Bursts { begin_ppm, end_ppm, loss_ppm: 500_000 + dice.below(500_001) as u32 };
+        }
+        if self.has(Fault::Mark) && dice.chance(500_000) {
+            link.mark_above_bytes = u64::from(self.mtu_max()) * (1 + dice.below(20));
+        }
+        if self.has(Fault::Mtu) && dice.chance(300_000) {
+            link.mtu_bytes = 576 + dice.below(u64::from(self.mtu_max()) - 575) as u16;
+            link.answers_too_big = dice.chance(700_000);
+        }
         link.reorder_by = Nanos(log_uniform(dice, 10, 20));
         if self.has(Fault::Jitter) {
             link.jitter = Nanos(dice.below(2 * link.delay.0 + 2));
@@ -100,17 +122,18 @@ impl Plan {
         link
     }
 
-    /// One way of a cable, or both, lose everything for a time.
-    fn draw_outages(&mut self, dice: &mut SeededEntropy) {
+    /// One way of a cable, or both, fail or stand still for a time.
+    fn draw_gaps(&mut self, dice: &mut SeededEntropy, gap: impl Fn(&mut LinkConfig, Nanos)) {
         for cable in 0..self.cables.len() {
             let start = Nanos(dice.below(self.heal_at.0));
-            let end = start + Nanos(log_uniform(dice, 14, 26));
+            let end = (start + Nanos(log_uniform(dice, 14, 26))).min(self.heal_at);
             let ways = [0..1, 1..2, 0..2][dice.below(3) as usize].clone();
             for way in ways {
                 let after = self.bad_link(cable, dice);
-                let dead = LinkConfig { loss_ppm: 1_000_000, ..after.clone() };
-                self.timeline.push((start, Change::Link { cable, way, config: dead }));
-                self.timeline.push((end.min(self.heal_at), Change::Link { cable, way, config: after }));
+                let mut config = after.clone();
+                gap(&mut config, end);
+                self.timeline.push((start, Change::Link { cable, way, config }));
+                self.timeline.push((end, Change::Link { cable, way, config: after }));
             }
         }
     }

@@ -124,9 +124,11 @@ impl Scenario {
     pub(super) fn faults(self, dice: &mut SeededEntropy) -> Vec<Fault> {
         let mut known = match self {
             Scenario::Mixed | Scenario::Churn | Scenario::ManyQps => Fault::ALL.to_vec(),
-            Scenario::Lossy => vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter],
+            Scenario::Lossy => {
+                vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter, Fault::Mark]
+            }
             Scenario::Reorder => vec![Fault::Reorder, Fault::Duplicate, Fault::Jitter, Fault::Loss],
-            Scenario::Outage => vec![Fault::Outage, Fault::Pause, Fault::Loss, Fault::Jitter],
+            Scenario::Outage => vec![Fault::Outage, Fault::Pause, Fault::Mtu, Fault::Loss, Fault::Jitter],
             Scenario::Corrupt => vec![Fault::Corrupt, Fault::Unseen, Fault::Truncate, Fault::Loss],
             Scenario::Starved => {
                 vec![Fault::TxRing, Fault::Allocation, Fault::SlowReader, Fault::SmallQueue, Fault::Loss]

@@ -9,7 +9,8 @@ use ironwarp_types::MacAddr;
 
 use super::{Host, Machine, Switch, World};
 use crate::app::{App, Ledger, SharedLedger};
-use crate::plan::Plan;
+use crate::plan::{Fault, Plan};
+use crate::wire::Watcher;
 
 impl World {
     pub(super) fn build(plan: &Plan) -> Result<Self, String> {
@@ -35,10 +36,22 @@ impl World {
             plan: plan.clone(),
         };
         world.lay_cables();
+        world.watch();
         for (number, port) in endings.into_iter().enumerate() {
             world.add_host(number, port).map_err(|error| format!("host {number}: {error}"))?;
         }
         Ok(world)
+    }
+
+    /// Looks at every frame that a host sends. What a switch sends may have been damaged on its way there.
+    fn watch(&mut self) {
+        let hosts = self.ports.clone();
+        let mut watcher = Watcher::new(self.plan.mtu_max(), self.plan.has(Fault::Mtu));
+        self.net.watch(Box::new(
+            move |_, port, frame| {
+                if hosts.contains(&port) { watcher.on_frame(frame) } else { Ok(()) }
+            },
+        ));
     }
 
     /// A cable from each host to a switch, or one between two hosts.

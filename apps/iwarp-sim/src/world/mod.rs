@@ -179,7 +179,7 @@ impl World {
             let (sent, came) = if number < self.cables.len() { (there, back) } else { (back, there) };
             let left = counts.tx_frames - counts.tx_too_long;
             let entered = counts.rx_frames + self.net.refused_frames(self.ports[number]);
-            if left != sent.offered || entered != came.sent {
+            if left != sent.offered || entered != came.sent + sent.answered {
                 return Err(format!("host {number}: {counts:?} sent {sent:?} came {came:?}"));
             }
         }

@@ -1,0 +1,67 @@
+//! What hosts put on the wire, looked at by code that shares nothing with the stack.
+//!
+//! Every frame has right checksums. What is sent again is what was sent before. The window never shrinks from the right
+//! and nobody sends beyond it. Every FPDU has a right CRC, and every segment is whole FPDUs, unless a window too small or
+//! a way too narrow asked for a cut.
+
+mod frame;
+mod stream;
+
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
+
+pub use frame::{Segment, read};
+use stream::Stream;
+
+/// From whom, to whom.
+type Way = (SocketAddr, SocketAddr);
+
+/// Whoever watches the frames that hosts send.
+pub struct Watcher {
+    streams: BTreeMap<Way, Stream>,
+    /// What each side's windows are scaled by.
+    scales: BTreeMap<Way, u8>,
+    /// No unit is larger.
+    unit_bytes: u64,
+    /// Whether the way may become narrower than units are.
+    narrows: bool,
+}
+
+impl Watcher {
+    /// A watcher of hosts whose packets have at most `mtu_bytes`.
+    pub fn new(mtu_bytes: u16, narrows: bool) -> Self {
+        Watcher { streams: BTreeMap::new(), scales: BTreeMap::new(), unit_bytes: mtu_bytes.into(), narrows }
+    }
+
+    /// A host sends a frame. Says what is wrong with it.
+    pub fn on_frame(&mut self, frame: &[u8]) -> Result<(), String> {
+        let Some(segment) = read(frame)? else { return Ok(()) };
+        let named = |fault: String| format!("{} to {}: {fault}", segment.from, segment.to);
+        self.on_segment(&segment).map_err(named)
+    }
+
+    fn on_segment(&mut self, segment: &Segment<'_>) -> Result<(), String> {
+        let (ours, theirs) = ((segment.from, segment.to), (segment.to, segment.from));
+        if segment.rst {
+            return Ok(());
+        }
+        if segment.syn {
+            self.scales.insert(ours, segment.scale.unwrap_or(0));
+        }
+        if segment.syn && !self.streams.get(&ours).is_some_and(|stream| stream.is_begun_by(segment)) {
+            let mut stream = Stream::new(segment);
+            stream.may_cut = self.narrows;
+            self.streams.insert(ours, stream);
+            if segment.ack.is_none() {
+                // A new connection of ports that were used before.
+                self.streams.remove(&theirs);
+            }
+        }
+        if let Some(stream) = self.streams.get_mut(&theirs) {
+            // The window of a SYN is never scaled (RFC 7323 s2.2), nor is any where one side does not offer it.
+            let both = self.scales.get(&ours).zip(self.scales.get(&theirs)).map_or(0, |(scale, _)| *scale);
+            stream.on_heard(segment, if segment.syn { 0 } else { both }, self.unit_bytes)?;
+        }
+        self.streams.get_mut(&ours).map_or(Ok(()), |stream| stream.on_sent(segment))
+    }
+}

@@ -1,0 +1,197 @@
+//! One direction of a connection, as its sender puts it on the wire: what each byte is, and where FPDUs begin.
+//!
+//! Sources: RFC 5044 s4 (framing), s7.1.1 (start-up frames), RFC 9293 s3.8.6 (windows).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::frame::Segment;
+
+/// One direction.
+pub struct Stream {
+    /// The sequence number of the first byte.
+    first: u32,
+    /// Every byte from the first on that was sent without a gap.
+    bytes: Vec<u8>,
+    /// What was sent beyond a gap: a segment that found no buffer at its device comes later.
+    beyond: BTreeMap<u64, Vec<u8>>,
+    /// Where the next FPDU, or the start-up frame, begins.
+    parsed: u64,
+    /// Where FPDUs begin, the one that is not complete included.
+    boundaries: BTreeSet<u64>,
+    /// Segments that cannot be judged before their bytes are parsed.
+    unjudged: Vec<(u64, u64)>,
+    /// Whether the sender may have had to cut a unit: the peer's window was once too small, or the way too narrow.
+    pub may_cut: bool,
+    /// Whether the sender's FIN was sent.
+    has_ended: bool,
+    /// The byte behind the last that the peer allows, as the peer has sent it; counted as `bytes` is.
+    allowed: Option<u64>,
+}
+
+/// Bytes of a start-up frame before its private data.
+const STARTUP_BYTES: usize = 20;
+
+impl Stream {
+    /// A direction that begins with a SYN.
+    pub fn new(syn: &Segment<'_>) -> Self {
+        Stream {
+            first: syn.seq.wrapping_add(1),
+            bytes: Vec::new(),
+            beyond: BTreeMap::new(),
+            parsed: 0,
+            boundaries: BTreeSet::from([0]),
+            unjudged: Vec::new(),
+            may_cut: false,
+            has_ended: false,
+            allowed: None,
+        }
+    }
+
+    /// Whether a SYN is the one that began this direction.
+    pub fn is_begun_by(&self, syn: &Segment<'_>) -> bool {
+        self.first == syn.seq.wrapping_add(1)
+    }
+
+    /// A segment of this direction.
+    pub fn on_sent(&mut self, segment: &Segment<'_>) -> Result<(), String> {
+        self.has_ended |= segment.fin;
+        if segment.payload.is_empty() || segment.syn {
+            return Ok(());
+        }
+        let at = self.offset_of(segment.seq);
+        let end = at + segment.payload.len() as u64;
+        // One byte may probe a window that is closed.
+        if self.allowed.is_some_and(|allowed| end > allowed + 1) {
+            return Err(format!("bytes to {end} though the peer allows {:?}", self.allowed));
+        }
+        self.keep(at, segment.payload)?;
+        self.parse()?;
+        self.unjudged.push((at, end));
+        let (parsed, may_cut) = (self.parsed, self.may_cut);
+        for (at, end) in self.unjudged.extract_if(.., |(_, end)| *end <= parsed || may_cut) {
+            let whole = self.boundaries.contains(&at) && self.boundaries.contains(&end);
+            if !whole && !may_cut {
+                return Err(format!("bytes {at} to {end} are no whole FPDUs, and nothing asked for a cut"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the peer says about this direction.
+    /// `scale` is the scale of the window that it names, `unit_bytes` more than any unit has.
+    pub fn on_heard(&mut self, segment: &Segment<'_>, scale: u8, unit_bytes: u64) -> Result<(), String> {
+        let Some(ack) = segment.ack.filter(|_| !segment.rst) else { return Ok(()) };
+        let window = u64::from(segment.window) << scale;
+        let allowed = self.offset_of(ack) + window;
+        // Behind the last byte there is nothing to allow.
+        if self.has_ended {
+            return Ok(());
+        }
+        if self.allowed.is_some_and(|before| allowed < before) {
+            return Err(format!("the window shrinks from {:?} to {allowed}", self.allowed));
+        }
+        self.allowed = Some(allowed);
+        self.may_cut |= window < unit_bytes;
+        Ok(())
+    }
+
+    /// The place of a sequence number, near what was sent last.
+    fn offset_of(&self, seq: u32) -> u64 {
+        let known = self.bytes.len() as u64;
+        let near = self.first.wrapping_add(known as u32);
+        let distance = i64::from(seq.wrapping_sub(near) as i32);
+        known.saturating_add_signed(distance)
+    }
+
+    /// Compares what was sent before, and keeps what is new.
+    fn keep(&mut self, at: u64, payload: &[u8]) -> Result<(), String> {
+        let known = self.bytes.len() as u64;
+        if at > known {
+            self.beyond.insert(at, payload.to_vec());
+            return Ok(());
+        }
+        let again = ((known - at) as usize).min(payload.len());
+        let (old, new) = payload.split_at(again);
+        if self.bytes[at as usize..at as usize + again] != *old {
+            return Err(format!("bytes {at} to {} are sent again and differ", at + again as u64));
+        }
+        self.bytes.extend_from_slice(new);
+        while let Some((at, payload)) =
+            self.beyond.first_key_value().filter(|(at, _)| **at <= self.bytes.len() as u64)
+        {
+            let (at, payload) = (*at, payload.clone());
+            self.beyond.remove(&at);
+            self.keep(at, &payload)?;
+        }
+        Ok(())
+    }
+
+    /// Finds the beginnings of FPDUs as far as bytes are known, and checks each whole one's CRC.
+    fn parse(&mut self) -> Result<(), String> {
+        loop {
+            let rest = &self.bytes[self.parsed as usize..];
+            let whole = if self.parsed == 0 { startup_bytes(rest)? } else { fpdu_bytes(rest) };
+            let Some(whole) = whole.filter(|whole| *whole <= rest.len()) else { return Ok(()) };
+            if self.parsed > 0 {
+                check_crc(&rest[..whole]).map_err(|fault| format!("FPDU at {}: {fault}", self.parsed))?;
+            }
+            self.parsed += whole as u64;
+            self.boundaries.insert(self.parsed);
+        }
+    }
+}
+
+/// Bytes of the start-up frame that a stream begins with.
+fn startup_bytes(bytes: &[u8]) -> Result<Option<usize>, String> {
+    let Some(frame) = bytes.first_chunk::<STARTUP_BYTES>() else { return Ok(None) };
+    if !frame.starts_with(b"MPA ID Re") {
+        return Err(format!("the stream begins with {frame:?}"));
+    }
+    Ok(Some(STARTUP_BYTES + usize::from(u16::from_be_bytes([frame[18], frame[19]]))))
+}
+
+/// Bytes of the FPDU that begins here: length, ULPDU, padding to four, CRC.
+fn fpdu_bytes(bytes: &[u8]) -> Option<usize> {
+    let length = u16::from_be_bytes(*bytes.first_chunk()?);
+    Some((2 + usize::from(length)).next_multiple_of(4) + 4)
+}
+
+fn check_crc(fpdu: &[u8]) -> Result<(), String> {
+    let Some((covered, crc)) = fpdu.split_last_chunk::<4>() else { return Err("too short".into()) };
+    let found = u32::from_be_bytes(*crc);
+    // The CRC's bytes go out as those of iSCSI do: the least significant bits first (RFC 5044 s4.4).
+    let right = crc32c(covered).swap_bytes();
+    if found == right { Ok(()) } else { Err(format!("the CRC is {found:#010x} and not {right:#010x}")) }
+}
+
+/// CRC32c, bit by bit eight at a time, from its polynomial (RFC 3385 s4).
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc: u32, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
+}
+
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte as u32, 0);
+        while bit < 8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_crc_is_castagnolis() {
+        // RFC 3720 B.4: 32 bytes of zeros.
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+}
