@@ -1,0 +1,62 @@
+//! What the program prints and how it ends.
+
+use std::process::{Command, Output};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_iwarp-sim")).args(arguments).output().expect("the program runs")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_run_ends_with_its_count() {
+    let output = run(&["--seeds", "0..2", "--jobs", "1"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output).ends_with("2 passed, 0 failed\n"), "{}", text(&output));
+    assert!(output.stderr.is_empty(), "no bar without a terminal");
+}
+
+#[test]
+fn a_trace_says_what_the_seed_does_and_leaves_its_frames() {
+    let folder = std::env::temp_dir().join(format!("iwarp-sim-{}", std::process::id()));
+    let name = folder.to_string_lossy().into_owned();
+    let output = run(&["--seed", "1", "--trace", "--traces", &name]);
+    let frames = std::fs::read(folder.join("mixed-1.pcapng"));
+    std::fs::remove_dir_all(&folder).expect("the folder is there");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output).contains("session 0: hosts") && text(&output).contains("hash "));
+    assert_eq!(frames.expect("a capture")[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+}
+
+#[test]
+fn every_scenario_is_listed() {
+    let output = run(&["--list"]);
+    let listed = text(&output);
+    for name in ["mixed", "lossy", "reorder", "outage", "corrupt", "starved", "churn", "many-qps"] {
+        assert!(listed.lines().any(|line| line.starts_with(name)), "{name}");
+    }
+}
+
+#[test]
+fn bad_arguments_end_with_two_and_name_what_is_allowed() {
+    for (arguments, named) in [
+        (&["--seeds", "7..3"][..], "0..2000"),
+        (&["--scenario", "sunny"], "mixed, lossy"),
+        (&["--jobs", "0"], "1..=1024"),
+        (&["--trace"], "--seed"),
+        (&["--seed", "minus"], "--seed"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(named), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn help_shows_examples() {
+    let output = run(&["--help"]);
+    assert!(text(&output).contains("iwarp-sim --seeds 0..2000"));
+}
