@@ -69,8 +69,10 @@ bitflags! {
     pub struct TxOffloads: u8 {
         /// The IPv4 header checksum; the field is zero in the frame.
         const IPV4_CHECKSUM = 1;
-        /// The TCP checksum; the field holds the pseudo-header sum, not inverted.
+        /// The TCP checksum of an IPv4 packet; the field holds the pseudo-header sum, not inverted.
         const TCP_CHECKSUM = 2;
+        /// The TCP checksum of an IPv6 packet, likewise.
+        const TCP_CHECKSUM_IPV6 = 4;
     }
 }
 

@@ -3,22 +3,35 @@
 //! Takes sealed frames one at a time, gives them to the device in bursts. The last [`RESERVE_FRAMES`] places of the
 //! waiting burst are kept for acknowledgements and control frames, so a full transmit ring stops data before it
 //! stops ACKs.
+//!
+//! Frames to ourselves never reach the device, which would send them out and not back in: once somebody has switched the
+//! loop on, they wait here until the receive stage fetches them, as many as [`LOOP_FRAMES`]. While it is off, which is
+//! nearly always, a frame costs one test of a flag.
 
-use crate::{Burst, Frame, Port, PortCaps};
+use arrayvec::ArrayVec;
+use ironwarp_types::MacAddr;
+
+use crate::{Burst, Frame, Port, PortCaps, RxMeta, Sealed};
 
 /// Places kept back from data for acknowledgements, ARP and resets.
 pub const RESERVE_FRAMES: usize = 8;
+
+/// Frames to ourselves that may wait: two bursts.
+pub const LOOP_FRAMES: usize = 64;
 
 /// A port and its frames in waiting.
 pub struct Wire<P: Port> {
     port: P,
     waiting: Burst<<P::Frame as Frame>::Sealed>,
+    /// Frames for this address come back. [`None`] sends them out like any other.
+    own: Option<MacAddr>,
+    looped: ArrayVec<<P::Frame as Frame>::Sealed, LOOP_FRAMES>,
 }
 
 impl<P: Port> Wire<P> {
     /// Takes the port over.
     pub fn new(port: P) -> Self {
-        Wire { port, waiting: Burst::new() }
+        Wire { port, waiting: Burst::new(), own: None, looped: ArrayVec::new() }
     }
 
     /// What the device can do.
@@ -31,6 +44,37 @@ impl<P: Port> Wire<P> {
         self.port.rx_burst(into);
     }
 
+    /// From now on frames for the link address `own` come back through [`Wire::rx_own`].
+    pub fn loop_back(&mut self, own: MacAddr) {
+        self.own = Some(own);
+    }
+
+    /// Whether frames to ourselves wait.
+    #[inline]
+    pub fn has_own(&self) -> bool {
+        !self.looped.is_empty()
+    }
+
+    /// Appends frames to ourselves to `into`, up to its room: copies in frames of the transmit pool, since what was sent
+    /// stays as it is until it is acknowledged. While the pool is empty they wait. No device has looked at them.
+    #[cold]
+    pub fn rx_own(&mut self, into: &mut Burst<P::Frame>) {
+        let room = into.remaining_capacity().min(self.looped.len());
+        let copied = self.looped.iter().take(room).map_while(|sealed| {
+            let mut frame = self.port.alloc()?;
+            frame.resize(sealed.bytes().len());
+            // A frame that came from the same pool fits.
+            if frame.bytes().len() == sealed.bytes().len() {
+                frame.bytes_mut().copy_from_slice(sealed.bytes());
+            }
+            frame.set_rx(RxMeta::default());
+            Some(frame)
+        });
+        let before = into.len();
+        into.extend(copied);
+        self.looped.drain(..into.len() - before);
+    }
+
     /// An empty frame to fill, or `None` when the transmit pool is empty.
     pub fn alloc(&mut self) -> Option<P::Frame> {
         self.port.alloc()
@@ -41,15 +85,24 @@ impl<P: Port> Wire<P> {
         if self.waiting.remaining_capacity() <= RESERVE_FRAMES {
             self.flush();
         }
-        self.waiting.remaining_capacity() > RESERVE_FRAMES
+        self.waiting.remaining_capacity().min(self.looped.remaining_capacity()) > RESERVE_FRAMES
     }
 
     /// Queues a frame. Answers `false`, and drops the frame, when even the reserve is taken: TCP will send again.
     pub fn push(&mut self, frame: <P::Frame as Frame>::Sealed) -> bool {
+        if self.own.is_some() && self.is_own(&frame) {
+            return self.looped.try_push(frame).is_ok();
+        }
         if self.waiting.is_full() {
             self.flush();
         }
         self.waiting.try_push(frame).is_ok()
+    }
+
+    /// Whether a frame goes to ourselves.
+    #[cold]
+    fn is_own(&self, frame: &<P::Frame as Frame>::Sealed) -> bool {
+        frame.bytes().first_chunk::<6>().is_some_and(|to| self.own == Some(MacAddr(*to)))
     }
 
     /// Hands the waiting frames to the device.
@@ -59,9 +112,9 @@ impl<P: Port> Wire<P> {
         }
     }
 
-    /// Frames that the device has not taken yet.
+    /// Frames that the device has not taken yet, and those to ourselves that nobody has fetched.
     pub fn waiting_frames(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.looped.len()
     }
 
     /// The port itself, for control.
@@ -179,6 +232,59 @@ mod tests {
         stop_device(&mut wire, 1);
         assert!(wire.has_room());
         assert_eq!(marks(&mut far), [b'd']);
+    }
+
+    /// A frame for `to`.
+    fn push_to(wire: &mut Wire<MemoryPort>, to: MacAddr, mark: u8) -> bool {
+        let mut frame = wire.alloc().expect("the pool has a frame");
+        frame.resize(60);
+        frame.bytes_mut().fill(mark);
+        frame.bytes_mut()[..6].copy_from_slice(&to.0);
+        wire.push(frame.seal(TxMeta::default()))
+    }
+
+    const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+    fn own_marks(wire: &mut Wire<MemoryPort>) -> Vec<u8> {
+        let mut got = Burst::new();
+        wire.rx_own(&mut got);
+        got.iter().map(|frame| frame.bytes()[6]).collect()
+    }
+
+    #[test]
+    fn frames_to_ourselves_come_back_once_the_loop_is_on() {
+        let (mut wire, mut far) = wire();
+        push_to(&mut wire, OWN, 1);
+        wire.loop_back(OWN);
+        push_to(&mut wire, OWN, 2);
+        push_to(&mut wire, MacAddr([2, 0, 0, 0, 0, 2]), 3);
+        push_to(&mut wire, OWN, 4);
+        assert!(wire.has_own());
+        wire.flush();
+        assert_eq!((own_marks(&mut wire), marks(&mut far).len()), (vec![2, 4], 2));
+        assert!(!wire.has_own());
+    }
+
+    #[test]
+    fn a_full_loop_stops_data_and_refuses_more() {
+        let (mut wire, _far) = wire();
+        wire.loop_back(OWN);
+        let taken = (0..100).filter(|&mark| push_to(&mut wire, OWN, mark)).count();
+        assert_eq!((taken, wire.has_room(), wire.waiting_frames()), (LOOP_FRAMES, false, LOOP_FRAMES));
+        let back = [own_marks(&mut wire), own_marks(&mut wire)].concat();
+        assert_eq!(back, (0..64).collect::<Vec<u8>>());
+        assert!(wire.has_room());
+    }
+
+    #[test]
+    fn frames_to_ourselves_wait_while_the_pool_is_empty() {
+        let (mut wire, _far) = wire();
+        wire.loop_back(OWN);
+        (0..3).for_each(|mark| assert!(push_to(&mut wire, OWN, mark)));
+        wire.port_mut().control().allow_allocations(2);
+        assert_eq!((own_marks(&mut wire), wire.has_own()), (vec![0, 1], true));
+        wire.port_mut().control().allow_allocations(u64::MAX);
+        assert_eq!(own_marks(&mut wire), [2]);
     }
 
     #[test]

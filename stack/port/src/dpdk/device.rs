@@ -310,7 +310,9 @@ impl Setup<'_> {
         let claimed = self.info.tx_offload_capa;
         let mut offloads = TxOffloads::empty();
         offloads.set(TxOffloads::IPV4_CHECKSUM, claimed & dpdk_sys::DSYS_TX_OFFLOAD_IPV4_CKSUM != 0);
-        offloads.set(TxOffloads::TCP_CHECKSUM, claimed & dpdk_sys::DSYS_TX_OFFLOAD_TCP_CKSUM != 0);
+        // DPDK has one claim for both families.
+        let tcp = TxOffloads::TCP_CHECKSUM | TxOffloads::TCP_CHECKSUM_IPV6;
+        offloads.set(tcp, claimed & dpdk_sys::DSYS_TX_OFFLOAD_TCP_CKSUM != 0);
         offloads
     }
 

@@ -257,6 +257,9 @@ fn tx_flags(offloads: TxOffloads) -> u64 {
     if offloads.contains(TxOffloads::TCP_CHECKSUM) {
         flags |= dpdk_sys::DSYS_MBUF_TX_TCP_CKSUM | dpdk_sys::DSYS_MBUF_TX_IPV4;
     }
+    if offloads.contains(TxOffloads::TCP_CHECKSUM_IPV6) {
+        flags |= dpdk_sys::DSYS_MBUF_TX_TCP_CKSUM | dpdk_sys::DSYS_MBUF_TX_IPV6;
+    }
     flags
 }
 
@@ -300,6 +303,12 @@ mod tests {
     fn a_tcp_checksum_alone_still_says_that_the_packet_is_ipv4() {
         let flags = tx_flags(TxOffloads::TCP_CHECKSUM);
         assert_eq!(flags, dpdk_sys::DSYS_MBUF_TX_TCP_CKSUM | dpdk_sys::DSYS_MBUF_TX_IPV4);
+    }
+
+    #[test]
+    fn a_tcp_checksum_behind_ipv6_says_so_and_nothing_of_ipv4() {
+        let flags = tx_flags(TxOffloads::TCP_CHECKSUM_IPV6);
+        assert_eq!(flags, dpdk_sys::DSYS_MBUF_TX_TCP_CKSUM | dpdk_sys::DSYS_MBUF_TX_IPV6);
     }
 
     #[test]

@@ -18,7 +18,10 @@ impl Verdicts {
         let mut rx = RxMeta::default();
         if self.checksum {
             rx.ip_checksum = packet::ipv4_header(frame).map_or(Checksum::Unknown, |l3| ip_verdict(frame, l3));
-            rx.l4_checksum = segment.map_or(Checksum::Unknown, |segment| tcp_verdict(frame, &segment));
+            rx.l4_checksum = match segment {
+                Some(segment) => tcp_verdict(frame, &segment),
+                None => packet::ipv6_tcp(frame).map_or(Checksum::Unknown, |at| ipv6_tcp_verdict(frame, at)),
+            };
         }
         if self.rss_hash {
             rx.rss_hash = segment.and_then(|segment| flow_hash(frame, &segment));
@@ -39,6 +42,11 @@ pub(super) fn fill_checksums(frame: &mut [u8], tx: TxMeta) {
         // The field holds the pseudo-header's sum, so one sum over the segment covers both. The packet ends where
         // its header says: padding behind it is not summed.
         let end = packet::word(frame, l3 + 2).map_or(frame.len(), |total| l3 + usize::from(total));
+        let segment = frame.get(l4..end.min(frame.len())).map_or(0, packet::sum);
+        put(frame, l4 + 16, !segment);
+    }
+    if tx.offloads.contains(TxOffloads::TCP_CHECKSUM_IPV6) {
+        let end = packet::word(frame, l3 + 4).map_or(frame.len(), |payload| l3 + 40 + usize::from(payload));
         let segment = frame.get(l4..end.min(frame.len())).map_or(0, packet::sum);
         put(frame, l4 + 16, !segment);
     }
@@ -63,6 +71,14 @@ fn ip_verdict(frame: &[u8], l3: usize) -> Checksum {
 fn tcp_verdict(frame: &[u8], segment: &Ipv4Tcp) -> Checksum {
     let bytes = frame.get(segment.l4..segment.end).unwrap_or_default();
     verdict(packet::combine(packet::sum(bytes), packet::pseudo_header_sum(frame, segment)))
+}
+
+/// The segment begins behind the 40 bytes of the header at `l3`, and ends at `end`.
+fn ipv6_tcp_verdict(frame: &[u8], (l3, end): (usize, usize)) -> Checksum {
+    let sum = |range| frame.get(range).map_or(0, packet::sum);
+    let length = (end - l3 - 40) as u16;
+    let pseudo = packet::combine(packet::combine(sum(l3 + 8..l3 + 40), 6), length);
+    verdict(packet::combine(sum(l3 + 40..end), pseudo))
 }
 
 /// The Toeplitz hash over addresses and ports that network cards compute, under the key everyone starts with.

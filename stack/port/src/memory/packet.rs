@@ -48,6 +48,18 @@ pub(super) fn ipv4_header(frame: &[u8]) -> Option<usize> {
     (word(frame, l3 - 2)? == ETHERTYPE_IPV4 && frame.get(l3)? >> 4 == 4).then_some(l3)
 }
 
+/// Where the header of an IPv6 packet begins that holds a TCP segment straight behind it, and where the packet ends.
+pub(super) fn ipv6_tcp(frame: &[u8]) -> Option<(usize, usize)> {
+    let tagged = word(frame, 12)? == ETHERTYPE_VLAN;
+    let l3 = if tagged { 18 } else { 14 };
+    let end = l3 + 40 + usize::from(word(frame, l3 + 4)?);
+    let found = word(frame, l3 - 2)? == ETHERTYPE_IPV6
+        && frame.get(l3)? >> 4 == 6
+        && *frame.get(l3 + 6)? == PROTOCOL_TCP
+        && end <= frame.len();
+    found.then_some((l3, end))
+}
+
 /// The ones' complement sum of `bytes` as big-endian words, not inverted.
 pub(super) fn sum(bytes: &[u8]) -> u16 {
     let (pairs, odd) = bytes.as_chunks::<2>();
@@ -82,5 +94,6 @@ fn fold(mut total: u64) -> u16 {
 }
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const PROTOCOL_TCP: u8 = 6;
