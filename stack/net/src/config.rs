@@ -1,20 +1,64 @@
 //! What net is started with.
 
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use arrayvec::ArrayVec;
 use ironwarp_types::{MacAddr, Nanos};
+
+use crate::link::VlanTag;
+
+/// Addresses of one port, the link-local one that is made for it not counted. Every received packet is compared with
+/// those of its family, the first one first.
+pub const ADDRESSES_MAX: usize = 8;
+
+/// Static routes beside the gateways. A look-up passes over all of them, once for every path.
+pub const ROUTES_MAX: usize = 32;
+
+/// An address and the bits of it that name its network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// An address in the network.
+    pub addr: IpAddr,
+    /// Leading bits that all addresses of the network share; more than the address has count as all.
+    pub len: u8,
+}
+
+/// Packets for a network go through a neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StaticRoute {
+    /// The network.
+    pub to: Prefix,
+    /// The router: an address of the same family on a network of ours.
+    pub via: IpAddr,
+}
+
+/// How often an address of ours is asked for before it is used, so that nobody else's is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DuplicateProbes {
+    /// RFC 5227 s2.1.1 has 3, which takes five to nine seconds. 0, the default, announces the address at once; conflicts
+    /// are counted and the address defended in any case.
+    pub ipv4: u8,
+    /// RFC 4862 s5.1, DupAddrDetectTransmits: 1, the default, takes one to two seconds. 0 uses addresses at once.
+    pub ipv6: u8,
+}
 
 /// Our place on the network, and the limits of this layer.
 #[derive(Clone)]
 pub struct NetConfig {
     /// Our link address.
     pub mac: MacAddr,
-    /// Our network address.
-    pub addr: Ipv4Addr,
-    /// Bits of `addr` that name the network; more than 32 count as 32.
-    pub prefix_len: u8,
-    /// Where packets for other networks go. Without one they are unreachable.
+    /// Our network addresses with their networks. The first of a family is the usual source.
+    pub addresses: ArrayVec<Prefix, ADDRESSES_MAX>,
+    /// Where IPv4 packets for other networks go. Without one they are unreachable.
     pub gateway: Option<Ipv4Addr>,
+    /// Where IPv6 packets for other networks go.
+    pub gateway6: Option<Ipv6Addr>,
+    /// Networks behind other routers. The longest prefix wins.
+    pub routes: ArrayVec<StaticRoute, ROUTES_MAX>,
+    /// The VLAN that we are in. Without one, tagged frames are dropped; with one, all others.
+    pub vlan: Option<VlanTag>,
+    /// Whether addresses are asked for before they are used.
+    pub duplicate_probes: DuplicateProbes,
     /// The largest IP packet we send, in bytes.
     pub mtu_bytes: u16,
     /// Keys the flow hash: secret, and chosen anew by every process.
@@ -44,16 +88,27 @@ pub struct NeighbourConfig {
     pub tries_max: u8,
     /// How long an absent neighbour is not asked again.
     pub absent_for: Nanos,
+    /// How long a neighbour that is used, but has not answered us itself, is believed before it is asked.
+    pub doubt_after: Nanos,
 }
 
 impl NetConfig {
-    /// A station with the usual limits.
-    pub fn new(mac: MacAddr, addr: Ipv4Addr, prefix_len: u8, mtu_bytes: u16, hash_secret: [u64; 2]) -> Self {
+    /// A station with the usual limits and one address.
+    pub fn new(
+        mac: MacAddr,
+        addr: impl Into<IpAddr>,
+        prefix_len: u8,
+        mtu_bytes: u16,
+        hash_secret: [u64; 2],
+    ) -> Self {
         NetConfig {
             mac,
-            addr,
-            prefix_len,
+            addresses: ArrayVec::from_iter([Prefix { addr: addr.into(), len: prefix_len }]),
             gateway: None,
+            gateway6: None,
+            routes: ArrayVec::new(),
+            vlan: None,
+            duplicate_probes: DuplicateProbes::default(),
             mtu_bytes,
             hash_secret,
             neighbours: NeighbourConfig::default(),
@@ -65,9 +120,15 @@ impl NetConfig {
     }
 }
 
+impl Default for DuplicateProbes {
+    fn default() -> Self {
+        DuplicateProbes { ipv4: 0, ipv6: 1 }
+    }
+}
+
 impl Default for NeighbourConfig {
     /// RFC 1122 s2.3.2.1 recommends a time-out of the order of a minute, and at most one request a second to one
-    /// destination.
+    /// destination; RFC 4861 s10 the same second, three requests, and five seconds of doubt.
     fn default() -> Self {
         NeighbourConfig {
             entries_max: 1_024,
@@ -75,6 +136,7 @@ impl Default for NeighbourConfig {
             retry_every: Nanos::from_secs(1),
             tries_max: 3,
             absent_for: Nanos::from_secs(3),
+            doubt_after: Nanos::from_secs(5),
         }
     }
 }

@@ -1,21 +1,28 @@
-//! Ethernet, ARP, IPv4 and ICMP; routes, neighbours, and the table that finds a connection.
+//! Ethernet, VLAN, ARP, neighbour discovery, IPv4, IPv6 and ICMP; routes, neighbours, and the table that finds a
+//! connection.
 //!
-//! Takes received frames and answers the TCP segments among them; answers ARP requests and echo requests itself;
-//! gives TCP the header template that leads to a peer. One [`Net`] a core, sans-IO: time and the wire are arguments.
+//! Takes received frames and answers the TCP segments among them, and what ICMP errors say about ours; answers ARP
+//! requests, neighbour solicitations and echo requests itself; gives TCP the header template that leads to a peer. One
+//! [`Net`] a core, sans-IO: time and the wire are arguments.
 //!
-//! Source: RFC 894 (Ethernet), RFC 826 (ARP), RFC 791 and RFC 1122 s3 (IPv4), RFC 792 (ICMP), RFC 1071 and RFC 1624
-//! (checksums). Every frame is answered, learnt from, given to TCP or dropped, each under exactly one counter (TCP
-//! counts its own); none can panic.
+//! Source: RFC 894 and RFC 2464 (Ethernet), RFC 826 and RFC 5227 (ARP), RFC 791 and RFC 1122 s3 (IPv4), RFC 8200, RFC 4861 and
+//! RFC 4862 (IPv6), RFC 792 and RFC 4443 (ICMP), RFC 1191 and RFC 8201 (path MTU), RFC 1071 and RFC 1624 (checksums). Every
+//! frame is answered, learnt from, given to TCP or dropped, each under exactly one counter (TCP counts its own); none can
+//! panic.
 //!
-//! Cost: a TCP segment takes one pass over 34 header bytes, one keyed hash, and a checksum pass where the device
+//! Cost: a TCP segment takes one pass over 34 or 54 header bytes, one keyed hash, and a checksum pass where the device
 //! does not verify. Everything else is cold.
 #![forbid(unsafe_code)]
 
 mod checksum;
 mod config;
+mod family;
 mod flow;
+mod ip;
+mod link;
 mod neighbour;
 mod net;
+mod own;
 mod pace;
 mod path;
 mod pmtu;
@@ -26,9 +33,13 @@ mod segment;
 #[cfg(test)]
 mod testing;
 
-pub use config::{NeighbourConfig, NetConfig};
+pub use config::{
+    ADDRESSES_MAX, DuplicateProbes, NeighbourConfig, NetConfig, Prefix, ROUTES_MAX, StaticRoute,
+};
 pub use flow::{FlowHasher, FlowTable, TableFull};
+pub use link::VlanTag;
 pub use net::Net;
+pub use own::AddressState;
 pub use path::{Path, Station};
 pub use received::{IcmpError, IcmpErrorKind, Received};
 pub use route::Route;

@@ -1,6 +1,6 @@
 //! The layer itself: what one core knows of the network.
 
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ironwarp_port::{Frame, Port, PortCaps, TxMeta, TxOffloads, Wire};
 use ironwarp_stats::{CoreStats, Counter};
@@ -8,31 +8,31 @@ use ironwarp_types::{Flow, MacAddr, Nanos};
 
 use crate::config::NetConfig;
 use crate::flow::FlowHasher;
-use crate::neighbour::{self, Neighbours};
+use crate::link::Link;
+use crate::neighbour::{Neighbours, arp, nd};
+use crate::own::{AddressState, Addresses, Say, Source};
 use crate::pace::Pace;
 use crate::path::{Path, Station};
 use crate::pmtu::PathMtus;
+use crate::route::Routes;
 
 /// ICMP errors read at once after a pause: a router that loses a link reports about every connection through it.
 const ICMP_ERROR_BURST: u32 = 256;
 
-/// Ethernet, ARP, IPv4 and ICMP for one core and one address.
+/// Ethernet, ARP, neighbour discovery, IPv4, IPv6 and ICMP for one core.
 ///
 /// Frames come in through [`Net::on_frame`], ways out are asked for with [`Net::route`], and time passes through
 /// [`Net::on_timers`]. Nothing allocates after [`Net::new`].
 pub struct Net {
-    pub(crate) cfg: NetConfig,
-    pub(crate) ours: Station,
-    /// The bits of an address that name its network.
-    pub(crate) network_mask: u32,
-    /// Our address as a part of TCP's pseudo-header.
-    pub(crate) our_sum: u32,
+    pub(crate) link: Link,
+    pub(crate) own: Addresses,
     pub(crate) hasher: FlowHasher,
+    pub(crate) stats: CoreStats,
+    pub(crate) routes: Routes,
     pub(crate) neighbours: Neighbours,
     pub(crate) path_mtus: PathMtus,
     pub(crate) echo: Pace,
     pub(crate) icmp_errors: Pace,
-    pub(crate) stats: CoreStats,
     pub(crate) route_changes: u32,
     mtu_bytes: u16,
     offloads: TxOffloads,
@@ -42,27 +42,36 @@ impl Net {
     /// Net over a device. The MTU is the smaller of the configured and the device's.
     pub fn new(cfg: NetConfig, caps: &PortCaps, stats: CoreStats) -> Self {
         let hasher = FlowHasher::new(cfg.hash_secret);
-        let host_bits = 32 - u32::from(cfg.prefix_len.min(32));
         Net {
-            ours: Station { mac: cfg.mac, addr: cfg.addr },
-            network_mask: u32::MAX.checked_shl(host_bits).unwrap_or(0),
-            our_sum: crate::checksum::sum_addr(cfg.addr),
+            link: Link { mac: cfg.mac, vlan: cfg.vlan },
+            own: Addresses::new(&cfg, hasher),
             hasher,
+            stats,
+            routes: Routes::new(&cfg),
             neighbours: Neighbours::new(cfg.neighbours, hasher),
             path_mtus: PathMtus::new(cfg.path_mtus_max, hasher),
             echo: Pace::new(cfg.echo_per_second, cfg.echo_burst),
             icmp_errors: Pace::new(cfg.icmp_errors_per_second, ICMP_ERROR_BURST),
-            stats,
             route_changes: 0,
             mtu_bytes: cfg.mtu_bytes.min(caps.mtu_bytes),
             offloads: caps.tx_offloads,
-            cfg,
         }
     }
 
-    /// Our link and network address.
+    /// Our link address, and the first of our network addresses.
     pub fn station(&self) -> Station {
-        self.ours
+        let first = self.own.iter().next().map(|(prefix, _)| prefix.addr);
+        Station { mac: self.link.mac, addr: first.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) }
+    }
+
+    /// How an address of ours stands; `None` for any other. The link-local address made for IPv6 is one of ours.
+    pub fn address_state(&self, addr: IpAddr) -> Option<AddressState> {
+        self.own.state_of(addr)
+    }
+
+    /// Our addresses in the configured order, a link-local one that was made last.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.own.iter().map(|(prefix, _)| prefix.addr)
     }
 
     /// The largest IP packet we send, in bytes.
@@ -76,25 +85,26 @@ impl Net {
     }
 
     /// How often the answer of [`Net::route`] may have changed, modulo 2^32: a neighbour answered, moved, or did
-    /// not answer any more. Whoever waits for a way asks again when this differs from what it saw last.
+    /// not answer any more, or an address of ours came into use. Whoever waits for a way asks again when this differs
+    /// from what it saw last; whoever keeps paths brings them up to date with [`Net::refresh`].
     pub fn route_changes(&self) -> u32 {
         self.route_changes
     }
 
-    /// The way to a flow's far end through the station `mac`: the answer to a segment goes where the segment came from.
-    ///
-    /// IPv4 only, as is everything that [`Net::on_frame`] lets pass.
-    pub fn path_to(&self, flow: &Flow, mac: MacAddr) -> Path {
-        self.path_through(flow.remote.ip(), mac)
+    pub(crate) fn on_route_change(&mut self, changes: u32) {
+        self.route_changes = self.route_changes.wrapping_add(changes);
     }
 
-    pub(crate) fn path_through(&self, dst: IpAddr, mac: MacAddr) -> Path {
-        let addr = match dst {
-            IpAddr::V4(v4) => v4,
-            IpAddr::V6(v6) => v6.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED),
-        };
+    /// The way to a flow's far end through the station `mac`: the answer to a segment goes where the segment came from.
+    pub fn path_to(&self, flow: &Flow, mac: MacAddr) -> Path {
+        self.path_over(flow.local.ip(), flow.remote.ip(), mac)
+    }
+
+    pub(crate) fn path_over(&self, source: IpAddr, dst: IpAddr, mac: MacAddr) -> Path {
         let mtu_bytes = self.path_mtus.to(dst).map_or(self.mtu_bytes, |limit| limit.min(self.mtu_bytes));
-        Path::new(self.ours, Station { mac, addr }, mtu_bytes, self.offloads)
+        // A frame to ourselves meets no device that could finish its checksum.
+        let offloads = if mac == self.link.mac { TxOffloads::empty() } else { self.offloads };
+        Path::over(&self.link, source, Station { mac, addr: dst }, mtu_bytes, offloads)
     }
 
     /// Remembers that packets to `dst` may have at most `mtu_bytes`, for ten minutes: TCP has believed a report that
@@ -105,10 +115,21 @@ impl Net {
         }
     }
 
-    /// Repeats ARP requests, probes neighbours in use before they grow stale, forgets the others.
+    /// The link is up: our addresses are asked for where that is configured, and announced, so that stations which knew
+    /// another of theirs learn it. Once; what follows happens in [`Net::on_timers`].
+    pub fn on_link_up<P: Port>(&mut self, now: Nanos, wire: &mut Wire<P>) {
+        self.own.begin(now);
+        self.on_timers(now, wire);
+    }
+
+    /// Repeats requests to neighbours, probes those in use before they grow stale, forgets the others; asks for and
+    /// announces our own addresses; forgets path MTUs that are old.
     pub fn on_timers<P: Port>(&mut self, now: Nanos, wire: &mut Wire<P>) {
         if self.neighbours.next_due().is_some_and(|due| due <= now) {
             self.on_neighbours_due(now, wire);
+        }
+        if self.own.next_due() <= now {
+            self.on_own_due(now, wire);
         }
         if self.path_mtus.next_due() <= now {
             self.path_mtus.on_due(now);
@@ -118,7 +139,7 @@ impl Net {
     /// When [`Net::on_timers`] has something to do.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let neighbours = self.neighbours.next_due().unwrap_or(Nanos::MAX);
-        let next = neighbours.min(self.path_mtus.next_due());
+        let next = neighbours.min(self.path_mtus.next_due()).min(self.own.next_due());
         (next != Nanos::MAX).then_some(next)
     }
 
@@ -130,23 +151,74 @@ impl Net {
 
     #[cold]
     fn on_neighbours_due<P: Port>(&mut self, now: Nanos, wire: &mut Wire<P>) {
-        let (ours, stats) = (self.ours, &self.stats);
-        let lost = self.neighbours.on_due(now, |addr, mac| send_request(ours, addr, mac, wire, stats));
+        let (link, own, stats) = (&self.link, &self.own, &self.stats);
+        let lost = self.neighbours.on_due(now, |addr, mac| solicit(link, own, stats, (addr, mac), wire));
         self.stats.add(Counter::NetNeighboursLost, u64::from(lost));
-        self.route_changes = self.route_changes.wrapping_add(lost);
+        self.on_route_change(lost);
+    }
+
+    #[cold]
+    fn on_own_due<P: Port>(&mut self, now: Nanos, wire: &mut Wire<P>) {
+        let (link, stats) = (self.link, &self.stats);
+        let usable = self.own.on_due(now, |say, addr| tell_all(&link, stats, say, addr, wire));
+        self.on_route_change(usable);
+    }
+
+    /// Asks a neighbour for its link address.
+    pub(crate) fn solicit<P: Port>(&self, target: IpAddr, mac: Option<MacAddr>, wire: &mut Wire<P>) {
+        solicit(&self.link, &self.own, &self.stats, (target, mac), wire);
+    }
+
+    /// Says to everybody that an address is ours.
+    pub(crate) fn announce<P: Port>(&self, addr: IpAddr, wire: &mut Wire<P>) {
+        tell_all(&self.link, &self.stats, Say::Announce, addr, wire);
     }
 }
 
-/// Sends one ARP request. One that does not get out is counted and asked again in its turn.
-pub(crate) fn send_request<P: Port>(
-    ours: Station,
-    target: Ipv4Addr,
-    mac: Option<MacAddr>,
+/// Sends one request. One that does not get out is counted and asked again in its turn.
+fn solicit<P: Port>(
+    link: &Link,
+    own: &Addresses,
+    stats: &CoreStats,
+    (target, mac): (IpAddr, Option<MacAddr>),
+    wire: &mut Wire<P>,
+) {
+    // RFC 4861 s7.2.2: any address of ours will do; the one that packets will come from is known there anyway.
+    let Source::Addr(ours) = own.source(target, target) else { return };
+    send(wire, stats, asked_by(target), |frame| match (ours, target) {
+        (IpAddr::V4(ours), IpAddr::V4(target)) => arp::request(frame, link, ours, target, mac),
+        (IpAddr::V6(ours), IpAddr::V6(target)) => nd::solicitation(frame, link, ours, target, mac),
+        _ => false,
+    });
+}
+
+/// Asks everybody for an address that we want to use, or tells everybody that we use it.
+fn tell_all<P: Port>(link: &Link, stats: &CoreStats, say: Say, addr: IpAddr, wire: &mut Wire<P>) {
+    let counter = match (say, addr) {
+        (Say::Announce, IpAddr::V6(_)) => Counter::NetNdAnnouncementsSent,
+        _ => asked_by(addr),
+    };
+    send(wire, stats, counter, |frame| match (say, addr) {
+        // RFC 5227 s1.1 and s2.3: a probe names no sender, an announcement asks for the sender itself.
+        (Say::Probe, IpAddr::V4(addr)) => arp::request(frame, link, Ipv4Addr::UNSPECIFIED, addr, None),
+        (Say::Announce, IpAddr::V4(addr)) => arp::request(frame, link, addr, addr, None),
+        (Say::Probe, IpAddr::V6(addr)) => nd::solicitation(frame, link, Ipv6Addr::UNSPECIFIED, addr, None),
+        (Say::Announce, IpAddr::V6(addr)) => nd::advertisement(frame, link, addr, None),
+    });
+}
+
+fn asked_by(addr: IpAddr) -> Counter {
+    if addr.is_ipv4() { Counter::NetArpRequestsSent } else { Counter::NetNdSolicitationsSent }
+}
+
+/// Fills a fresh frame and sends it, counted as `sent` or as not sent.
+fn send<P: Port>(
     wire: &mut Wire<P>,
     stats: &CoreStats,
+    sent: Counter,
+    fill: impl FnOnce(&mut P::Frame) -> bool,
 ) {
-    let sent = wire.alloc().is_some_and(|mut frame| {
-        neighbour::request(&mut frame, ours, target, mac) && wire.push(frame.seal(TxMeta::default()))
-    });
-    stats.count(if sent { Counter::NetArpRequestsSent } else { Counter::NetNoTxFrame });
+    let left =
+        wire.alloc().is_some_and(|mut frame| fill(&mut frame) && wire.push(frame.seal(TxMeta::default())));
+    stats.count(if left { sent } else { Counter::NetNoTxFrame });
 }

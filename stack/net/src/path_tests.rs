@@ -1,30 +1,71 @@
 //! Header templates, field by field, against smoltcp's own reading of them.
 
+use ironwarp_port::Frame;
 use ironwarp_port::memory::MemoryConfig;
 use proptest::prelude::*;
-use smoltcp::wire::{IpAddress, TcpPacket};
+use smoltcp::wire::{EthernetFrame, EthernetProtocol, IpAddress, Ipv4Packet, Ipv6Packet, TcpPacket};
 
 use super::*;
-use crate::testing::{Bench, OURS, PEER};
+use crate::testing::{Bench, OURS, PEER, dual, mac, v4, v6};
 
-/// A frame of `payload` behind an unwritten 20-byte TCP header.
-fn unwritten(payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0xaa; HEADER_BYTES];
+const HEADER_BYTES: usize = 34;
+
+const OURS_6: Station = Station { mac: OURS.mac, addr: IpAddr::V6(v6(1)) };
+const PEER_6: Station = Station { mac: PEER.mac, addr: IpAddr::V6(v6(2)) };
+
+const TAG: VlanTag = VlanTag { id: 42, priority: 1 };
+
+/// Every shape of a path, with the bytes of its link header.
+fn shapes(offloads: TxOffloads) -> [(Path, usize); 4] {
+    [
+        (Path::new(OURS, PEER, 9000, offloads), 14),
+        (Path::tagged(OURS, PEER, TAG, 9000, offloads), 18),
+        (Path::new(OURS_6, PEER_6, 9000, offloads), 14),
+        (Path::tagged(OURS_6, PEER_6, TAG, 9000, offloads), 18),
+    ]
+}
+
+/// A frame of `payload` behind an unwritten 20-byte TCP header and `room` bytes.
+fn unwritten(room: usize, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0xaa; room];
     let header = [0xc3, 0x50, 0x11, 0x44, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 0x10, 0, 0xde, 0xad, 0, 0];
     frame.extend_from_slice(&header);
     frame.extend_from_slice(payload);
     frame
 }
 
-fn check_headers(frame: &[u8], ident: u16) {
+fn ends(path: &Path) -> (IpAddress, IpAddress) {
+    (path.local_addr().into(), path.remote_addr().into())
+}
+
+/// The link header, as smoltcp reads it, and where the network header begins.
+fn check_link(frame: &[u8], l2_bytes: usize) -> EthernetProtocol {
     let link = EthernetFrame::new_checked(frame).expect("a frame");
-    assert_eq!(link.src_addr().0, OURS.mac.0);
-    assert_eq!(link.dst_addr().0, PEER.mac.0);
-    assert_eq!(link.ethertype(), EthernetProtocol::Ipv4);
-    let ip = Ipv4Packet::new_checked(link.payload()).expect("a packet");
-    assert!(ip.verify_checksum() && ip.dont_frag());
-    assert_eq!((ip.src_addr(), ip.dst_addr(), ip.hop_limit()), (OURS.addr, PEER.addr, 64));
-    assert_eq!((ip.ident(), usize::from(ip.total_len())), (ident, frame.len() - ETHERNET_BYTES));
+    assert_eq!((link.src_addr().0, link.dst_addr().0), (OURS.mac.0, PEER.mac.0));
+    if l2_bytes == 14 {
+        return link.ethertype();
+    }
+    assert_eq!(frame[12..16], [0x81, 0x00, 0x20, 42]);
+    u16::from_be_bytes([frame[16], frame[17]]).into()
+}
+
+fn check_headers(frame: &[u8], path: &Path, l2_bytes: usize, ident: u16) {
+    let ethertype = check_link(frame, l2_bytes);
+    let packet = &frame[l2_bytes..];
+    if path.ip_bytes() == 20 {
+        let ip = Ipv4Packet::new_checked(packet).expect("a packet");
+        assert!(ip.verify_checksum() && ip.dont_frag());
+        assert_eq!((ip.src_addr(), ip.dst_addr(), ip.hop_limit()), (v4(1), v4(2), 64));
+        assert_eq!(
+            (ip.ident(), usize::from(ip.total_len()), ethertype),
+            (ident, packet.len(), EthernetProtocol::Ipv4)
+        );
+    } else {
+        let ip = Ipv6Packet::new_checked(packet).expect("a packet");
+        assert_eq!((ip.version(), ip.flow_label(), ip.hop_limit()), (6, 0, 64));
+        assert_eq!((ip.src_addr(), ip.dst_addr()), (v6(1), v6(2)));
+        assert_eq!((usize::from(ip.payload_len()), ethertype), (packet.len() - 40, EthernetProtocol::Ipv6));
+    }
 }
 
 proptest! {
@@ -33,65 +74,94 @@ proptest! {
         payload in prop::collection::vec(any::<u8>(), 0..3000),
         ident: u16,
     ) {
-        let path = Path::new(OURS, PEER, 9000, TxOffloads::empty());
-        let mut frame = unwritten(&payload);
-        let l4_bytes = frame.len() - path.header_bytes();
-        path.write(&mut frame, l4_bytes, ident, Ecn::NotCapable);
-        let tx = path.finish_tcp(&mut frame, 20);
-        check_headers(&frame, ident);
-        let tcp = TcpPacket::new_checked(&frame[HEADER_BYTES..]).expect("a segment");
-        prop_assert!(tcp.verify_checksum(&IpAddress::Ipv4(OURS.addr), &IpAddress::Ipv4(PEER.addr)));
-        prop_assert_eq!(tx, TxMeta { l2_bytes: 14, l3_bytes: 20, l4_bytes: 20, offloads: TxOffloads::empty() });
+        for (path, l2_bytes) in shapes(TxOffloads::empty()) {
+            let mut frame = unwritten(path.header_bytes(), &payload);
+            let l4_bytes = frame.len() - path.header_bytes();
+            path.write(&mut frame, l4_bytes, ident, Ecn::NotCapable);
+            let tx = path.finish_tcp(&mut frame, 20);
+            check_headers(&frame, &path, l2_bytes, ident);
+            let tcp = TcpPacket::new_checked(&frame[path.header_bytes()..]).expect("a segment");
+            let (from, to) = ends(&path);
+            prop_assert!(tcp.verify_checksum(&from, &to));
+            let l3_bytes = path.ip_bytes() as u8;
+            prop_assert_eq!(tx, TxMeta { l2_bytes: l2_bytes as u8, l3_bytes, l4_bytes: 20, offloads: TxOffloads::empty() });
+        }
     }
 }
 
 #[test]
 fn an_offloading_device_gets_the_sum_of_the_pseudo_header() {
-    let path = Path::new(OURS, PEER, 9000, TxOffloads::all());
-    let mut frame = unwritten(&[1, 2, 3]);
-    path.write(&mut frame, 23, 9, Ecn::Capable0);
-    let tx = path.finish_tcp(&mut frame, 20);
-    check_headers(&frame, 9);
-    let (from, to) = (IpAddress::Ipv4(OURS.addr), IpAddress::Ipv4(PEER.addr));
-    let tcp = TcpPacket::new_checked(&frame[HEADER_BYTES..]).expect("a segment");
-    assert!(tcp.verify_partial_checksum(&from, &to));
-    assert_eq!(tx.offloads, TxOffloads::TCP_CHECKSUM);
+    for (path, l2_bytes) in shapes(TxOffloads::all()) {
+        let mut frame = unwritten(path.header_bytes(), &[1, 2, 3]);
+        path.write(&mut frame, 23, 9, Ecn::Capable0);
+        let tx = path.finish_tcp(&mut frame, 20);
+        check_headers(&frame, &path, l2_bytes, 9);
+        let (from, to) = ends(&path);
+        let tcp = TcpPacket::new_checked(&frame[path.header_bytes()..]).expect("a segment");
+        assert!(tcp.verify_partial_checksum(&from, &to));
+        let expected =
+            if path.ip_bytes() == 20 { TxOffloads::TCP_CHECKSUM } else { TxOffloads::TCP_CHECKSUM_IPV6 };
+        assert_eq!(tx.offloads, expected);
+    }
+}
+
+/// A device may claim the one family and not the other.
+#[test]
+fn an_offload_of_the_other_family_is_not_asked_for() {
+    assert_eq!(
+        shapes(TxOffloads::TCP_CHECKSUM).map(|(path, _)| path.offloads().is_empty()),
+        [false, false, true, true]
+    );
+    assert_eq!(
+        shapes(TxOffloads::TCP_CHECKSUM_IPV6).map(|(path, _)| path.offloads().is_empty()),
+        [true, true, false, false]
+    );
 }
 
 #[test]
 fn a_frame_that_a_device_finishes_passes_the_far_ends_checks() {
-    use ironwarp_port::Frame;
-    let mut bench = Bench::with(MemoryConfig::default().offloading(), |_| ());
-    let path = bench.net.path_through(PEER.addr.into(), PEER.mac);
-    let mut frame = bench.wire.alloc().expect("a frame");
-    let bytes = unwritten(b"payload");
-    frame.resize(bytes.len());
-    frame.bytes_mut().copy_from_slice(&bytes);
-    path.write(frame.bytes_mut(), bytes.len() - 34, 1, Ecn::NotCapable);
-    let tx = path.finish_tcp(frame.bytes_mut(), 20);
-    assert!(bench.wire.push(frame.seal(tx)));
-    let sent = bench.sent();
-    let tcp = TcpPacket::new_checked(&sent[0][34..]).expect("a segment");
-    assert!(tcp.verify_checksum(&IpAddress::Ipv4(OURS.addr), &IpAddress::Ipv4(PEER.addr)));
+    for (ours, theirs) in [(OURS.addr, PEER.addr), (OURS_6.addr, PEER_6.addr)] {
+        let mut bench = Bench::with(MemoryConfig::default().offloading(), dual);
+        let path = bench.net.path_over(ours, theirs, PEER.mac);
+        let mut frame = bench.wire.alloc().expect("a frame");
+        let bytes = unwritten(path.header_bytes(), b"payload");
+        frame.resize(bytes.len());
+        frame.bytes_mut().copy_from_slice(&bytes);
+        path.write(frame.bytes_mut(), bytes.len() - path.header_bytes(), 1, Ecn::NotCapable);
+        let tx = path.finish_tcp(frame.bytes_mut(), 20);
+        assert!(bench.wire.push(frame.seal(tx)));
+        let sent = bench.sent();
+        let tcp = TcpPacket::new_checked(&sent[0][path.header_bytes()..]).expect("a segment");
+        let (from, to) = ends(&path);
+        assert!(tcp.verify_checksum(&from, &to));
+    }
 }
 
 #[test]
-fn a_path_says_where_it_leads() {
-    let path = Path::new(OURS, PEER, 1500, TxOffloads::empty());
-    assert_eq!((path.remote_mac(), path.remote_addr()), (PEER.mac, IpAddr::V4(PEER.addr)));
-    assert_eq!((path.mtu_bytes(), path.header_bytes()), (1500, 34));
+fn a_path_says_where_it_leads_and_can_be_led_elsewhere() {
+    let mut paths = shapes(TxOffloads::empty());
+    for (path, l2_bytes) in &mut paths {
+        let v6 = path.ip_bytes() == 40;
+        let (ours, theirs) = if v6 { (OURS_6.addr, PEER_6.addr) } else { (OURS.addr, PEER.addr) };
+        assert_eq!((path.remote_mac(), path.local_addr(), path.remote_addr()), (PEER.mac, ours, theirs));
+        assert_eq!((path.mtu_bytes(), path.header_bytes()), (9000, *l2_bytes + path.ip_bytes()));
+        path.set_remote_mac(mac(9));
+        assert_eq!((path.remote_mac(), path.remote_addr()), (mac(9), theirs));
+    }
 }
 
 #[test]
 fn a_frame_too_short_for_the_headers_is_left_alone() {
-    let path = Path::new(OURS, PEER, 1500, TxOffloads::empty());
-    let mut frame = [7u8; 20];
-    path.write(&mut frame, 0, 1, Ecn::NotCapable);
-    path.finish_tcp(&mut frame, 20);
-    assert_eq!(frame, [7; 20]);
+    for (path, _) in shapes(TxOffloads::empty()) {
+        let mut frame = [7u8; 33];
+        path.write(&mut frame, 0, 1, Ecn::NotCapable);
+        path.finish_tcp(&mut frame, 20);
+        assert_eq!(frame, [7; 33]);
+    }
 }
 
-/// RFC 3168 s5: the two low bits of the former type of service, and the header checksum counts them.
+/// RFC 3168 s5: the two low bits of the former type of service, and the header checksum counts them; in IPv6 of the traffic
+/// class.
 #[test]
 fn the_congestion_bits_are_written_and_counted() {
     for ecn in [Ecn::NotCapable, Ecn::Capable1, Ecn::Capable0, Ecn::Experienced] {
@@ -100,5 +170,8 @@ fn the_congestion_bits_are_written_and_counted() {
         let packet = Ipv4Packet::new_unchecked(&frame[ETHERNET_BYTES..]);
         assert_eq!(Ecn::from_bits(packet.ecn()), ecn);
         assert!(packet.verify_checksum());
+        let mut frame = [0u8; 54];
+        Path::new(OURS_6, PEER_6, 1_500, TxOffloads::empty()).write(&mut frame, 0, 1, ecn);
+        assert_eq!(Ecn::from_bits(Ipv6Packet::new_unchecked(&frame[14..]).traffic_class()), ecn);
     }
 }

@@ -1,6 +1,6 @@
 //! What the tests of this crate share: a net over an in-memory port, and frames that smoltcp writes.
 
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
 use ironwarp_port::{Burst, Frame, Port, RxMeta, Wire};
@@ -9,11 +9,11 @@ use ironwarp_types::{MacAddr, Nanos};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr,
-    Icmpv4Packet, Icmpv4Repr, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, TcpControl, TcpPacket, TcpRepr,
-    TcpSeqNumber,
+    Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet,
+    Ipv6Repr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber,
 };
 
-use crate::{Net, NetConfig, Received, Station, TcpSegment};
+use crate::{DuplicateProbes, Net, NetConfig, Prefix, Received, Station, TcpSegment};
 
 pub(crate) const OURS: Station = station(1);
 pub(crate) const PEER: Station = station(2);
@@ -21,7 +21,27 @@ pub(crate) const GATEWAY: Station = station(254);
 
 /// The station 10.0.0.`n` with the link address 02:00:00:00:00:`n`.
 pub(crate) const fn station(n: u8) -> Station {
-    Station { mac: MacAddr([2, 0, 0, 0, 0, n]), addr: Ipv4Addr::new(10, 0, 0, n) }
+    Station { mac: MacAddr([2, 0, 0, 0, 0, n]), addr: IpAddr::V4(v4(n)) }
+}
+
+/// 10.0.0.`n`.
+pub(crate) const fn v4(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, n)
+}
+
+/// fd00::`n`.
+pub(crate) const fn v6(n: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n)
+}
+
+/// The link-local address of the station with the link address 02:00:00:00:00:`n`.
+pub(crate) const fn link_local(n: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, n)
+}
+
+/// The link address 02:00:00:00:00:`n`.
+pub(crate) const fn mac(n: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, n])
 }
 
 /// One net, its port, the far end of the cable, and a clock.
@@ -35,6 +55,11 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
+    /// 10.0.0.1/24 and fd00::1/64, in use, with gateways at 10.0.0.254 and fd00::fe.
+    pub(crate) fn dual() -> Self {
+        Bench::with(MemoryConfig::default(), dual)
+    }
+
     /// 10.0.0.1/24 with a gateway at 10.0.0.254.
     pub(crate) fn new() -> Self {
         Bench::with(MemoryConfig::default(), |_| ())
@@ -43,7 +68,7 @@ impl Bench {
     pub(crate) fn with(port: MemoryConfig, configure: impl FnOnce(&mut NetConfig)) -> Self {
         let (port, far) = memory::detached(&port);
         let mut cfg = NetConfig::new(OURS.mac, OURS.addr, 24, 1500, [1, 2]);
-        cfg.gateway = Some(GATEWAY.addr);
+        cfg.gateway = Some(v4(254));
         configure(&mut cfg);
         let stats = CoreStats::detached();
         let net = Net::new(cfg, port.caps(), stats.clone());
@@ -120,14 +145,86 @@ fn link(from: Station, to: MacAddr, ethertype: EthernetProtocol, payload_bytes: 
 
 fn ipv4(from: Station, to: Station, next_header: IpProtocol, payload_len: usize) -> Vec<u8> {
     let mut frame = link(from, to.mac, EthernetProtocol::Ipv4, 20 + payload_len);
-    let repr = Ipv4Repr { src_addr: from.addr, dst_addr: to.addr, next_header, payload_len, hop_limit: 64 };
+    let (IpAddr::V4(src_addr), IpAddr::V4(dst_addr)) = (from.addr, to.addr) else { panic!("not IPv4") };
+    let repr = Ipv4Repr { src_addr, dst_addr, next_header, payload_len, hop_limit: 64 };
     repr.emit(&mut Ipv4Packet::new_unchecked(&mut frame[14..]), &ChecksumCapabilities::default());
+    frame
+}
+
+/// Adds an IPv6 address that is in use at once, and a gateway.
+pub(crate) fn dual(cfg: &mut NetConfig) {
+    cfg.addresses.push(Prefix { addr: v6(1).into(), len: 64 });
+    cfg.gateway6 = Some(v6(0xfe));
+    cfg.duplicate_probes = DuplicateProbes { ipv4: 0, ipv6: 0 };
+}
+
+/// An IPv6 packet from `from` to `to` that carries `message` behind its header, in a frame from 02:..:02 to `mac`.
+pub(crate) fn ipv6_frame(
+    mac: MacAddr,
+    (from, to): (Ipv6Addr, Ipv6Addr),
+    (next_header, hop_limit): (u8, u8),
+    message: &[u8],
+) -> Vec<u8> {
+    let mut frame = link(PEER, mac, EthernetProtocol::Ipv6, 40 + message.len());
+    let repr = Ipv6Repr {
+        src_addr: from,
+        dst_addr: to,
+        next_header: next_header.into(),
+        payload_len: message.len(),
+        hop_limit,
+    };
+    repr.emit(&mut Ipv6Packet::new_unchecked(&mut frame[14..]));
+    frame[54..].copy_from_slice(message);
+    frame
+}
+
+/// The same with an ICMPv6 message whose checksum is made right.
+pub(crate) fn icmpv6_frame(
+    mac: MacAddr,
+    (from, to): (Ipv6Addr, Ipv6Addr),
+    hop_limit: u8,
+    message: &[u8],
+) -> Vec<u8> {
+    let mut message = message.to_vec();
+    Icmpv6Packet::new_unchecked(&mut message[..]).fill_checksum(&from, &to);
+    ipv6_frame(mac, (from, to), (58, hop_limit), &message)
+}
+
+/// An ICMPv6 message: type, code, a word, and what follows.
+pub(crate) fn icmpv6(kind: u8, code: u8, word: u32, rest: &[u8]) -> Vec<u8> {
+    let mut message = vec![kind, code, 0, 0];
+    message.extend(word.to_be_bytes());
+    message.extend(rest);
+    message
+}
+
+/// A TCP segment over IPv6 from fd00::2 port 50000 to fd00::1 port 4420, right in its checksum.
+pub(crate) fn tcp6_frame(payload: &[u8]) -> Vec<u8> {
+    let repr = tcp_repr(payload);
+    let mut segment = vec![0; repr.buffer_len()];
+    let (from, to) = (IpAddress::Ipv6(v6(2)), IpAddress::Ipv6(v6(1)));
+    repr.emit(&mut TcpPacket::new_unchecked(&mut segment[..]), &from, &to, &ChecksumCapabilities::default());
+    ipv6_frame(OURS.mac, (v6(2), v6(1)), (6, 64), &segment)
+}
+
+/// The frame with a VLAN tag: priority in the three highest bits, the VLAN's number in the twelve lowest.
+pub(crate) fn with_tag(mut frame: Vec<u8>, control: u16) -> Vec<u8> {
+    let [a, b] = control.to_be_bytes();
+    frame.splice(12..12, [0x81, 0x00, a, b]);
     frame
 }
 
 /// A TCP segment from the peer's port 50000 to our port 4420, right in every checksum.
 pub(crate) fn tcp_frame(payload: &[u8]) -> Vec<u8> {
-    let repr = TcpRepr {
+    let repr = tcp_repr(payload);
+    let mut frame = ipv4(PEER, OURS, IpProtocol::Tcp, repr.buffer_len());
+    let (from, to) = (IpAddress::Ipv4(v4(2)), IpAddress::Ipv4(v4(1)));
+    repr.emit(&mut TcpPacket::new_unchecked(&mut frame[34..]), &from, &to, &ChecksumCapabilities::default());
+    frame
+}
+
+fn tcp_repr(payload: &[u8]) -> TcpRepr<'_> {
+    TcpRepr {
         src_port: 50_000,
         dst_port: 4_420,
         control: TcpControl::None,
@@ -140,11 +237,7 @@ pub(crate) fn tcp_frame(payload: &[u8]) -> Vec<u8> {
         sack_ranges: [None; 3],
         timestamp: None,
         payload,
-    };
-    let mut frame = ipv4(PEER, OURS, IpProtocol::Tcp, repr.buffer_len());
-    let (from, to) = (IpAddress::Ipv4(PEER.addr), IpAddress::Ipv4(OURS.addr));
-    repr.emit(&mut TcpPacket::new_unchecked(&mut frame[34..]), &from, &to, &ChecksumCapabilities::default());
-    frame
+    }
 }
 
 /// An echo request from the peer.
@@ -175,12 +268,13 @@ pub(crate) fn quoted_packet() -> Vec<u8> {
 
 /// An ARP frame in which `from` asks everybody, or tells us, about `target`.
 pub(crate) fn arp_frame(operation: ArpOperation, from: Station, target: Ipv4Addr) -> Vec<u8> {
+    let IpAddr::V4(sender) = from.addr else { panic!("not IPv4") };
     let to = if operation == ArpOperation::Request { MacAddr::BROADCAST } else { OURS.mac };
     let mut frame = link(from, to, EthernetProtocol::Arp, 28);
     let repr = ArpRepr::EthernetIpv4 {
         operation,
         source_hardware_addr: EthernetAddress(from.mac.0),
-        source_protocol_addr: from.addr,
+        source_protocol_addr: sender,
         target_hardware_addr: EthernetAddress(if operation == ArpOperation::Request {
             [0; 6]
         } else {

@@ -6,7 +6,7 @@
 //! It is also open to crafted collisions, since those keys are public defaults. So the table's hash is always this
 //! one, and the NIC's hash is left to choose cores.
 //!
-//! Two rounds of multiply-and-fold under 256 bits of key: 1.2 ns measured, where SipHash takes about 10. A peer that does not
+//! Two rounds of multiply-and-fold under 256 bits of key, three for IPv6: 1.2 ns measured for IPv4, where SipHash takes about 10. A peer that does not
 //! see hashes cannot steer connections into one cluster, and the table's probe limit bounds what luck could do.
 //!
 //! [`PortCaps`]: ironwarp_port::PortCaps
@@ -38,11 +38,10 @@ impl FlowHasher {
     /// The hash of a flow: 32 bits, all of them well mixed.
     #[inline]
     pub fn hash(&self, flow: &Flow) -> u32 {
+        let (local_port, remote_port) = (flow.local.port(), flow.remote.port());
         match (flow.local.ip(), flow.remote.ip()) {
-            (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                self.hash_v4(local, remote, flow.local.port(), flow.remote.port())
-            }
-            _ => self.hash_any(flow),
+            (IpAddr::V4(local), IpAddr::V4(remote)) => self.hash_v4(local, remote, local_port, remote_port),
+            (local, remote) => self.hash_v6(as_v6(local), as_v6(remote), local_port, remote_port),
         }
     }
 
@@ -70,16 +69,24 @@ impl FlowHasher {
         self.hash(&Flow { local: SocketAddr::new(addr, 0), remote: SocketAddr::new(nobody, 0) })
     }
 
-    #[cold]
-    fn hash_any(&self, flow: &Flow) -> u32 {
-        let [k0, k1, ..] = self.keys;
-        let ports = u64::from(flow.local.port()) << 16 | u64::from(flow.remote.port());
-        let words = [flow.local.ip(), flow.remote.ip()].map(address_bits);
-        let mixed = words.into_iter().fold(ports, |mixed, word| {
-            let (high, low) = ((word >> 64) as u64, word as u64);
-            fold(high ^ k0 ^ mixed, low ^ k1).rotate_left(17)
-        });
-        self.finish(mixed)
+    /// The hash of an IPv6 flow whose parts are at hand. The two halves are mixed side by side, so it takes two
+    /// multiplications longer than IPv4's, not four.
+    #[inline]
+    pub(crate) fn hash_v6(
+        &self,
+        local: Ipv6Addr,
+        remote: Ipv6Addr,
+        local_port: u16,
+        remote_port: u16,
+    ) -> u32 {
+        let [k0, k1, k2, k3] = self.keys;
+        let halves = |addr: Ipv6Addr| ((addr.to_bits() >> 64) as u64, addr.to_bits() as u64);
+        let ((local_high, local_low), (remote_high, remote_low)) = (halves(local), halves(remote));
+        // Each product has a key of its own in either factor, so nobody can choose a factor that is zero.
+        let highs = fold(local_high ^ k2, remote_high ^ k1.rotate_left(17));
+        let lows = fold(local_low ^ k0, remote_low ^ k3.rotate_left(31));
+        let ports = u64::from(local_port) << 16 | u64::from(remote_port);
+        self.finish(fold(highs.rotate_left(32) ^ lows ^ k0, ports ^ k1))
     }
 
     #[inline]
@@ -96,10 +103,11 @@ fn fold(a: u64, b: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-fn address_bits(address: IpAddr) -> u128 {
+/// An address as IPv6 writes it. Flows of two families do not exist; they have a hash none the less.
+fn as_v6(address: IpAddr) -> Ipv6Addr {
     match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(v6) => v6.to_bits(),
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
     }
 }
 

@@ -1,7 +1,7 @@
-//! Link addresses of the stations next to us: the table, and the protocol that fills it.
+//! Link addresses of the stations next to us: the table, and the two protocols that fill it.
 
-mod arp;
+pub(crate) mod arp;
+pub(crate) mod nd;
 mod table;
 
-pub(crate) use arp::{ArpIn, request};
-pub(crate) use table::{Answer, Learnt, Neighbours};
+pub(crate) use table::{Answer, Learnt, Neighbours, Told};

@@ -1,4 +1,4 @@
-//! The neighbour table: bounded, aged, and refreshed before it is needed.
+//! The neighbour table of both families: bounded, aged, and refreshed before it is needed.
 //!
 //! ```text
 //!           ask                 answer
@@ -8,12 +8,16 @@
 //!     '-------- Failed          unused: absent, used: Probing --'
 //!                                               | no answer: absent
 //! ```
+//! A neighbour that has told its link address without answering us is `Known` but not sure: RFC 4861's STALE. When it is
+//! used, it is asked after a short while (DELAY, then PROBE); one that answered is sure until `fresh_for` has passed
+//! (REACHABLE).
+//!
 //! An entry is asked at most once in `retry_every`, and there are at most `entries_max`, so the table bounds the
 //! rate of requests by itself (RFC 1122 s2.3.2.1). Time is an argument; requests go out through a closure.
 //!
-//! Source: RFC 826; RFC 1122 s2.3.2. Nothing here is on the way of a segment.
+//! Source: RFC 826; RFC 1122 s2.3.2; RFC 4861 s7.2 and s7.3. Nothing here is on the way of a segment.
 
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 
 use ironwarp_types::{MacAddr, Nanos};
 
@@ -56,24 +60,43 @@ pub(crate) enum Learnt {
     Ignored,
 }
 
+/// What a neighbour told about itself, and how far that goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    pub(crate) mac: MacAddr,
+    /// Whether a neighbour that nobody asked for is remembered.
+    pub(crate) add: bool,
+    /// Whether another link address that is known gives way (RFC 4861 s4.4, override).
+    pub(crate) overrides: bool,
+    /// Whether it answers us, so that packets are known to arrive both ways (RFC 4861 s4.4, solicited).
+    pub(crate) confirms: bool,
+}
+
+impl Told {
+    /// What ARP says, which has no finer distinctions: RFC 826 lets the newest word win.
+    pub(crate) fn by_arp(mac: MacAddr, add: bool) -> Told {
+        Told { mac, add, overrides: true, confirms: true }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Free,
     Asking { tries: u8 },
-    Known { mac: MacAddr, used: bool },
+    Known { mac: MacAddr, used: bool, sure: bool },
     Probing { mac: MacAddr, tries: u8 },
     Failed,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
-    addr: Ipv4Addr,
+    addr: IpAddr,
     state: State,
     /// When the state has something to do next.
     due: Nanos,
 }
 
-const FREE: Entry = Entry { addr: Ipv4Addr::UNSPECIFIED, state: State::Free, due: Nanos::MAX };
+const FREE: Entry = Entry { addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED), state: State::Free, due: Nanos::MAX };
 
 /// The table.
 pub(crate) struct Neighbours {
@@ -103,31 +126,44 @@ impl Neighbours {
     }
 
     /// The link address of `addr`, for somebody who wants to send there.
-    pub(crate) fn ask(&mut self, now: Nanos, addr: Ipv4Addr) -> Answer {
+    pub(crate) fn ask(&mut self, now: Nanos, addr: IpAddr) -> Answer {
         let Some(at) = self.find(addr) else { return self.begin_asking(now, addr) };
-        match self.entry_mut(at).map(|entry| &mut entry.state) {
-            Some(State::Known { mac, used }) => {
-                *used = true;
-                Answer::Known(*mac)
+        let doubt = now + self.cfg.doubt_after;
+        let Some(&entry) = self.entries.get(at) else { return Answer::Full };
+        match entry.state {
+            State::Known { mac, used, sure } => {
+                // RFC 4861 s7.3.3: the first use of a stale entry starts the delay before it is probed.
+                let due = if sure || used { entry.due } else { entry.due.min(doubt) };
+                self.set(at, Entry { state: State::Known { mac, used: true, sure }, due, ..entry });
+                Answer::Known(mac)
             }
-            Some(State::Probing { mac, .. }) => Answer::Known(*mac),
-            Some(State::Asking { .. }) => Answer::Asked,
-            Some(State::Failed) => Answer::Failed,
-            Some(State::Free) | None => Answer::Full,
+            State::Probing { mac, .. } => Answer::Known(mac),
+            State::Asking { .. } => Answer::Asked,
+            State::Failed => Answer::Failed,
+            State::Free => Answer::Full,
         }
     }
 
-    /// What a neighbour told about itself. `add` allows a new entry.
-    pub(crate) fn learn(&mut self, now: Nanos, addr: Ipv4Addr, mac: MacAddr, add: bool) -> Learnt {
-        let known = State::Known { mac, used: false };
-        let due = now + self.cfg.fresh_for;
+    /// What a neighbour told about itself.
+    pub(crate) fn learn(&mut self, now: Nanos, addr: IpAddr, told: Told) -> Learnt {
         if let Some(at) = self.find(addr) {
-            return self.merge(at, mac, Entry { addr, state: known, due });
+            return self.merge(now, at, told);
         }
-        if !add || !self.insert(Entry { addr, state: known, due }, STRANGER_SCAN) {
-            return Learnt::Ignored;
+        let state = State::Known { mac: told.mac, used: false, sure: told.confirms };
+        let added =
+            told.add && self.insert(Entry { addr, state, due: now + self.cfg.fresh_for }, STRANGER_SCAN);
+        if added { Learnt::Added } else { Learnt::Ignored }
+    }
+
+    /// A neighbour answered us without naming its link address: what is known of it is right (RFC 4861 s7.2.5).
+    pub(crate) fn confirm(&mut self, now: Nanos, addr: IpAddr) -> Learnt {
+        let known = self.find(addr).and_then(|at| self.entries.get(at)).map(|entry| entry.state);
+        match known {
+            Some(State::Known { mac, .. } | State::Probing { mac, .. }) => {
+                self.learn(now, addr, Told { mac, add: false, overrides: false, confirms: true })
+            }
+            _ => Learnt::Ignored,
         }
-        Learnt::Added
     }
 
     /// When [`Neighbours::on_due`] has something to do.
@@ -137,7 +173,7 @@ impl Neighbours {
 
     /// Repeats requests, probes what is in use, forgets what is not. `send` asks one neighbour, at its link address
     /// where one is known. Answers how many neighbours were given up because they did not answer.
-    pub(crate) fn on_due(&mut self, now: Nanos, mut send: impl FnMut(Ipv4Addr, Option<MacAddr>)) -> u32 {
+    pub(crate) fn on_due(&mut self, now: Nanos, mut send: impl FnMut(IpAddr, Option<MacAddr>)) -> u32 {
         let mut lost = 0;
         self.next_due = Nanos::MAX;
         for at in 0..self.entries.len() {
@@ -164,7 +200,7 @@ impl Neighbours {
                 Some((State::Asking { tries: tries + 1 }, None))
             }
             // RFC 1122 s2.3.2.1 (2): ask the station itself, and forget it after some requests without an answer.
-            State::Known { mac, used: true } => Some((State::Probing { mac, tries: 1 }, Some(mac))),
+            State::Known { mac, used: true, .. } => Some((State::Probing { mac, tries: 1 }, Some(mac))),
             State::Probing { mac, tries } if tries < self.cfg.tries_max => {
                 Some((State::Probing { mac, tries: tries + 1 }, Some(mac)))
             }
@@ -190,22 +226,42 @@ impl Neighbours {
         }
     }
 
-    fn begin_asking(&mut self, now: Nanos, addr: Ipv4Addr) -> Answer {
+    fn begin_asking(&mut self, now: Nanos, addr: IpAddr) -> Answer {
         let due = now + self.cfg.retry_every;
         let entry = Entry { addr, state: State::Asking { tries: 1 }, due };
         if self.insert(entry, usize::MAX) { Answer::AskNow } else { Answer::Full }
     }
 
-    fn merge(&mut self, at: usize, mac: MacAddr, to: Entry) -> Learnt {
-        let before = self.entries.get(at).map_or(State::Free, |entry| entry.state);
-        self.set(at, to);
-        match before {
-            State::Known { mac: old, .. } | State::Probing { mac: old, .. } if old == mac => {
-                Learnt::Confirmed
+    /// RFC 826 (merge), RFC 4861 s7.2.3 and s7.2.5.
+    fn merge(&mut self, now: Nanos, at: usize, told: Told) -> Learnt {
+        let Some(&before) = self.entries.get(at) else { return Learnt::Ignored };
+        let Told { mac, confirms: sure, overrides, .. } = told;
+        let fresh = now + self.cfg.fresh_for;
+        let (learnt, state, due) = match before.state {
+            State::Known { mac: old, .. } | State::Probing { mac: old, .. } if old == mac && sure => {
+                (Learnt::Confirmed, State::Known { mac, used: false, sure }, fresh)
             }
-            State::Known { .. } | State::Probing { .. } => Learnt::Moved,
-            State::Asking { .. } | State::Failed | State::Free => Learnt::Resolved,
-        }
+            State::Known { mac: old, .. } | State::Probing { mac: old, .. } if old == mac => {
+                (Learnt::Confirmed, before.state, before.due)
+            }
+            // Another link address that must not replace the known one only casts doubt on it.
+            State::Known { mac: old, used, .. } if !overrides => {
+                let due = if used { before.due.min(now + self.cfg.doubt_after) } else { before.due };
+                (Learnt::Confirmed, State::Known { mac: old, used, sure: false }, due)
+            }
+            State::Probing { .. } if !overrides => (Learnt::Confirmed, before.state, before.due),
+            State::Known { used, .. } if !sure && used => {
+                (Learnt::Moved, State::Known { mac, used, sure }, now + self.cfg.doubt_after)
+            }
+            State::Known { .. } | State::Probing { .. } => {
+                (Learnt::Moved, State::Known { mac, used: false, sure }, fresh)
+            }
+            State::Asking { .. } | State::Failed | State::Free => {
+                (Learnt::Resolved, State::Known { mac, used: false, sure }, fresh)
+            }
+        };
+        self.set(at, Entry { state, due, ..before });
+        learnt
     }
 
     /// Adds an entry, in the place of another when there is no free one and one of the next `scan` can be given up.
@@ -243,13 +299,9 @@ impl Neighbours {
         self.set(at, FREE);
     }
 
-    fn find(&self, addr: Ipv4Addr) -> Option<usize> {
+    fn find(&self, addr: IpAddr) -> Option<usize> {
         let owns = |at: u32| self.entries.get(at as usize).is_some_and(|entry| entry.addr == addr);
         self.index.lookup(self.hash(addr), owns).map(|at| at as usize)
-    }
-
-    fn entry_mut(&mut self, at: usize) -> Option<&mut Entry> {
-        self.entries.get_mut(at)
     }
 
     fn set(&mut self, at: usize, to: Entry) {
@@ -259,8 +311,8 @@ impl Neighbours {
         }
     }
 
-    fn hash(&self, addr: Ipv4Addr) -> u32 {
-        self.hasher.hash_v4(addr, Ipv4Addr::UNSPECIFIED, 0, 0)
+    fn hash(&self, addr: IpAddr) -> u32 {
+        self.hasher.hash_addr(addr)
     }
 
     /// Invariants: every entry is either free or found under its own address, and none is due before `next_due`.

@@ -8,16 +8,13 @@ use core::net::Ipv4Addr;
 
 use ironwarp_port::Checksum;
 use ironwarp_stats::Counter;
-use ironwarp_types::MacAddr;
 use smoltcp::wire::Ipv4Packet;
 
 use super::Datagram;
+use super::link::Arrived;
 use crate::checksum;
+use crate::ip::IPV4_BYTES;
 use crate::net::Net;
-use crate::path::{ETHERNET_BYTES, IPV4_BYTES};
-
-pub(super) const ICMP: u8 = 1;
-pub(super) const TCP: u8 = 6;
 
 const OPTION_END: u8 = 0;
 const OPTION_NOP: u8 = 1;
@@ -26,27 +23,27 @@ const OPTION_STRICT_SOURCE_ROUTE: u8 = 137;
 
 impl Net {
     /// The packet in a frame, or the first reason to drop it. `verdict` is the device's on the header checksum.
-    pub(super) fn datagram(
+    pub(super) fn datagram_v4(
         &self,
         frame: &[u8],
         verdict: Checksum,
-        broadcast: bool,
-    ) -> Result<Datagram, Counter> {
-        let (link, packet) = frame.split_first_chunk::<ETHERNET_BYTES>().ok_or(Counter::NetDropShort)?;
+        arrived: &Arrived,
+    ) -> Result<Datagram<Ipv4Addr>, Counter> {
+        let packet = frame.get(arrived.l2_bytes..).ok_or(Counter::NetDropShort)?;
         let header = header(packet)?;
         let view = Ipv4Packet::new_unchecked(packet);
         let total = total_bytes(&view, header.len(), packet.len())?;
         check_sum(header, verdict)?;
-        self.check_addresses(view.src_addr(), view.dst_addr(), broadcast)?;
+        self.check_addresses_v4(view.src_addr(), view.dst_addr(), arrived)?;
         check_options(header.get(IPV4_BYTES..).unwrap_or_default())?;
         if view.more_frags() || view.frag_offset() != 0 {
             return Err(Counter::NetDropIpFragment);
         }
-        let [.., s0, s1, s2, s3, s4, s5, _, _] = *link;
-        let at = |bytes: usize| u16::try_from(ETHERNET_BYTES + bytes).map_err(|_| Counter::NetDropIpLength);
+        let at = |bytes: usize| u16::try_from(arrived.l2_bytes + bytes).map_err(|_| Counter::NetDropIpLength);
         Ok(Datagram {
-            remote_mac: MacAddr([s0, s1, s2, s3, s4, s5]),
-            source: view.src_addr(),
+            remote_mac: arrived.remote_mac,
+            local: view.dst_addr(),
+            remote: view.src_addr(),
             l4_offset: at(header.len())?,
             l4_end: at(total)?,
             traffic_class: view.dscp() << 2 | view.ecn(),
@@ -54,16 +51,16 @@ impl Net {
         })
     }
 
-    /// RFC 1122 s3.2.1.3: to our address, from an address that one station can have, and not ours.
-    fn check_addresses(&self, source: Ipv4Addr, to: Ipv4Addr, broadcast: bool) -> Result<(), Counter> {
-        if to != self.ours.addr {
+    /// RFC 1122 s3.2.1.3: to an address of ours, from an address that one station can have, and not ours unless we sent it.
+    fn check_addresses_v4(&self, source: Ipv4Addr, to: Ipv4Addr, arrived: &Arrived) -> Result<(), Counter> {
+        if !self.own.has_v4(to) {
             return Err(Counter::NetDropIpNotOurs);
         }
         // RFC 1122 s3.3.6: a broadcast on the link must be one in the network too.
-        if broadcast {
+        if arrived.group {
             return Err(Counter::NetDropIpBroadcastFrame);
         }
-        if source == self.ours.addr || !self.is_unicast(source) {
+        if self.own.has_v4(source) != arrived.own || !self.own.is_unicast_v4(source) {
             return Err(Counter::NetDropIpSource);
         }
         Ok(())

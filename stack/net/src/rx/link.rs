@@ -1,99 +1,96 @@
-//! The Ethernet header, and ARP behind it.
+//! The Ethernet header, and the VLAN tag behind its addresses.
 //!
-//! Source: RFC 894, RFC 826, RFC 5227 (probes and conflicts).
+//! Source: RFC 894, RFC 2464 s7, IEEE 802.1Q s6.9 (a tag of VLAN 0 carries a priority alone: the frame counts as untagged).
 
-use ironwarp_port::{Frame, Port, TxMeta, Wire};
+use core::net::Ipv6Addr;
+
 use ironwarp_stats::Counter;
-use ironwarp_types::{MacAddr, Nanos};
-use smoltcp::wire::{EthernetFrame, EthernetProtocol};
+use ironwarp_types::MacAddr;
 
-use crate::neighbour::{ArpIn, Learnt};
+use crate::link::{
+    ETHERNET_BYTES, TAG_BYTES, TYPE_ARP, TYPE_IPV4, TYPE_IPV6, TYPE_PROVIDER_VLAN, TYPE_VLAN, VLAN_ID_MASK,
+    is_group,
+};
 use crate::net::Net;
 
-/// 802.1Q and 802.1ad tags.
-const VLAN_ETHERTYPES: [u16; 2] = [0x8100, 0x88a8];
-
 /// What a frame to us carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Arp,
-    Ipv4 { broadcast: bool },
+    Ipv4,
+    Ipv6,
+}
+
+/// A frame whose link header holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Arrived {
+    pub(super) kind: Kind,
+    /// Bytes of the link header.
+    pub(super) l2_bytes: usize,
+    /// Who sent it.
+    pub(super) remote_mac: MacAddr,
+    /// Whether it went to a group: to everybody, or to an IPv6 group of ours.
+    pub(super) group: bool,
+    /// Whether we sent it.
+    pub(super) own: bool,
 }
 
 impl Net {
     /// What the frame carries, or why it is dropped.
-    pub(super) fn link_kind(&self, frame: &[u8]) -> Result<Kind, Counter> {
-        let link = EthernetFrame::new_checked(frame).map_err(|_| Counter::NetDropShort)?;
-        let broadcast = link.dst_addr().is_broadcast();
-        if !broadcast && link.dst_addr().0 != self.ours.mac.0 {
+    pub(super) fn arrived(&self, frame: &[u8]) -> Result<Arrived, Counter> {
+        let (header, _) = frame.split_first_chunk::<ETHERNET_BYTES>().ok_or(Counter::NetDropShort)?;
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
+        let (to, from) = (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
+        let for_all = to == MacAddr::BROADCAST;
+        let for_group = self.in_group(to);
+        if !for_all && !for_group && to != self.link.mac {
             return Err(Counter::NetDropNotOurMac);
         }
         // A group address names no station that an answer could go to.
-        if !link.src_addr().is_unicast() {
+        if is_group(from) {
             return Err(Counter::NetDropSourceMac);
         }
-        match link.ethertype() {
-            EthernetProtocol::Arp => Ok(Kind::Arp),
-            EthernetProtocol::Ipv4 => Ok(Kind::Ipv4 { broadcast }),
-            EthernetProtocol::Unknown(tag) if VLAN_ETHERTYPES.contains(&tag) => Err(Counter::NetDropVlan),
-            _ => Err(Counter::NetDropEthertype),
-        }
-    }
-
-    /// RFC 826, "Packet Reception": merge what is known, add when it is for us, then look at the operation.
-    #[cold]
-    pub(super) fn on_arp<P: Port>(&mut self, now: Nanos, frame: P::Frame, wire: &mut Wire<P>) {
-        let Some(arp) = ArpIn::parse(frame.bytes()) else {
-            return self.stats.count(Counter::NetDropArpMalformed);
+        let (ethertype, l2_bytes) = self.behind_own_tag(frame, u16::from_be_bytes([t0, t1]))?;
+        let kind = match ethertype {
+            TYPE_ARP => Kind::Arp,
+            TYPE_IPV4 => Kind::Ipv4,
+            TYPE_IPV6 => Kind::Ipv6,
+            TYPE_VLAN | TYPE_PROVIDER_VLAN => return Err(Counter::NetDropVlan),
+            _ => return Err(Counter::NetDropEthertype),
         };
-        // RFC 5227 s2.4: another station uses our address. We keep it, and say so in a counter.
-        if arp.sender.addr == self.ours.addr {
-            return self.stats.count(Counter::NetDropArpConflict);
+        if for_group && kind != Kind::Ipv6 {
+            return Err(Counter::NetDropNotOurMac);
         }
-        let for_us = arp.is_request && arp.target == self.ours.addr;
-        let learnt = self.learn(now, &arp, for_us);
-        if for_us {
-            self.answer_arp(frame, &arp, wire);
-        } else if learnt == Learnt::Ignored {
-            self.stats.count(Counter::NetDropArpOther);
-        } else {
-            self.stats.count(Counter::NetArpLearnt);
+        Ok(Arrived { kind, l2_bytes, remote_mac: from, group: for_all || for_group, own: false })
+    }
+
+    /// The type of what is carried, and where it begins; `outer` is the type that the frame begins with.
+    fn behind_own_tag(&self, frame: &[u8], outer: u16) -> Result<(u16, usize), Counter> {
+        if outer != TYPE_VLAN {
+            let untagged = self.link.vlan.is_none();
+            let provider = outer == TYPE_PROVIDER_VLAN;
+            return if untagged || provider {
+                Ok((outer, ETHERNET_BYTES))
+            } else {
+                Err(Counter::NetDropUntagged)
+            };
+        }
+        let tag = frame.get(ETHERNET_BYTES..).and_then(<[u8]>::first_chunk::<TAG_BYTES>);
+        let [c0, c1, t0, t1] = *tag.ok_or(Counter::NetDropShort)?;
+        let inner = (u16::from_be_bytes([t0, t1]), ETHERNET_BYTES + TAG_BYTES);
+        match (u16::from_be_bytes([c0, c1]) & VLAN_ID_MASK, self.link.vlan) {
+            (0, None) => Ok(inner),
+            (0, Some(_)) => Err(Counter::NetDropUntagged),
+            (id, Some(vlan)) if vlan.id & VLAN_ID_MASK == id => Ok(inner),
+            _ => Err(Counter::NetDropVlan),
         }
     }
 
-    /// A stranger is added only when it asks for us: a reply that nobody asked for teaches nothing.
-    fn learn(&mut self, now: Nanos, arp: &ArpIn, for_us: bool) -> Learnt {
-        if !self.may_be_neighbour(arp.sender.addr) {
-            return Learnt::Ignored;
-        }
-        let learnt = self.neighbours.learn(now, arp.sender.addr, arp.sender.mac, for_us);
-        match learnt {
-            Learnt::Resolved => self.route_changes = self.route_changes.wrapping_add(1),
-            Learnt::Moved => {
-                self.stats.count(Counter::NetNeighboursMoved);
-                self.route_changes = self.route_changes.wrapping_add(1);
-            }
-            Learnt::Ignored if for_us => self.stats.count(Counter::NetNeighboursFull),
-            Learnt::Confirmed | Learnt::Added | Learnt::Ignored => {}
-        }
-        learnt
-    }
-
-    fn answer_arp<P: Port>(&mut self, mut frame: P::Frame, arp: &ArpIn, wire: &mut Wire<P>) {
-        let sent = arp.reply(&mut frame, self.ours) && wire.push(frame.seal(TxMeta::default()));
-        self.stats.count(if sent { Counter::NetArpRepliesSent } else { Counter::NetDropReplyRing });
-    }
-
-    /// Tells the network our link address, so that stations which knew another one learn it (RFC 5227 s2.3).
-    /// Answers whether the frame was queued.
-    pub fn announce<P: Port>(&self, wire: &mut Wire<P>) -> bool {
-        let Some(mut frame) = wire.alloc() else {
-            self.stats.count(Counter::NetNoTxFrame);
-            return false;
-        };
-        let everybody: Option<MacAddr> = None;
-        let sent = crate::neighbour::request(&mut frame, self.ours, self.ours.addr, everybody)
-            && wire.push(frame.seal(TxMeta::default()));
-        self.stats.count(if sent { Counter::NetArpRequestsSent } else { Counter::NetNoTxFrame });
-        sent
+    /// Whether a link address is that of an IPv6 group of ours. Several groups share one: the IP header tells.
+    fn in_group(&self, to: MacAddr) -> bool {
+        let MacAddr([0x33, 0x33, a, b, c, d]) = to else { return false };
+        let all_nodes = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]);
+        let solicited = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, a, b, c, d]);
+        self.own.has_ipv6() && (self.own.in_group(all_nodes) || self.own.in_group(solicited))
     }
 }

@@ -2,14 +2,16 @@
 //!
 //! Source: RFC 9293 s3.1 (data offset, checksum with pseudo-header).
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
 use ironwarp_port::{Checksum, Frame};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Ecn, Flow};
 
-use super::{Datagram, ipv4};
+use super::Datagram;
 use crate::checksum;
+use crate::family::Address;
+use crate::ip;
 use crate::net::Net;
 use crate::segment::TcpSegment;
 
@@ -23,7 +25,11 @@ struct Ports {
 
 impl Net {
     #[inline]
-    pub(super) fn on_tcp<F: Frame>(&self, frame: F, datagram: Datagram) -> Option<TcpSegment<F>> {
+    pub(super) fn on_tcp<F: Frame, A: Address>(
+        &self,
+        frame: F,
+        datagram: Datagram<A>,
+    ) -> Option<TcpSegment<F>> {
         match self.tcp_ports(&frame, &datagram) {
             Ok(ports) => Some(self.tcp_segment(frame, &datagram, ports)),
             Err(reason) => self.drop_tcp(reason),
@@ -32,7 +38,7 @@ impl Net {
 
     /// The ports of a segment whose length, data offset and checksum hold.
     #[inline]
-    fn tcp_ports<F: Frame>(&self, frame: &F, datagram: &Datagram) -> Result<Ports, Counter> {
+    fn tcp_ports<F: Frame, A: Address>(&self, frame: &F, datagram: &Datagram<A>) -> Result<Ports, Counter> {
         let span = usize::from(datagram.l4_offset)..usize::from(datagram.l4_end);
         let segment = frame.bytes().get(span).ok_or(Counter::NetDropTcpHeader)?;
         let header = segment.first_chunk::<TCP_BYTES_MIN>().ok_or(Counter::NetDropTcpHeader)?;
@@ -44,7 +50,7 @@ impl Net {
         let right = match frame.rx().l4_checksum {
             Checksum::Good => true,
             Checksum::Bad => false,
-            Checksum::Unknown => self.tcp_sum_is_right(segment, datagram),
+            Checksum::Unknown => tcp_sum_is_right(segment, datagram),
         };
         if !right {
             return Err(Counter::NetDropTcpChecksum);
@@ -52,19 +58,18 @@ impl Net {
         Ok(Ports { remote: u16::from_be_bytes([r0, r1]), local: u16::from_be_bytes([l0, l1]) })
     }
 
-    fn tcp_sum_is_right(&self, segment: &[u8], datagram: &Datagram) -> bool {
-        let addresses = self.our_sum + checksum::sum_addr(datagram.source);
-        let pseudo = addresses + u32::from(ipv4::TCP) + segment.len() as u32;
-        checksum::fold(pseudo + checksum::sum(segment)) == checksum::RIGHT
-    }
-
     #[inline]
-    fn tcp_segment<F: Frame>(&self, frame: F, datagram: &Datagram, ports: Ports) -> TcpSegment<F> {
+    fn tcp_segment<F: Frame, A: Address>(
+        &self,
+        frame: F,
+        datagram: &Datagram<A>,
+        ports: Ports,
+    ) -> TcpSegment<F> {
         TcpSegment {
-            hash: self.hasher.hash_v4(self.ours.addr, datagram.source, ports.local, ports.remote),
+            hash: A::hash(&self.hasher, (datagram.local, ports.local), (datagram.remote, ports.remote)),
             flow: Flow {
-                local: SocketAddr::new(IpAddr::V4(self.ours.addr), ports.local),
-                remote: SocketAddr::new(IpAddr::V4(datagram.source), ports.remote),
+                local: SocketAddr::new(datagram.local.into(), ports.local),
+                remote: SocketAddr::new(datagram.remote.into(), ports.remote),
             },
             l4_offset: datagram.l4_offset,
             l4_end: datagram.l4_end,
@@ -79,4 +84,10 @@ impl Net {
         self.stats.count(reason);
         None
     }
+}
+
+fn tcp_sum_is_right<A: Address>(segment: &[u8], datagram: &Datagram<A>) -> bool {
+    let addresses = datagram.local.sum() + datagram.remote.sum();
+    let pseudo = addresses + u32::from(ip::TCP) + segment.len() as u32;
+    checksum::fold(pseudo + checksum::sum(segment)) == checksum::RIGHT
 }

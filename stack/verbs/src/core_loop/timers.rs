@@ -8,7 +8,7 @@ use super::*;
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(super) fn timers(&mut self, now: Nanos) {
         if !self.announced {
-            self.announce();
+            self.begin_on_link(now);
         }
         self.net.on_timers(now, &mut self.wire);
         self.resolve_waiting(now);
@@ -26,10 +26,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// Tells the link whose address ours is, once it is up: a peer may remember an earlier station of that address.
+    /// Tells the link whose addresses ours are, once it is up: a peer may remember an earlier station of theirs.
     #[cold]
-    fn announce(&mut self) {
-        self.announced = (self.link_up)(self.wire.port_mut()) && self.net.announce(&mut self.wire);
+    fn begin_on_link(&mut self, now: Nanos) {
+        if (self.link_up)(self.wire.port_mut()) {
+            self.announced = true;
+            self.net.on_link_up(now, &mut self.wire);
+        }
     }
 
     /// Gives a queue pair's phase until `deadline`; [`Nanos::MAX`] is for ever.

@@ -1,20 +1,28 @@
 //! Whatever arrives: nothing panics, and every frame ends in exactly one way.
 
+use core::net::Ipv6Addr;
+
+use ironwarp_port::memory::MemoryConfig;
 use ironwarp_port::{Checksum, RxMeta};
 use ironwarp_stats::Counter;
-use ironwarp_types::Nanos;
+use ironwarp_types::{MacAddr, Nanos};
 use proptest::prelude::*;
 use smoltcp::wire::ArpOperation;
 
-use crate::Received;
 use crate::testing::{
-    Bench, OURS, PEER, arp_frame, echo_frame, icmp_error_frame, quoted_packet, tcp_frame, with_ip,
-    with_options,
+    Bench, OURS, PEER, arp_frame, dual, echo_frame, icmp_error_frame, icmpv6, icmpv6_frame, ipv6_frame,
+    link_local, quoted_packet, tcp_frame, tcp6_frame, v4, v6, with_ip, with_options, with_tag,
 };
+use crate::{Received, VlanTag};
 
 /// Counters that say something beside a frame's end.
-const NOT_AN_END: [Counter; 5] = [
+const NOT_AN_END: [Counter; 10] = [
     Counter::NetArpRequestsSent,
+    Counter::NetNdSolicitationsSent,
+    Counter::NetNdAnnouncementsSent,
+    Counter::NetAddressesDuplicate,
+    Counter::NetAddressesDefended,
+    Counter::NetPathsMoved,
     Counter::NetNeighboursMoved,
     Counter::NetNeighboursLost,
     Counter::NetNeighboursFull,
@@ -37,7 +45,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
             let operation = if request { ArpOperation::Request } else { ArpOperation::Reply };
             arp_frame(operation, PEER, target.into())
         }),
-        Just(arp_frame(ArpOperation::Request, PEER, OURS.addr)),
+        Just(arp_frame(ArpOperation::Request, PEER, v4(1))),
         (
             prop_oneof![Just(3u8), Just(11), Just(12)],
             0u8..17,
@@ -50,6 +58,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
                 icmp_error_frame(kind, code, word, &quoted)
             }),
         prop::collection::vec(any::<u8>(), 1..200),
+        ipv6_frames(),
     ];
     let damage = prop::collection::vec((0usize..60, any::<u8>()), 0..4);
     (sound, damage, any::<bool>(), prop::option::of(1usize..120)).prop_map(
@@ -68,6 +77,42 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+/// Frames of IPv6: segments, messages of every kind to an address or a group, and chains of extension headers.
+fn ipv6_frames() -> impl Strategy<Value = Vec<u8>> {
+    let groups = ["ff02::1", "ff02::1:ff00:1"].map(|group| group.parse::<Ipv6Addr>().expect("an address"));
+    let to = prop_oneof![
+        Just((OURS.mac, v6(1))),
+        Just((OURS.mac, link_local(1))),
+        Just((MacAddr([0x33, 0x33, 0, 0, 0, 1]), groups[0])),
+        Just((MacAddr([0x33, 0x33, 0xff, 0, 0, 1]), groups[1])),
+    ];
+    let from =
+        prop_oneof![Just(v6(2)), Just(v6(2)), Just(link_local(2)), Just(Ipv6Addr::UNSPECIFIED), Just(v6(1))];
+    let kind = prop_oneof![1u8..5, 128u8..138];
+    let body = (prop::option::of(Just(v6(1))), prop::collection::vec(any::<u8>(), 0..80), any::<bool>())
+        .prop_map(|(target, rest, quotes)| {
+            let quoted = ipv6_frame(PEER.mac, (v6(1), v6(2)), (6, 64), &[1; 20])[14..].to_vec();
+            if quotes {
+                quoted
+            } else {
+                [target.map_or(vec![], |target| target.octets().to_vec()), rest].concat()
+            }
+        });
+    let message = (to.clone(), from, kind, 0u8..8, any::<u32>(), body, any::<bool>()).prop_map(
+        |((mac, to), from, kind, code, word, body, near)| {
+            icmpv6_frame(mac, (from, to), if near { 255 } else { 64 }, &icmpv6(kind, code, word, &body))
+        },
+    );
+    let chain = (
+        to,
+        prop_oneof![Just(0u8), Just(43), Just(44), Just(60)],
+        prop::collection::vec(any::<u8>(), 0..120),
+    )
+        .prop_map(|((mac, to), next, rest)| ipv6_frame(mac, (v6(2), to), (next, 64), &rest));
+    let segment = prop::collection::vec(any::<u8>(), 0..100).prop_map(|data| tcp6_frame(&data));
+    prop_oneof![segment, message.clone(), message, chain]
+}
+
 fn verdict() -> impl Strategy<Value = Checksum> {
     prop_oneof![Just(Checksum::Unknown), Just(Checksum::Good), Just(Checksum::Bad)]
 }
@@ -79,16 +124,22 @@ proptest! {
     fn every_frame_is_answered_given_to_tcp_or_counted_exactly_once(
         arrivals in prop::collection::vec((frames(), verdict(), verdict(), 0u64..2_000), 1..40),
         tx_stuck: bool,
+        tagged: bool,
     ) {
-        let mut bench = Bench::new();
+        let mut bench = Bench::with(MemoryConfig::default(), |cfg| {
+            dual(cfg);
+            cfg.vlan = tagged.then_some(VlanTag { id: 5, priority: 0 });
+        });
         if tx_stuck {
             bench.control.limit_tx_burst(0);
         }
         let levels = bench.control.free_frames();
         for (frame, ip_checksum, l4_checksum, wait_ms) in arrivals {
             bench.pass(Nanos::from_millis(wait_ms));
-            bench.net.route(bench.now, PEER.addr.into(), &mut bench.wire);
+            bench.net.route(bench.now, PEER.addr, &mut bench.wire);
+            bench.net.route(bench.now, v6(2).into(), &mut bench.wire);
             let before = ends(&bench);
+            let frame = if tagged && frame.len() > 12 { with_tag(frame, 5) } else { frame };
             let received = bench.receive_any(&frame, RxMeta { rss_hash: None, ip_checksum, l4_checksum });
             prop_assert_eq!(ends(&bench) - before + u64::from(received.is_some()), 1);
             match received {

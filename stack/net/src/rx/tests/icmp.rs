@@ -7,14 +7,14 @@ use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{EthernetFrame, Icmpv4Packet, Icmpv4Repr, Ipv4Packet};
 
 use super::assert_dropped;
-use crate::testing::{Bench, OURS, PEER, echo_frame, with_ip, with_options};
+use crate::testing::{Bench, OURS, PEER, echo_frame, v4, with_ip, with_options};
 
 fn assert_reply(frame: &[u8], data: &[u8]) {
     let link = EthernetFrame::new_checked(frame).expect("a frame");
     assert_eq!((link.src_addr().0, link.dst_addr().0), (OURS.mac.0, PEER.mac.0));
     let ip = Ipv4Packet::new_checked(link.payload()).expect("a packet");
     assert!(ip.verify_checksum());
-    assert_eq!((ip.src_addr(), ip.dst_addr(), ip.header_len()), (OURS.addr, PEER.addr, 20));
+    assert_eq!((ip.src_addr(), ip.dst_addr(), ip.header_len()), (v4(1), v4(2), 20));
     assert_eq!(usize::from(ip.total_len()), frame.len() - 14);
     let icmp = Icmpv4Packet::new_checked(ip.payload()).expect("a message");
     let repr = Icmpv4Repr::parse(&icmp, &ChecksumCapabilities::default()).expect("a sound message");

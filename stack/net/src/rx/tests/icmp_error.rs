@@ -122,8 +122,8 @@ fn errors_beyond_the_rate_are_dropped_unread_and_the_rate_recovers() {
 #[test]
 fn a_limit_that_was_believed_holds_for_new_paths_until_it_ages() {
     let mut bench = Bench::new();
-    let mtu = |bench: &Bench| bench.net.path_through(PEER.addr.into(), PEER.mac).mtu_bytes();
-    bench.net.lower_path_mtu(bench.now, PEER.addr.into(), 1_400);
+    let mtu = |bench: &Bench| bench.net.path_over(OURS.addr, PEER.addr, PEER.mac).mtu_bytes();
+    bench.net.lower_path_mtu(bench.now, PEER.addr, 1_400);
     assert_eq!(mtu(&bench), 1_400);
     bench.pass(Nanos::from_secs(599));
     assert_eq!(mtu(&bench), 1_400);

@@ -5,7 +5,10 @@ mod conservation;
 mod icmp;
 mod icmp_error;
 mod ipv4;
+mod ipv6;
+mod own;
 mod tcp;
+mod vlan;
 
 use ironwarp_stats::Counter;
 
@@ -46,6 +49,6 @@ fn a_frame_from_a_group_address_is_dropped() {
 fn tagged_frames_and_other_protocols_are_dropped_each_under_its_name() {
     assert_dropped(&changed(12, &[0x81, 0x00]), Counter::NetDropVlan);
     assert_dropped(&changed(12, &[0x88, 0xa8]), Counter::NetDropVlan);
-    assert_dropped(&changed(12, &[0x86, 0xdd]), Counter::NetDropEthertype);
+    assert_dropped(&changed(12, &[0x86, 0xdd]), Counter::NetDropIpVersion);
     assert_dropped(&changed(12, &[0x00, 0x2e]), Counter::NetDropEthertype);
 }

@@ -94,7 +94,7 @@ fn a_segment_shorter_than_its_header_is_dropped() {
 #[test]
 fn a_prefix_of_31_bits_has_no_broadcast_addresses() {
     // RFC 3021: both addresses are stations.
-    let mut bench = Bench::with(MemoryConfig::default(), |cfg| cfg.prefix_len = 31);
+    let mut bench = Bench::with(MemoryConfig::default(), |cfg| cfg.addresses[0].len = 31);
     let mut frame = with_ip(tcp_frame(b""), 26, &[10, 0, 0, 0]);
     // The changed address is in the pseudo-header too: 2 less there is 2 more in the checksum.
     let sum = u16::from_be_bytes([frame[50], frame[51]]);

@@ -1,0 +1,515 @@
+//! IPv6: the header and its extensions (RFC 8200), neighbour discovery (RFC 4861, RFC 4862), ICMPv6 (RFC 4443, RFC 8201).
+
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use ironwarp_port::memory::MemoryConfig;
+use ironwarp_port::{Checksum, RxMeta};
+use ironwarp_stats::Counter;
+use ironwarp_types::{Ecn, MacAddr, Nanos, Seq};
+use smoltcp::wire::{EthernetFrame, Icmpv6Packet, Ipv6Packet};
+
+use crate::testing::{
+    Bench, OURS, PEER, dual, icmpv6, icmpv6_frame, ipv6_frame, link_local, mac, tcp_frame, tcp6_frame, v6,
+};
+use crate::{AddressState, DuplicateProbes, IcmpErrorKind, Received, Route};
+
+/// A dual-stack net drops the frame, under exactly this counter, and sends nothing.
+fn assert_dropped(frame: &[u8], reason: Counter) {
+    let mut bench = Bench::dual();
+    assert!(bench.receive_any(frame, RxMeta::default()).is_none());
+    assert_eq!(bench.counted(), [(reason, 1)]);
+    assert!(bench.sent().is_empty());
+}
+
+fn changed(at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut frame = tcp6_frame(b"data");
+    frame[at..at + bytes.len()].copy_from_slice(bytes);
+    frame
+}
+
+#[test]
+fn a_sound_segment_comes_back_with_its_flow_hash_and_bounds() {
+    let mut bench = Bench::dual();
+    let mut frame = tcp6_frame(b"payload");
+    frame[14] = 0x6b;
+    frame[15] = 0xb1;
+    frame.push(0xee);
+    let segment = bench.receive(&frame).expect("a segment");
+    assert_eq!(segment.flow.local, SocketAddr::from((v6(1), 4_420)));
+    assert_eq!(segment.flow.remote, SocketAddr::from((v6(2), 50_000)));
+    assert_eq!(segment.hash, bench.net.hasher().hash(&segment.flow));
+    assert_eq!((segment.l4_offset, segment.l4_end), (54, 81));
+    assert_eq!((segment.remote_mac, segment.ecn), (PEER.mac, Ecn::Experienced));
+    assert_eq!(&segment.l4()[20..], b"payload");
+    assert!(bench.counted().is_empty());
+}
+
+#[test]
+fn both_families_are_received_side_by_side() {
+    let mut bench = Bench::dual();
+    assert!(bench.receive(&tcp_frame(b"4")).is_some() && bench.receive(&tcp6_frame(b"6")).is_some());
+}
+
+#[test]
+fn a_segment_behind_extension_headers_is_the_same_segment() {
+    let plain = tcp6_frame(b"data");
+    let mut frame = plain.clone();
+    frame.splice(54..54, [6, 0, 1, 4, 0, 0, 0, 0]);
+    frame[20] = 60;
+    frame[19] += 8;
+    let (mut a, mut b) = (Bench::dual(), Bench::dual());
+    let (with, without) = (a.receive(&frame).expect("a segment"), b.receive(&plain).expect("a segment"));
+    assert_eq!((with.l4(), with.hash, with.l4_offset), (without.l4(), without.hash, 62));
+}
+
+/// RFC 8200 s8.1: the sum covers the pseudo-header, so a packet for another flow is noticed too.
+#[test]
+fn every_damaged_byte_of_the_segment_and_the_addresses_is_noticed() {
+    let sound = tcp6_frame(b"payload of some bytes");
+    for at in 22..sound.len() {
+        let mut frame = sound.clone();
+        frame[at] ^= 0x10;
+        let mut bench = Bench::dual();
+        assert!(bench.receive(&frame).is_none(), "byte {at}");
+        assert_eq!(bench.counted().len(), 1);
+    }
+}
+
+#[test]
+fn a_device_that_verifies_is_believed_both_ways() {
+    let mut bench = Bench::with(MemoryConfig::default().offloading(), dual);
+    let mut wrong = tcp6_frame(b"data");
+    wrong[75] ^= 1;
+    assert!(bench.receive(&tcp6_frame(b"data")).is_some());
+    assert!(bench.receive(&wrong).is_none());
+    let good = RxMeta { l4_checksum: Checksum::Good, ..RxMeta::default() };
+    assert!(bench.receive_with(&wrong, good).is_some());
+    assert_eq!(bench.counted(), [(Counter::NetDropTcpChecksum, 1)]);
+}
+
+#[test]
+fn headers_that_cannot_be_are_dropped_each_under_its_name() {
+    assert_dropped(&changed(14, &[0x40]), Counter::NetDropIpVersion);
+    assert_dropped(&changed(18, &[0xff, 0xff]), Counter::NetDropIpLength);
+    assert_dropped(&changed(20, &[17]), Counter::NetDropIpProtocol);
+    assert_dropped(&changed(20, &[59]), Counter::NetDropIpProtocol);
+    assert_dropped(&changed(20, &[44]), Counter::NetDropIpFragment);
+    assert_dropped(&tcp6_frame(b"")[..53], Counter::NetDropShort);
+    assert_dropped(&changed(18, &[0, 19]), Counter::NetDropTcpHeader);
+}
+
+#[test]
+fn a_packet_for_another_address_is_dropped_and_tcp_for_a_group_too() {
+    assert_dropped(&changed(38, &v6(9).octets()), Counter::NetDropIpNotOurs);
+    let mut group = changed(38, &"ff02::1".parse::<Ipv6Addr>().expect("v6").octets());
+    group[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+    assert_dropped(&group, Counter::NetDropIpNotOurs);
+    assert_dropped(&changed(0, &[0x33, 0x33, 0, 0, 0, 1]), Counter::NetDropIpBroadcastFrame);
+    assert_dropped(&changed(0, &[0x33, 0x33, 0, 0, 0, 9]), Counter::NetDropNotOurMac);
+}
+
+/// RFC 4291 s2.5.2, s2.5.3, s2.7; and ours, which only the loop brings.
+#[test]
+fn an_address_that_cannot_send_is_no_source() {
+    for source in ["::", "::1", "ff02::1", "::ffff:10.0.0.2", "fd00::1"] {
+        let source: Ipv6Addr = source.parse().expect("an address");
+        assert_dropped(&changed(22, &source.octets()), Counter::NetDropIpSource);
+    }
+}
+
+#[test]
+fn a_net_without_ipv6_takes_none() {
+    let mut bench = Bench::new();
+    assert!(bench.receive(&tcp6_frame(b"")).is_none());
+    assert_eq!(bench.counted(), [(Counter::NetDropIpNotOurs, 1)]);
+}
+
+fn echo_request(to: Ipv6Addr) -> Vec<u8> {
+    icmpv6_frame(OURS.mac, (v6(2), to), 64, &icmpv6(128, 0, 0x1234_0007, b"some data"))
+}
+
+/// RFC 4443 s4.2: the data comes back, from the address that was asked.
+#[test]
+fn an_echo_request_is_answered() {
+    for ours in [v6(1), link_local(1)] {
+        let mut bench = Bench::dual();
+        bench.receive(&echo_request(ours));
+        let sent = bench.sent();
+        let link = EthernetFrame::new_checked(&sent[0][..]).expect("a frame");
+        assert_eq!((link.src_addr().0, link.dst_addr().0), (OURS.mac.0, PEER.mac.0));
+        let ip = Ipv6Packet::new_checked(link.payload()).expect("a packet");
+        assert_eq!((ip.src_addr(), ip.dst_addr(), ip.hop_limit()), (ours, v6(2), 64));
+        let icmp = Icmpv6Packet::new_checked(ip.payload()).expect("a message");
+        assert!(icmp.verify_checksum(&ours, &v6(2)));
+        assert_eq!(ip.payload()[0], 129);
+        assert_eq!(ip.payload()[4..], [&[0x12, 0x34, 0, 7][..], b"some data"].concat());
+        assert_eq!(bench.counted(), [(Counter::NetEchoAnswered, 1)]);
+    }
+}
+
+#[test]
+fn damaged_short_and_other_messages_are_dropped_each_under_its_name() {
+    let mut damaged = echo_request(v6(1));
+    damaged[63] ^= 1;
+    assert_dropped(&damaged, Counter::NetDropIcmpChecksum);
+    assert_dropped(&ipv6_frame(OURS.mac, (v6(2), v6(1)), (58, 64), &[128, 0, 0]), Counter::NetDropIcmpShort);
+    let other = icmpv6_frame(OURS.mac, (v6(2), v6(1)), 64, &icmpv6(200, 0, 0, &[]));
+    assert_dropped(&other, Counter::NetDropIcmpOther);
+}
+
+/// Our segment to the peer as a router quotes it: IPv6 header and eight bytes, 1500 in all.
+fn quoted() -> Vec<u8> {
+    let mut quoted =
+        ipv6_frame(PEER.mac, (v6(1), v6(2)), (6, 61), &[0x11, 0x44, 0xc3, 0x50, 0, 0, 0, 77])[14..].to_vec();
+    quoted[4..6].copy_from_slice(&1_460u16.to_be_bytes());
+    quoted
+}
+
+fn reported(kind: u8, code: u8, word: u32) -> Option<IcmpErrorKind> {
+    let frame = icmpv6_frame(OURS.mac, (v6(0xfe), v6(1)), 64, &icmpv6(kind, code, word, &quoted()));
+    let mut bench = Bench::dual();
+    match bench.receive_any(&frame, RxMeta::default()) {
+        Some(Received::IcmpError(error)) => {
+            assert_eq!(
+                (error.flow.local, error.flow.remote),
+                ((v6(1), 4_420).into(), (v6(2), 50_000).into())
+            );
+            assert_eq!((error.seq, error.hash), (Seq(77), bench.net.hasher().hash(&error.flow)));
+            Some(error.kind)
+        }
+        _ => None,
+    }
+}
+
+/// RFC 4443 s3, RFC 8201 s4.
+#[test]
+fn errors_are_reported_with_their_kind() {
+    assert_eq!(reported(2, 0, 1_400), Some(IcmpErrorKind::TooBig { mtu_bytes: 1_400 }));
+    for (kind, code) in [(1, 0), (1, 2), (1, 3), (3, 0), (3, 1), (4, 0), (4, 2)] {
+        assert_eq!(reported(kind, code, 0), Some(IcmpErrorKind::Soft), "{kind} {code}");
+    }
+    for (kind, code) in [(1, 1), (1, 4), (1, 5), (1, 6), (4, 1)] {
+        assert_eq!(reported(kind, code, 0), Some(IcmpErrorKind::Hard), "{kind} {code}");
+    }
+    // RFC 8201 s4: no link of IPv6 is narrower than 1280; and the quoted packet had 1500 bytes.
+    assert_eq!([reported(2, 0, 1_279), reported(2, 0, 1_500), reported(2, 0, 0x1_0000)], [None; 3]);
+}
+
+#[test]
+fn a_quote_that_is_no_segment_of_ours_is_dropped() {
+    for (at, byte) in [(0, 0x40), (6, 17), (6, 44), (23, 9)] {
+        let mut quoted = quoted();
+        quoted[at] = byte;
+        let frame = icmpv6_frame(OURS.mac, (v6(0xfe), v6(1)), 64, &icmpv6(1, 0, 0, &quoted));
+        assert_dropped(&frame, Counter::NetDropIcmpQuote);
+    }
+    let frame = icmpv6_frame(OURS.mac, (v6(0xfe), v6(1)), 64, &icmpv6(1, 0, 0, &quoted()[..47]));
+    assert_dropped(&frame, Counter::NetDropIcmpQuote);
+}
+
+fn group_of(addr: Ipv6Addr) -> (MacAddr, Ipv6Addr) {
+    let [.., a, b, c] = addr.octets();
+    (
+        MacAddr([0x33, 0x33, 0xff, a, b, c]),
+        Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]),
+    )
+}
+
+fn option(kind: u8, mac: MacAddr) -> Vec<u8> {
+    [&[kind, 1][..], &mac.0].concat()
+}
+
+/// A solicitation from `from` for `target`, to its group, with the link address of the sender unless it has none.
+fn solicitation(from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+    let (group_mac, group) = group_of(target);
+    let mut rest = target.octets().to_vec();
+    if !from.is_unspecified() {
+        rest.extend(option(1, PEER.mac));
+    }
+    icmpv6_frame(group_mac, (from, group), 255, &icmpv6(135, 0, 0, &rest))
+}
+
+/// An advertisement from `target` to us: whether solicited, whether it overrides, and the link address that it tells.
+fn advertisement(target: Ipv6Addr, (solicited, overrides): (bool, bool), at: MacAddr) -> Vec<u8> {
+    let flags = u32::from(solicited) << 30 | u32::from(overrides) << 29;
+    let rest = [&target.octets()[..], &option(2, at)].concat();
+    icmpv6_frame(OURS.mac, (target, v6(1)), 255, &icmpv6(136, 0, flags, &rest))
+}
+
+/// What a frame of neighbour discovery says: where it goes on the link, both ends, hop limit, type, flags, target, option.
+type Said = (MacAddr, (Ipv6Addr, Ipv6Addr), u8, u8, u8, Ipv6Addr, Vec<u8>);
+
+fn read(frame: &[u8]) -> Said {
+    let link = EthernetFrame::new_checked(frame).expect("a frame");
+    let ip = Ipv6Packet::new_checked(link.payload()).expect("a packet");
+    let icmp = Icmpv6Packet::new_checked(ip.payload()).expect("a message");
+    assert!(icmp.verify_checksum(&ip.src_addr(), &ip.dst_addr()));
+    let message = ip.payload();
+    let target: [u8; 16] = message[8..24].try_into().expect("sixteen bytes");
+    let ends = (ip.src_addr(), ip.dst_addr());
+    (
+        MacAddr(link.dst_addr().0),
+        ends,
+        ip.hop_limit(),
+        message[0],
+        message[4],
+        target.into(),
+        message[24..].to_vec(),
+    )
+}
+
+fn route(bench: &mut Bench, to: Ipv6Addr) -> Route {
+    bench.net.route(bench.now, to.into(), &mut bench.wire)
+}
+
+fn mac_of(route: Route) -> Option<MacAddr> {
+    match route {
+        Route::Ready(path) => Some(path.remote_mac()),
+        Route::Pending | Route::Unreachable => None,
+    }
+}
+
+/// RFC 4861 s7.2.3 and s7.2.4.
+#[test]
+fn a_solicitation_for_our_address_is_answered_and_teaches_us_the_sender() {
+    for ours in [v6(1), link_local(1)] {
+        let mut bench = Bench::dual();
+        bench.receive(&solicitation(v6(2), ours));
+        let told = (PEER.mac, (ours, v6(2)), 255, 136, 0x60, ours, option(2, OURS.mac));
+        assert_eq!(read(&bench.sent()[0]), told);
+        assert_eq!(bench.counted(), [(Counter::NetNdAdvertisementsSent, 1)]);
+        assert_eq!(mac_of(route(&mut bench, v6(2))), Some(PEER.mac));
+    }
+}
+
+/// RFC 4861 s7.2.2: to the solicited-node group, with our link address.
+#[test]
+fn an_unknown_way_is_asked_for_and_the_answer_changes_the_route() {
+    let mut bench = Bench::dual();
+    assert_eq!(route(&mut bench, v6(2)), Route::Pending);
+    let (group_mac, group) = group_of(v6(2));
+    let asked = (group_mac, (v6(1), group), 255, 135, 0, v6(2), option(1, OURS.mac));
+    assert_eq!(read(&bench.sent()[0]), asked);
+    let seen = bench.net.route_changes();
+    bench.receive(&advertisement(v6(2), (true, true), PEER.mac));
+    assert_ne!(bench.net.route_changes(), seen);
+    let Route::Ready(path) = route(&mut bench, v6(2)) else { panic!("the peer is known") };
+    assert_eq!(
+        (path.remote_mac(), path.local_addr(), path.remote_addr()),
+        (PEER.mac, v6(1).into(), v6(2).into())
+    );
+}
+
+/// RFC 4861 s7.2.2 and s10: three solicitations a second apart.
+#[test]
+fn a_neighbour_that_never_answers_becomes_unreachable() {
+    let mut bench = Bench::dual();
+    route(&mut bench, v6(2));
+    (0..3).for_each(|_| bench.pass(Nanos::from_secs(1)));
+    assert_eq!(route(&mut bench, v6(2)), Route::Unreachable);
+    assert_eq!(bench.counted(), [(Counter::NetNdSolicitationsSent, 3), (Counter::NetNeighboursLost, 1)]);
+}
+
+/// RFC 4861 s7.3.3: a neighbour in use is asked at its own address before it grows stale.
+#[test]
+fn a_neighbour_in_use_is_probed_by_unicast() {
+    let mut bench = Bench::dual();
+    route(&mut bench, v6(2));
+    bench.receive(&advertisement(v6(2), (true, true), PEER.mac));
+    route(&mut bench, v6(2));
+    bench.sent();
+    bench.pass(Nanos::from_secs(60));
+    let (to, ends, ..) = read(&bench.sent()[0]);
+    assert_eq!((to, ends), (PEER.mac, (v6(1), v6(2))));
+}
+
+/// RFC 4861 s7.2.5: without override a known link address stays.
+#[test]
+fn an_advertisement_replaces_a_link_address_only_with_override() {
+    let mut bench = Bench::dual();
+    bench.receive(&solicitation(v6(2), v6(1)));
+    bench.receive(&advertisement(v6(2), (false, false), mac(77)));
+    assert_eq!(mac_of(route(&mut bench, v6(2))), Some(PEER.mac));
+    bench.receive(&advertisement(v6(2), (false, true), mac(77)));
+    assert_eq!(mac_of(route(&mut bench, v6(2))), Some(mac(77)));
+    bench.receive(&advertisement(v6(9), (false, true), mac(9)));
+    assert_eq!(route(&mut bench, v6(9)), Route::Pending, "nobody asked for it");
+    let expected = [
+        (Counter::NetNdSolicitationsSent, 1),
+        (Counter::NetNdAdvertisementsSent, 1),
+        (Counter::NetNdLearnt, 2),
+        (Counter::NetNeighboursMoved, 1),
+        (Counter::NetDropNdOther, 1),
+    ];
+    assert_eq!(bench.counted(), expected);
+}
+
+/// RFC 4861 s7.1: a message that has passed a router, or has something in front of it, is no neighbour's.
+#[test]
+fn messages_that_are_not_from_a_neighbour_are_dropped() {
+    let rest = [&v6(1).octets()[..], &option(1, PEER.mac)].concat();
+    let (group_mac, group) = group_of(v6(1));
+    let far = icmpv6_frame(group_mac, (v6(2), group), 254, &icmpv6(135, 0, 0, &rest));
+    assert_dropped(&far, Counter::NetDropNdMalformed);
+    let coded = icmpv6_frame(group_mac, (v6(2), group), 255, &icmpv6(135, 1, 0, &rest));
+    assert_dropped(&coded, Counter::NetDropNdMalformed);
+    let mut extended = solicitation(v6(2), v6(1));
+    extended.splice(54..54, [58, 0, 1, 4, 0, 0, 0, 0]);
+    extended[20] = 60;
+    extended[19] += 8;
+    assert_dropped(&extended, Counter::NetDropNdMalformed);
+}
+
+/// Addresses and routes are configured: RFC 4861 s6 is for hosts that learn them.
+#[test]
+fn router_messages_and_redirects_are_counted_and_ignored() {
+    for kind in [133, 134, 137] {
+        let frame = icmpv6_frame(OURS.mac, (link_local(9), v6(1)), 255, &icmpv6(kind, 0, 0, &[0; 32]));
+        assert_dropped(&frame, Counter::NetDropNdRouter);
+    }
+}
+
+/// RFC 4861 s7.2.4: whoever has no address yet is answered by telling everybody.
+#[test]
+fn a_probe_for_our_address_is_answered_to_everybody() {
+    let mut bench = Bench::dual();
+    bench.receive(&solicitation(Ipv6Addr::UNSPECIFIED, v6(1)));
+    let all_nodes: Ipv6Addr = "ff02::1".parse().expect("an address");
+    let told =
+        (MacAddr([0x33, 0x33, 0, 0, 0, 1]), (v6(1), all_nodes), 255, 136, 0x20, v6(1), option(2, OURS.mac));
+    assert_eq!(read(&bench.sent()[0]), told);
+}
+
+#[test]
+fn a_solicitation_for_another_address_in_our_group_is_dropped() {
+    let other: Ipv6Addr = "fd00:1::1".parse().expect("an address");
+    assert_dropped(&solicitation(v6(2), other), Counter::NetDropNdOther);
+}
+
+/// A dual-stack net that asks once for its IPv6 addresses, and has begun to.
+fn probing() -> Bench {
+    let mut bench = Bench::with(MemoryConfig::default(), |cfg| {
+        dual(cfg);
+        cfg.duplicate_probes = DuplicateProbes { ipv4: 0, ipv6: 1 };
+    });
+    bench.net.on_link_up(bench.now, &mut bench.wire);
+    bench.sent();
+    bench
+}
+
+fn pass_until(bench: &mut Bench, mut done: impl FnMut(&Bench) -> bool) {
+    while !done(bench) {
+        let due = bench.net.next_deadline().expect("something is due");
+        bench.pass(due - bench.now);
+    }
+}
+
+fn probes_sent(bench: &Bench) -> u64 {
+    bench.stats.read(Counter::NetNdSolicitationsSent)
+}
+
+fn state(bench: &Bench, addr: Ipv6Addr) -> Option<AddressState> {
+    bench.net.address_state(addr.into())
+}
+
+/// RFC 4862 s5.4.2: asked for once without a source, each address, the link-local one too, and used a second later.
+#[test]
+fn an_address_that_nobody_has_is_used_after_a_probe() {
+    let mut bench = probing();
+    assert_eq!(state(&bench, v6(1)), Some(AddressState::Tentative));
+    assert_eq!(route(&mut bench, v6(2)), Route::Pending);
+    assert!(bench.receive(&tcp6_frame(b"")).is_none());
+    pass_until(&mut bench, |bench| probes_sent(bench) == 2);
+    let asked: Vec<Said> =
+        bench.sent().iter().filter(|frame| frame[12] == 0x86).map(|frame| read(frame)).collect();
+    for ours in [v6(1), link_local(1)] {
+        let (group_mac, group) = group_of(ours);
+        assert!(asked.contains(&(group_mac, (Ipv6Addr::UNSPECIFIED, group), 255, 135, 0, ours, vec![])));
+    }
+    pass_until(&mut bench, |bench| {
+        [v6(1), link_local(1)].iter().all(|&addr| state(bench, addr) == Some(AddressState::Usable))
+    });
+    assert!(bench.receive(&tcp6_frame(b"")).is_some());
+    assert!(bench.stats.read(Counter::NetNdAnnouncementsSent) >= 2);
+    assert!(bench.now - Nanos::from_secs(1) <= Nanos::from_secs(2));
+}
+
+/// RFC 4862 s5.4.3 and s5.4.4: somebody asks for the address too, or has it.
+#[test]
+fn an_address_that_somebody_has_or_wants_is_not_used() {
+    let wants = solicitation(Ipv6Addr::UNSPECIFIED, v6(1));
+    let rest = [&v6(1).octets()[..], &option(2, PEER.mac)].concat();
+    let all_nodes: Ipv6Addr = "ff02::1".parse().expect("an address");
+    let has = icmpv6_frame(
+        MacAddr([0x33, 0x33, 0, 0, 0, 1]),
+        (v6(1), all_nodes),
+        255,
+        &icmpv6(136, 0, 1 << 29, &rest),
+    );
+    for claim in [wants, has] {
+        let mut bench = probing();
+        pass_until(&mut bench, |bench| probes_sent(bench) == 2);
+        bench.receive(&claim);
+        assert_eq!(state(&bench, v6(1)), Some(AddressState::Duplicate));
+        bench.pass(Nanos::from_secs(10));
+        assert_eq!(state(&bench, v6(1)), Some(AddressState::Duplicate));
+        assert_eq!(bench.stats.read(Counter::NetAddressesDuplicate), 1);
+        assert_eq!(bench.stats.read(Counter::NetDropNdConflict), 1);
+    }
+}
+
+/// RFC 4862 s5.4.4 leaves it open; as with ARP the address is kept and announced, at most once in ten seconds.
+#[test]
+fn a_claim_to_an_address_in_use_is_answered_with_an_announcement() {
+    let mut bench = Bench::dual();
+    let claim = advertisement(v6(1), (false, true), PEER.mac);
+    let mut from_outside = claim.clone();
+    // Another source: one of ours is refused before.
+    from_outside[22..38].copy_from_slice(&v6(9).octets());
+    from_outside[56..58].copy_from_slice(&[0, 0]);
+    let mut message = from_outside.split_off(54);
+    Icmpv6Packet::new_unchecked(&mut message[..]).fill_checksum(&v6(9), &v6(1));
+    from_outside.extend(message);
+    (0..3).for_each(|_| assert!(bench.receive(&from_outside).is_none()));
+    let (_, (source, _), _, kind, flags, target, _) = read(&bench.sent()[0]);
+    assert_eq!((source, kind, flags, target), (v6(1), 136, 0x20, v6(1)));
+    let expected = [
+        (Counter::NetNdAnnouncementsSent, 1),
+        (Counter::NetAddressesDefended, 1),
+        (Counter::NetDropNdConflict, 3),
+    ];
+    assert_eq!(bench.counted(), expected);
+}
+
+/// RFC 6724 s5: an address of the target's scope; RFC 4291 s2.5.6: link-local ways need no prefix.
+#[test]
+fn a_link_local_peer_is_reached_from_our_link_local_address() {
+    let mut bench = Bench::dual();
+    assert_eq!(route(&mut bench, link_local(2)), Route::Pending);
+    let (_, (source, _), ..) = read(&bench.sent()[0]);
+    assert_eq!(source, link_local(1));
+    bench.receive(&solicitation(link_local(2), link_local(1)));
+    let Route::Ready(path) = route(&mut bench, link_local(2)) else { panic!("the peer is known") };
+    assert_eq!(path.local_addr(), IpAddr::from(link_local(1)));
+}
+
+#[test]
+fn other_networks_are_reached_through_the_gateway() {
+    let mut bench = Bench::dual();
+    bench.receive(&solicitation(v6(0xfe), v6(1)));
+    let far: Ipv6Addr = "2001:db8::7".parse().expect("an address");
+    let Route::Ready(path) = route(&mut bench, far) else { panic!("the gateway is known") };
+    assert_eq!((path.remote_addr(), path.local_addr()), (far.into(), v6(1).into()));
+    for nowhere in ["::", "::1", "ff02::1", "::ffff:10.0.0.2"] {
+        assert_eq!(route(&mut bench, nowhere.parse().expect("an address")), Route::Unreachable, "{nowhere}");
+    }
+}
+
+/// RFC 8201 s5.2, and s4's floor.
+#[test]
+fn a_path_mtu_is_remembered_for_ipv6_and_never_below_1280() {
+    let mut bench = Bench::dual();
+    bench.net.lower_path_mtu(bench.now, v6(2).into(), 1_000);
+    let path = bench.net.path_over(v6(1).into(), v6(2).into(), PEER.mac);
+    assert_eq!(path.mtu_bytes(), 1_280);
+}
