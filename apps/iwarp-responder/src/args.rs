@@ -59,14 +59,17 @@ pub(crate) struct Args {
 
 impl Args {
     /// Where to listen, given our own address: nothing for another one would ever arrive.
-    pub(crate) fn local(&self, ours: Ipv4Addr) -> Result<SocketAddr, String> {
-        let local = self.listen.unwrap_or(SocketAddr::new(ours.into(), PORT));
-        let answered = [IpAddr::V4(ours), IpAddr::V4(Ipv4Addr::UNSPECIFIED)].contains(&local.ip());
+    pub(crate) fn local(&self, ours: &[IpAddr]) -> Result<SocketAddr, String> {
+        let first = ours.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let local = self.listen.unwrap_or(SocketAddr::new(first, PORT));
+        let family = |addr: &IpAddr| addr.is_ipv4() == local.is_ipv4();
+        let answered = ours.contains(&local.ip()) || (local.ip().is_unspecified() && ours.iter().any(family));
         if answered && local.port() != 0 {
             Ok(local)
         } else {
             Err(format!(
-                "--listen {local}: net.address, which is {ours}, or 0.0.0.0, and a port from 1 to 65535"
+                "--listen {local}: net.address, which is {first}, or another of net.addresses, or 0.0.0.0 or [::] for all \
+                 of a family, and a port from 1 to 65535"
             ))
         }
     }

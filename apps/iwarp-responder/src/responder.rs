@@ -39,8 +39,9 @@ pub(crate) struct Responder<'a> {
 
 impl<'a> Responder<'a> {
     pub(crate) fn start(args: &'a Args, config: Config) -> Result<Self, StartError> {
-        let (address, _) = config.net.parse().map_err(ironwarp::SetupError::from)?;
-        let local = args.local(address).map_err(StartError::Argument)?;
+        let prefixes = config.net.prefixes().map_err(ironwarp::SetupError::from)?;
+        let ours: Vec<IpAddr> = prefixes.iter().map(|prefix| prefix.addr).collect();
+        let local = args.local(&ours).map_err(StartError::Argument)?;
         let receive_bytes = args.receive_bytes().map_err(StartError::Argument)?;
         let peers_max = config.limits.queue_pairs as usize;
         let completions = config.limits.queue_pairs.saturating_mul(args.receives * 2).clamp(1, 1 << 18);

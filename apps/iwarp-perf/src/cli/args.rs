@@ -1,6 +1,6 @@
 //! Options, named after perftest's.
 
-use std::net::Ipv4Addr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
@@ -36,7 +36,7 @@ pub struct Args {
     pub pair: Option<PairKind>,
     /// The far end's address, and port where it is not 18515
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = size::address, requires = "config")]
-    pub connect: Option<(Ipv4Addr, u16)>,
+    pub connect: Option<SocketAddr>,
     /// The device and address of this end, as the files under configs/
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! Values with units.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::plan::PORT;
 
@@ -37,14 +37,14 @@ fn positive(text: &str, least: f64, most: f64) -> Option<f64> {
     text.parse::<f64>().ok().filter(|value| (least..=most).contains(value))
 }
 
-/// An IPv4 address, and a port where it is not the usual one.
-pub fn address(text: &str) -> Result<(Ipv4Addr, u16), String> {
-    let allowed = "an IPv4 address, and a port after a colon where it is not 18515";
-    let (ip, port) = text.split_once(':').map_or((text, Ok(PORT)), |(ip, port)| (ip, port.parse()));
-    match (ip.parse(), port) {
-        (Ok(ip), Ok(port)) if port != 0 => Ok((ip, port)),
-        _ => Err(allowed.to_owned()),
-    }
+/// An address, and a port where it is not the usual one. IPv6 in brackets when a port follows.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let allowed =
+        "an IPv4 or IPv6 address, and a port where it is not 18515, as 10.0.0.1:4420 or [fd00::1]:4420";
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let whole = bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT));
+    let found = whole.or_else(|_| text.parse::<SocketAddr>());
+    found.ok().filter(|address| address.port() != 0).ok_or_else(|| allowed.to_owned())
 }
 
 #[cfg(test)]
@@ -79,9 +79,15 @@ mod tests {
 
     #[test]
     fn an_address_may_have_a_port() {
-        assert_eq!(address("10.0.0.2"), Ok((Ipv4Addr::new(10, 0, 0, 2), 18515)));
-        assert_eq!(address("10.0.0.2:7"), Ok((Ipv4Addr::new(10, 0, 0, 2), 7)));
-        for text in ["10.0.0", "host", "10.0.0.2:", "10.0.0.2:0", "10.0.0.2:70000", "::1"] {
+        let meant = |text: &str| Ok(text.parse().expect("an address with its port"));
+        assert_eq!(address("10.0.0.2"), meant("10.0.0.2:18515"));
+        assert_eq!(address("10.0.0.2:7"), meant("10.0.0.2:7"));
+        assert_eq!(address("fd00::1"), meant("[fd00::1]:18515"));
+        assert_eq!(address("[fd00::1]"), meant("[fd00::1]:18515"));
+        assert_eq!(address("[fd00::1]:4420"), meant("[fd00::1]:4420"));
+        for text in
+            ["10.0.0", "host", "10.0.0.2:", "10.0.0.2:0", "10.0.0.2:70000", "[::1]:0", "[::1", "fd00::g"]
+        {
             assert!(address(text).is_err(), "{text}");
         }
     }

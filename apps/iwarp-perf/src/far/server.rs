@@ -5,7 +5,7 @@
 //! polls: the loop stands still from a near end's goodbye until the link is down, and until it is up again. A near end
 //! that is killed can still take a server over memif down with it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Server {
             // Where the processor cannot be had, the server runs wherever the system puts it.
             let _ = pin(core);
         }
-        let address = SocketAddr::new(IpAddr::V4(setup.config.net.parse()?.0), setup.port);
+        let address = SocketAddr::new(setup.config.net.parse()?.0, setup.port);
         let mut endpoint = Endpoint::open(&setup.text, None)?;
         endpoint.listen(address)?;
         let memif = matches!(setup.config.port.device, DeviceConfig::Memif { .. });

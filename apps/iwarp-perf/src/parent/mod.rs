@@ -4,7 +4,7 @@ mod run;
 mod workdir;
 
 use std::io::IsTerminal;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -114,7 +114,7 @@ fn configuration(args: &Args) -> Result<(PathBuf, String, Config), Refusal> {
 }
 
 /// A session of this end and a server.
-fn connected(args: &Args, peer: (Ipv4Addr, u16), cores: CorePair) -> Result<(Session, PathKind), Refusal> {
+fn connected(args: &Args, peer: SocketAddr, cores: CorePair) -> Result<(Session, PathKind), Refusal> {
     let (_, text, config) = configuration(args)?;
     let near_core = config.core.processor.unwrap_or(cores.near);
     let session = Session {
@@ -124,7 +124,7 @@ fn connected(args: &Args, peer: (Ipv4Addr, u16), cores: CorePair) -> Result<(Ses
         app_core: args.app_core,
         near_config: Some(text),
         far_setup: FarSetup::default(),
-        peer: Some(SocketAddr::from(peer)),
+        peer: Some(peer),
         device: Some(config.port.device.kind().to_owned()),
         mtu: config.port.mtu,
         pcap: args.pcap.clone(),

@@ -183,7 +183,7 @@ impl Conn {
     /// A connection that we open. Its SYN is about to be sent.
     pub(crate) fn active(config: &TcpConfig, opening: Opening) -> Self {
         let opts = Negotiated { timestamps: config.timestamps, sack: config.sack, ecn: config.ecn };
-        let emss = emss(None, opening.path.mtu_bytes(), opts.timestamps);
+        let emss = emss(None, opening.path.mtu_bytes() - beyond_ipv4(&opening.path), opts.timestamps);
         Conn {
             rcv: ReceiveSide::new(config),
             state: State::SynSent,
@@ -263,13 +263,14 @@ impl Conn {
     }
 
     fn set_emss(&mut self) {
-        self.snd.emss = emss(self.cold.peer_mss, self.mtu_bytes(), self.opts.timestamps);
+        self.snd.emss =
+            emss(self.cold.peer_mss, self.mtu_bytes() - beyond_ipv4(&self.path), self.opts.timestamps);
         self.snd.cc.on_segment_size(u32::from(self.snd.emss));
     }
 
     /// The segment size that our SYN announces: what one frame of this path holds.
     pub(crate) fn mss_announced(&self) -> u16 {
-        self.path.mtu_bytes().saturating_sub(HEADERS_BYTES)
+        self.path.mtu_bytes().saturating_sub(HEADERS_BYTES + beyond_ipv4(&self.path))
     }
 
     /// Opens the congestion window when the handshake is done.
@@ -297,6 +298,11 @@ impl Conn {
         }
         if self.state.is_live() { self.snd.check(self.state.is_synchronised()) } else { Ok(()) }
     }
+}
+
+/// What the network header takes of a packet beyond IPv4's: 20 bytes in IPv6. No path is narrower than that.
+fn beyond_ipv4(path: &Path) -> u16 {
+    (path.ip_bytes() - 20).min(usize::from(path.mtu_bytes())) as u16
 }
 
 /// The largest payload of a segment: what the peer takes and the path holds, less the options that every segment

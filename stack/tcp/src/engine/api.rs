@@ -1,5 +1,6 @@
 //! What the core loop does with a connection: transmit, acknowledge, close, ask.
 
+use ironwarp_net::{IcmpError, Path};
 use ironwarp_port::{Port, Wire};
 use ironwarp_types::{Flow, Nanos};
 
@@ -122,6 +123,29 @@ impl<P: Port> Tcp<P> {
         if conn.state.is_live() {
             self.shared.wheel.arm(id.slot, conn.deadline());
         }
+    }
+
+    /// Lends the paths of the connections at up to `places` places from `from` on, each with the MTU that its connection
+    /// keeps to, so that their neighbours can be looked up again. Answers where to go on, and nothing at the end.
+    pub fn update_paths(
+        &mut self,
+        from: u32,
+        places: u32,
+        mut update: impl FnMut(&mut Path, u16),
+    ) -> Option<u32> {
+        let end = from.saturating_add(places);
+        let slots = self.slots.get_mut(from as usize..).unwrap_or_default();
+        for conn in slots.iter_mut().take(places as usize).filter_map(|slot| slot.conn.as_mut()) {
+            let mtu_bytes = conn.mtu_bytes();
+            update(&mut conn.path, mtu_bytes);
+        }
+        ((end as usize) < self.slots.len()).then_some(end)
+    }
+
+    /// Whether the connection that an ICMP error is about keeps to the limit that it reports.
+    pub fn keeps_to(&self, error: &IcmpError, mtu_bytes: u16) -> bool {
+        let slot = self.find(error.hash, &error.flow).and_then(|at| self.slots.get(at as usize));
+        slot.and_then(|slot| slot.conn.as_ref()).is_some_and(|conn| conn.mtu_bytes() <= mtu_bytes)
     }
 
     /// Whether [`Tcp::transmit`] has something to send whatever the source holds: a unit again, the rest of one, a FIN.

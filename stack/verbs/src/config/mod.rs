@@ -6,14 +6,15 @@
 
 mod device;
 mod limits;
+mod net;
 
-use core::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, PortConfig};
 pub use limits::{IdlePolicy, Indication, LimitsConfig, MpaConfig, TcpSettings};
+pub use net::{AddressConfig, RouteConfig};
 
 /// Everything that a stack is started with.
 #[derive(Clone, Debug, Deserialize)]
@@ -24,7 +25,7 @@ pub struct Config {
     pub eal: EalConfig,
     /// The device and its buffers.
     pub port: PortConfig,
-    /// Our address on it.
+    /// Our addresses on it, and the ways from there.
     pub net: AddressConfig,
     /// The polled cores.
     #[serde(default)]
@@ -41,17 +42,6 @@ pub struct Config {
     /// The counters' page.
     #[serde(default)]
     pub stats: StatsConfig,
-}
-
-/// Our address.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AddressConfig {
-    /// Address and prefix length, as `10.0.0.1/24`.
-    pub address: String,
-    /// Where packets for other networks go.
-    #[serde(default)]
-    pub gateway: Option<Ipv4Addr>,
 }
 
 /// How the cores run.
@@ -124,28 +114,12 @@ impl Config {
 
     /// Checks every value against its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.net.parse()?;
+        self.net.validate(self.port.mtu)?;
         self.eal.validate()?;
         self.port.validate()?;
         self.tcp.validate()?;
         self.mpa.validate()?;
         self.limits.validate()
-    }
-}
-
-impl AddressConfig {
-    /// The address and the length of its prefix in bits.
-    pub fn parse(&self) -> Result<(Ipv4Addr, u8), ConfigError> {
-        let bad = || ConfigError::Value {
-            key: "net.address",
-            value: format!("{:?}", self.address),
-            allowed: "a unicast IPv4 address with its prefix length, as \"10.0.0.1/24\"",
-        };
-        let (address, prefix) = self.address.split_once('/').ok_or_else(bad)?;
-        let address: Ipv4Addr = address.parse().map_err(|_| bad())?;
-        let prefix: u8 = prefix.parse().map_err(|_| bad())?;
-        let unicast = !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast();
-        if unicast && (1..=32).contains(&prefix) { Ok((address, prefix)) } else { Err(bad()) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a configuration file may say, and how it is told that it may not.
 
+use core::net::IpAddr;
+
 use super::*;
 
 const GOOD: &str = r#"
@@ -20,7 +22,7 @@ fn a_short_file_gets_every_default() {
     assert_eq!(config.port.mtu, 9000);
     assert_eq!(config.port.ring, 1024);
     assert_eq!(config.core.idle, IdlePolicy::Pause);
-    assert_eq!(config.net.parse().expect("an address"), (Ipv4Addr::new(10, 0, 0, 1), 24));
+    assert_eq!(config.net.parse().expect("an address"), (IpAddr::from([10, 0, 0, 1]), 24));
     assert!(matches!(
         config.port.device,
         DeviceConfig::Memif { role: MemifRole::Server, buffer_bytes: 10_240, .. }
@@ -98,4 +100,86 @@ fn mpa_settings_have_their_defaults_and_their_ranges() {
     assert_eq!(refusal(&set("revision = 3")), "mpa.revision = 3: 1 or 2");
     assert!(refusal(&set("indications = []")).starts_with("mpa.indications = 0: one kind at least"));
     assert!(refusal(&set("indications = [\"fax\"]")).contains("unknown variant `fax`"));
+}
+
+/// `net` in place of the usual address.
+fn with_net(net: &str) -> String {
+    GOOD.replace("address = \"10.0.0.1/24\"", net)
+}
+
+#[test]
+fn several_addresses_routes_gateways_and_a_vlan_are_taken() {
+    let text = with_net(
+        r#"
+addresses = ["10.0.0.1/24", "fd00::1/64", "10.1.0.1/16"]
+gateway = "10.0.0.254"
+gateway6 = "fe80::1"
+vlan = 42
+vlan_priority = 5
+routes = [{ to = "192.168.0.0/16", via = "10.1.0.9" }, { to = "2001:db8::/32", via = "fd00::9" }]
+"#,
+    );
+    let net = Config::from_toml(&text).expect("a complete configuration").net;
+    let addresses: Vec<String> =
+        net.prefixes().expect("sound").iter().map(|one| format!("{}/{}", one.addr, one.len)).collect();
+    assert_eq!(addresses, ["10.0.0.1/24", "fd00::1/64", "10.1.0.1/16"]);
+    assert_eq!(net.static_routes().expect("sound").len(), 2);
+    assert_eq!((net.vlan, net.vlan_priority, net.probe_ipv4, net.probe_ipv6), (Some(42), 5, 0, 1));
+}
+
+#[test]
+fn routes_may_be_tables_of_their_own() {
+    let text = format!("{GOOD}[[net.routes]]\nto = \"192.168.0.0/16\"\nvia = \"10.0.0.9\"\n");
+    assert_eq!(Config::from_toml(&text).expect("a complete configuration").net.routes.len(), 1);
+}
+
+#[test]
+fn an_address_of_ipv6_alone_is_enough_and_none_is_not() {
+    let config = Config::in_memory("fd00::1/64").expect("a complete configuration");
+    assert_eq!(config.net.parse().expect("an address"), ("fd00::1".parse::<IpAddr>().expect("v6"), 64));
+    assert!(refusal(&with_net("")).starts_with("net.addresses = \"[]\": 1 to 8 addresses"));
+}
+
+#[test]
+fn every_mistake_in_the_network_is_named_with_its_key_and_what_is_allowed() {
+    let many: String = (1..=9).map(|n| format!("\"10.0.0.{n}/24\",")).collect();
+    for (net, start) in [
+        ("addresses = [\"fd00::1\"]", "net.addresses = \"fd00::1\": a unicast address"),
+        ("address = \"fd00::1/129\"", "net.address = \"fd00::1/129\": a unicast address"),
+        ("address = \"ff02::1/64\"", "net.address = \"ff02::1/64\": a unicast address"),
+        ("address = \"::1/64\"", "net.address = \"::1/64\": a unicast address"),
+        ("addresses = [\"10.0.0.1/24\", \"10.0.0.1/8\"]", "net.addresses = \"10.0.0.1/8\": 1 to 8"),
+        (&format!("addresses = [{many}]"), "net.addresses = \"10.0.0.9/24\": 1 to 8"),
+        ("address = \"10.0.0.1/24\"\ngateway = \"10.0.1.1\"", "net.gateway = \"10.0.1.1\": an address on"),
+        ("address = \"10.0.0.1/24\"\ngateway = \"10.0.0.1\"", "net.gateway = \"10.0.0.1\": an address on"),
+        ("address = \"10.0.0.1/24\"\ngateway6 = \"fe80::1\"", "net.gateway6 = \"fe80::1\": an address on"),
+        ("address = \"10.0.0.1/24\"\nvlan = 0", "net.vlan = 0: 1 to 4094"),
+        ("address = \"10.0.0.1/24\"\nvlan = 4095", "net.vlan = 4095: 1 to 4094"),
+        ("address = \"10.0.0.1/24\"\nvlan = 5\nvlan_priority = 8", "net.vlan_priority = 8: 0 to 7"),
+        ("address = \"10.0.0.1/24\"\nvlan_priority = 1", "net.vlan_priority = 1: 0 to 7"),
+        ("address = \"10.0.0.1/24\"\nprobe_ipv4 = 11", "net.probe_ipv4 = 11: 0 to 10"),
+        ("address = \"fd00::1/64\"\nprobe_ipv6 = 11", "net.probe_ipv6 = 11: 0 to 10"),
+        (
+            "address = \"10.0.0.1/24\"\nroutes = [{ to = \"1.0.0.0\", via = \"10.0.0.2\" }]",
+            "net.routes.to = \"1.0.0.0\": a network",
+        ),
+        (
+            "address = \"10.0.0.1/24\"\nroutes = [{ to = \"::/0\", via = \"10.0.0.2\" }]",
+            "net.routes.via = \"10.0.0.2\": an address",
+        ),
+        (
+            "address = \"10.0.0.1/24\"\nroutes = [{ to = \"1.0.0.0/8\", via = \"10.0.1.2\" }]",
+            "net.routes.via = \"10.0.1.2\": an address",
+        ),
+    ] {
+        let message = refusal(&with_net(net));
+        assert!(message.starts_with(start), "{net}: {message}");
+    }
+}
+
+/// RFC 8200 s5.
+#[test]
+fn an_mtu_below_1280_is_no_good_with_ipv6() {
+    let text = with_net("address = \"fd00::1/64\"").replace("9000", "1279");
+    assert_eq!(refusal(&text), "port.mtu = 1279: at least 1280 bytes with an IPv6 address");
 }

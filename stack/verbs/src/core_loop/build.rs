@@ -1,9 +1,9 @@
 //! Building a core loop from a configuration: every table is sized here and never grows.
 
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 
 use super::*;
-use ironwarp_net::NetConfig;
+use ironwarp_net::{DuplicateProbes, NetConfig, VlanTag};
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::MacAddr;
 
@@ -45,6 +45,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             contexts: Vec::with_capacity(limits.contexts as usize),
             ready: VecDeque::with_capacity((limits.queue_pairs + limits.half_open) as usize),
             routes_seen: net.route_changes(),
+            paths_at: None,
+            paths_due: now,
             net,
             resolving: Vec::with_capacity(limits.queue_pairs as usize),
             wheel: Wheel::new(limits.queue_pairs + limits.half_open, now),
@@ -101,16 +103,27 @@ fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConf
     let (address, prefix_bits) = config.net.parse()?;
     let mac = station_mac(config, mac, address);
     let net = NetConfig::new(mac, address, prefix_bits, config.port.mtu, secret);
-    Ok(NetConfig { gateway: config.net.gateway, ..net })
+    Ok(NetConfig {
+        addresses: config.net.prefixes()?,
+        gateway: config.net.gateway,
+        gateway6: config.net.gateway6,
+        routes: config.net.static_routes()?,
+        vlan: config.net.vlan.map(|id| VlanTag { id, priority: config.net.vlan_priority }),
+        duplicate_probes: DuplicateProbes { ipv4: config.net.probe_ipv4, ipv6: config.net.probe_ipv6 },
+        ..net
+    })
 }
 
 /// Our link address: the device's, unless it has none (a ring), or the kernel's end of it already has it (a tap). Then
 /// it is a locally administered one made of our network address, so that both ends of a link differ.
-fn station_mac(config: &Config, device: MacAddr, address: Ipv4Addr) -> MacAddr {
+fn station_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
     if device != MacAddr::default() && !matches!(config.port.device, DeviceConfig::Tap { .. }) {
         return device;
     }
-    let [a, b, c, d] = address.octets();
+    let [a, b, c, d] = match address {
+        IpAddr::V4(v4) => v4.octets(),
+        IpAddr::V6(v6) => (v6.to_bits() as u32).to_be_bytes(),
+    };
     MacAddr([0x02, 0x49, a, b, c, d])
 }
 

@@ -99,6 +99,10 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     resolving: Vec<u32>,
     /// [`Net::route_changes`] when they were last looked at.
     routes_seen: u32,
+    /// Which connection's path is looked at next, while that goes on.
+    paths_at: Option<u32>,
+    /// When all paths are looked at again.
+    paths_due: Nanos,
     wheel: Wheel,
     mpa: MpaConfig,
     /// How long a disconnect may take to send, and have acknowledged, what was posted.
@@ -136,7 +140,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// When the next iteration is due: at once while an ACK is held or somebody waits for a turn.
     fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        if self.tcp.owes_acks() || !self.ready.is_empty() || self.wire.waiting_frames() > 0 {
+        if self.tcp.owes_acks()
+            || !self.ready.is_empty()
+            || self.wire.waiting_frames() > 0
+            || self.paths_at.is_some()
+        {
             return Some(now);
         }
         let never = Nanos::MAX;

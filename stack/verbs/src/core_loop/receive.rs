@@ -6,11 +6,14 @@
 
 use super::qp::Phase;
 use super::*;
-use ironwarp_net::Received;
+use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
 use ironwarp_tcp::ByteStream;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(super) fn receive(&mut self, now: Nanos, bursts: usize) {
+        if self.wire.has_own() {
+            self.receive_own(now);
+        }
         for _ in 0..bursts.max(1) {
             self.wire.rx_burst(&mut self.received);
             let frames = self.received.len();
@@ -26,13 +29,51 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
+    /// One burst of what connections to ourselves have sent.
+    #[cold]
+    fn receive_own(&mut self, now: Nanos) {
+        let mut burst = core::mem::take(&mut self.received);
+        self.wire.rx_own(&mut burst);
+        self.work += burst.len();
+        for frame in burst.drain(..) {
+            if let Some(received) = self.net.on_own_frame(now, frame, &mut self.wire) {
+                self.on_received(now, received);
+            }
+        }
+        self.received = burst;
+    }
+
+    #[inline]
     fn on_frame(&mut self, now: Nanos, frame: P::Frame) {
-        let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, &mut self.wire) else { return };
+        if let Some(received) = self.net.on_frame(now, frame, &mut self.wire) {
+            self.on_received(now, received);
+        }
+    }
+
+    #[inline]
+    fn on_received(&mut self, now: Nanos, received: Received<P::Frame>) {
+        let segment = match received {
+            Received::Segment(segment) => segment,
+            Received::IcmpError(error) => return self.on_icmp_error(now, &error),
+        };
         let (net, wire) = (&self.net, &mut self.wire);
         let (flow, mac) = (segment.flow, segment.remote_mac);
         let path = || net.path_to(&flow, mac);
         if let Some((conn, events)) = self.tcp.on_segment(now, segment, path, wire) {
             self.on_tcp_events(now, conn, events);
+        }
+    }
+
+    /// Somebody on the way reports. What TCP believes of the path's MTU holds for later connections too.
+    #[cold]
+    fn on_icmp_error(&mut self, now: Nanos, error: &IcmpError) {
+        if let Some((conn, events)) = self.tcp.on_icmp_error(now, error, &mut self.wire) {
+            self.on_tcp_events(now, conn, events);
+        }
+        if let IcmpErrorKind::TooBig { mtu_bytes } = error.kind
+            && self.tcp.keeps_to(error, mtu_bytes)
+        {
+            self.net.lower_path_mtu(now, error.flow.remote.ip(), mtu_bytes);
         }
     }
 

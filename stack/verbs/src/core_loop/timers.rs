@@ -4,6 +4,14 @@
 //! queue pairs first, waiting connections behind them.
 
 use super::*;
+use ironwarp_net::Path;
+
+/// How often the paths of all connections are looked at: twice while a neighbour's answer is believed, so that those in
+/// use are asked again before they grow stale.
+const PATHS_EVERY: Nanos = Nanos::from_secs(30);
+
+/// Connections whose paths are looked at in one iteration: a few microseconds.
+const PATHS_BUDGET: u32 = 256;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(super) fn timers(&mut self, now: Nanos) {
@@ -11,7 +19,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.begin_on_link(now);
         }
         self.net.on_timers(now, &mut self.wire);
-        self.resolve_waiting(now);
+        if self.net.route_changes() != self.routes_seen || now >= self.paths_due || self.paths_at.is_some() {
+            self.on_routes(now);
+        }
         self.tcp.on_timers(now, &mut self.wire, &mut |conn, events| self.fired.push((conn, events)));
         while let Some((conn, events)) = self.fired.pop() {
             self.work += 1;
@@ -24,6 +34,26 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 Some(slot) => self.on_passive_timer(now, slot),
             }
         }
+    }
+
+    /// Ways have changed, or paths have not been looked at for a while: who waits for a way tries again, and the paths of
+    /// connections are brought up to date, a few in an iteration.
+    #[cold]
+    fn on_routes(&mut self, now: Nanos) {
+        if self.net.route_changes() != self.routes_seen || now >= self.paths_due {
+            self.paths_at = Some(0);
+            self.paths_due = now + PATHS_EVERY;
+        }
+        self.resolve_waiting(now);
+        self.routes_seen = self.net.route_changes();
+        let (net, wire) = (&mut self.net, &mut self.wire);
+        let update = |path: &mut Path, mtu_bytes: u16| {
+            net.refresh(now, path, wire);
+            if mtu_bytes < path.mtu_bytes() {
+                net.lower_path_mtu(now, path.remote_addr(), mtu_bytes);
+            }
+        };
+        self.paths_at = self.paths_at.and_then(|at| self.tcp.update_paths(at, PATHS_BUDGET, update));
     }
 
     /// Tells the link whose addresses ours are, once it is up: a peer may remember an earlier station of theirs.

@@ -3,6 +3,8 @@
 
 pub mod peer;
 
+use std::net::SocketAddr;
+
 use ironwarp::memory::{MemoryConfig, pair};
 use ironwarp::{
     Access, Completion, CompletionQueue, Config, Context, Event, ProtectionDomain, QpAttr, QueuePair, Region,
@@ -27,6 +29,8 @@ pub struct Node {
 pub struct Pair {
     pub near: Node,
     pub far: Node,
+    /// Where the far node listens.
+    pub at: SocketAddr,
 }
 
 pub const FAR: &str = "10.0.0.2:4791";
@@ -49,7 +53,8 @@ impl Pair {
     pub fn over(port: &MemoryConfig, config: impl Fn(&str) -> Config) -> Self {
         let far_port = MemoryConfig { mac: ironwarp::MacAddr([2, 0, 0, 0, 0, 2]), ..port.clone() };
         let (near, far) = pair(port, &far_port);
-        Pair { near: Node::new(config("10.0.0.1/24"), near), far: Node::new(config("10.0.0.2/24"), far) }
+        let at = FAR.parse().expect("an address");
+        Pair { near: Node::new(config("10.0.0.1/24"), near), far: Node::new(config("10.0.0.2/24"), far), at }
     }
 
     /// Polls both nodes once and collects what they have to say.
@@ -81,10 +86,10 @@ impl Pair {
     pub fn connect_with(&mut self, near_attr: &QpAttr, far_attr: &QpAttr) -> (QueuePair, QueuePair) {
         let near = self.near.ctx.create_qp(self.near.pd, near_attr).expect("a queue pair");
         let far = self.far.ctx.create_qp(self.far.pd, far_attr).expect("a queue pair");
-        let _ = self.far.ctx.listen(FAR.parse().expect("an address"));
+        let _ = self.far.ctx.listen(self.at);
         // Listening begins when the core hears of it.
         self.far.turn();
-        self.near.ctx.connect(near, FAR.parse().expect("an address"), b"from near").expect("connect");
+        self.near.ctx.connect(near, self.at, b"from near").expect("connect");
         self.until("connection request", |pair| {
             pair.far.events.iter().any(|event| matches!(event, Event::ConnectRequest { .. }))
         });

@@ -75,7 +75,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Begins an attempt.
     pub(super) fn head_for(&mut self, now: Nanos, slot: u32, goal: Goal) {
         let Some(qp) = self.qps.at(slot) else { return };
-        qp.enter(Phase::Setup(Setup::Resolving { goal }));
+        // An IPv4 peer in IPv6's notation is an IPv4 peer.
+        let remote = SocketAddr::new(goal.remote.ip().to_canonical(), goal.remote.port());
+        qp.enter(Phase::Setup(Setup::Resolving { goal: Goal { remote, ..goal } }));
         self.arm_qp(slot, now + self.mpa.startup_timeout());
         self.resolving.push(slot);
         self.resolve(now, slot);
@@ -86,7 +88,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if self.resolving.is_empty() || self.routes_seen == self.net.route_changes() {
             return;
         }
-        self.routes_seen = self.net.route_changes();
         let mut index = self.resolving.len();
         while index > 0 {
             index -= 1;
@@ -106,7 +107,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             Route::Pending => return,
             Route::Unreachable => return self.stop_resolving(now, slot, ConnectFailure::Unreachable),
         };
-        let address = self.net.station().addr.into();
+        let address = path.local_addr();
         let Some(port) = self.tcp.ephemeral_port(address, remote) else {
             return self.stop_resolving(now, slot, ConnectFailure::NoResources);
         };

@@ -1,0 +1,175 @@
+//! Our addresses, and the ways from there: the `[net]` table.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use arrayvec::ArrayVec;
+use ironwarp_net::{ADDRESSES_MAX, Prefix, ROUTES_MAX, StaticRoute};
+use serde::Deserialize;
+
+use super::{ConfigError, in_range};
+
+/// Our addresses, and the ways from there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AddressConfig {
+    /// An address and its prefix length, as `10.0.0.1/24` or `fd00::1/64`. It comes before those of
+    /// [`AddressConfig::addresses`].
+    pub address: Option<String>,
+    /// Further addresses, or all of them. The first of a family is the usual source. With an IPv6 address comes a
+    /// link-local one, made of the link address unless one is named here.
+    pub addresses: Vec<String>,
+    /// Where IPv4 packets for other networks go.
+    pub gateway: Option<Ipv4Addr>,
+    /// Where IPv6 packets for other networks go. Routers that advertise themselves are not listened to.
+    pub gateway6: Option<Ipv6Addr>,
+    /// Networks behind other routers. The longest prefix wins.
+    pub routes: Vec<RouteConfig>,
+    /// The VLAN that we are in: our frames carry its tag and others are dropped. Absent: no tags.
+    pub vlan: Option<u16>,
+    /// The priority of our frames in the VLAN.
+    pub vlan_priority: u8,
+    /// How often an IPv4 address is asked for before it is used (RFC 5227 has 3). Five to nine seconds pass until a
+    /// connection can be opened, so the default is 0; addresses are announced and defended in any case.
+    pub probe_ipv4: u8,
+    /// How often an IPv6 address is asked for before it is used: RFC 4862 has 1, the default when absent, and one to two
+    /// seconds pass. 0 uses addresses at once.
+    pub probe_ipv6: u8,
+}
+
+/// Packets for a network go through a neighbour.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteConfig {
+    /// The network, as `192.168.0.0/16`.
+    pub to: String,
+    /// The router, on a network of ours.
+    pub via: IpAddr,
+}
+
+const ADDRESS: &str = "a unicast address with its prefix length, as \"10.0.0.1/24\" or \"fd00::1/64\"";
+const ADDRESSES: &str = "1 to 8 addresses, here and in net.address together, each once";
+const NETWORK: &str = "a network with its prefix length, as \"192.168.0.0/16\" or \"::/0\"";
+const ROUTES: &str = "at most 32 routes";
+const VIA: &str = "an address on a network of net.addresses, of the route's family, and none of ours";
+const GATEWAY: &str = "an address on a network of net.addresses, and none of ours";
+
+impl Default for AddressConfig {
+    /// No address at all, which is refused, and everything else as usual.
+    fn default() -> Self {
+        AddressConfig {
+            address: None,
+            addresses: Vec::new(),
+            gateway: None,
+            gateway6: None,
+            routes: Vec::new(),
+            vlan: None,
+            vlan_priority: 0,
+            probe_ipv4: 0,
+            probe_ipv6: 1,
+        }
+    }
+}
+
+impl AddressConfig {
+    /// The first address and the length of its prefix in bits.
+    pub fn parse(&self) -> Result<(IpAddr, u8), ConfigError> {
+        let first = self.prefixes()?.first().copied();
+        first.map(|prefix| (prefix.addr, prefix.len)).ok_or_else(|| bad("net.addresses", "[]", ADDRESSES))
+    }
+
+    /// Every address with its network.
+    pub fn prefixes(&self) -> Result<ArrayVec<Prefix, ADDRESSES_MAX>, ConfigError> {
+        let named = self.address.iter().map(|text| ("net.address", text));
+        let mut all: ArrayVec<Prefix, ADDRESSES_MAX> = ArrayVec::new();
+        for (key, text) in named.chain(self.addresses.iter().map(|text| ("net.addresses", text))) {
+            let found = prefix(text, 1).filter(|prefix| is_host(prefix.addr));
+            let prefix = found.ok_or_else(|| bad(key, text, ADDRESS))?;
+            let taken = all.iter().any(|other| other.addr == prefix.addr);
+            if taken || all.try_push(prefix).is_err() {
+                return Err(bad(key, text, ADDRESSES));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Every static route.
+    pub fn static_routes(&self) -> Result<ArrayVec<StaticRoute, ROUTES_MAX>, ConfigError> {
+        let mut all = ArrayVec::new();
+        for route in &self.routes {
+            let to = prefix(&route.to, 0).ok_or_else(|| bad("net.routes.to", &route.to, NETWORK))?;
+            let same_family = to.addr.is_ipv4() == route.via.is_ipv4();
+            if !same_family || !self.is_neighbour(route.via)? {
+                return Err(bad("net.routes.via", &route.via.to_string(), VIA));
+            }
+            if all.try_push(StaticRoute { to, via: route.via }).is_err() {
+                return Err(bad("net.routes", &route.to, ROUTES));
+            }
+        }
+        Ok(all)
+    }
+
+    pub(super) fn validate(&self, mtu: u16) -> Result<(), ConfigError> {
+        self.parse()?;
+        self.static_routes()?;
+        self.check_gateway("net.gateway", self.gateway.map(IpAddr::V4))?;
+        self.check_gateway("net.gateway6", self.gateway6.map(IpAddr::V6))?;
+        if let Some(vlan) = self.vlan {
+            in_range("net.vlan", vlan, 1..=4094, "1 to 4094, or absent for no tags")?;
+        }
+        let priority = if self.vlan.is_some() { 7 } else { 0 };
+        let allowed = "0 to 7, and 0 without net.vlan";
+        in_range("net.vlan_priority", self.vlan_priority, 0..=priority, allowed)?;
+        in_range("net.probe_ipv4", self.probe_ipv4, 0..=10, "0 to 10")?;
+        in_range("net.probe_ipv6", self.probe_ipv6, 0..=10, "0 to 10")?;
+        if self.prefixes()?.iter().any(|prefix| prefix.addr.is_ipv6()) {
+            // RFC 8200 s5.
+            in_range("port.mtu", mtu, 1280..=u16::MAX, "at least 1280 bytes with an IPv6 address")?;
+        }
+        Ok(())
+    }
+
+    fn check_gateway(&self, key: &'static str, gateway: Option<IpAddr>) -> Result<(), ConfigError> {
+        match gateway {
+            Some(gateway) if !self.is_neighbour(gateway)? => Err(bad(key, &gateway.to_string(), GATEWAY)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an address could be that of a station next to us.
+    fn is_neighbour(&self, addr: IpAddr) -> Result<bool, ConfigError> {
+        let all = self.prefixes()?;
+        let link_local = matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let near = all.iter().any(|prefix| on_network(prefix, addr))
+            || (link_local && all.iter().any(|prefix| prefix.addr.is_ipv6()));
+        Ok(near && all.iter().all(|prefix| prefix.addr != addr))
+    }
+}
+
+/// An address and the length of its prefix, at least `least` bits.
+fn prefix(text: &str, least: u8) -> Option<Prefix> {
+    let (addr, len) = text.split_once('/')?;
+    let (addr, len): (IpAddr, u8) = (addr.parse().ok()?, len.parse().ok()?);
+    let most = if addr.is_ipv4() { 32 } else { 128 };
+    (least..=most).contains(&len).then_some(Prefix { addr, len })
+}
+
+/// Whether a host can have the address. Of IPv6 nothing in ::/64: unspecified, loopback, forms of IPv4 addresses.
+fn is_host(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(v4) => !v4.is_unspecified() && !v4.is_multicast() && !v4.is_broadcast(),
+        IpAddr::V6(v6) => !v6.is_multicast() && v6.to_bits() >> 64 != 0,
+    }
+}
+
+fn on_network(prefix: &Prefix, addr: IpAddr) -> bool {
+    let differs = match (prefix.addr, addr) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        _ => return false,
+    };
+    differs >= u32::from(prefix.len)
+}
+
+fn bad(key: &'static str, value: &str, allowed: &'static str) -> ConfigError {
+    ConfigError::Value { key, value: format!("{value:?}"), allowed }
+}
