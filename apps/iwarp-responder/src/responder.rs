@@ -1,6 +1,6 @@
 //! The responder's loop: polls the worker, answers requests, prints events.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 
