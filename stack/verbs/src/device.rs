@@ -34,7 +34,7 @@ pub(crate) fn open(config: &Config, adopted: Option<Eal>, stats: CoreStats) -> R
         Some(eal) => plug(eal, &device)?,
         None => start_or_plug(config, &device)?,
     };
-    Ok(DpdkPort::open(&eal, device.name(), &settings(&config.port), stats)?)
+    Ok(DpdkPort::open(&eal, device.name(), &settings(config), stats)?)
 }
 
 /// Opens two ports that are joined back to back inside this process.
@@ -47,7 +47,7 @@ pub(crate) fn open_ring(
         Some(eal) => eal,
         None => start_or_plug(config, &Device::None)?,
     };
-    Ok(ring_pair(&eal, &settings(&config.port), stats)?)
+    Ok(ring_pair(&eal, &settings(config), stats)?)
 }
 
 /// What DPDK is told about the device.
@@ -158,8 +158,12 @@ fn free_hugepages_mib() -> u64 {
     free.ok().and_then(|text| text.trim().parse::<u64>().ok()).map_or(0, |pages| pages * 2)
 }
 
-fn settings(port: &PortConfig) -> PortSettings {
+fn settings(config: &Config) -> PortSettings {
+    let port = &config.port;
+    // Prefixes that cannot be read have been refused before.
+    let ipv6 = config.net.prefixes().is_ok_and(|all| all.iter().any(|prefix| prefix.addr.is_ipv6()));
     PortSettings {
+        multicast: ipv6,
         mtu_bytes: port.mtu,
         rx_ring_frames: port.ring,
         tx_ring_frames: port.ring,

@@ -72,12 +72,34 @@ struct Own {
 #[derive(Clone, Copy)]
 struct Local4 {
     addr: Ipv4Addr,
-    /// The bits that name a host of its network.
-    host_mask: u32,
+    /// The two broadcast forms of its network, as bits. 0 where it has no room for them (RFC 3021).
+    broadcasts: [u32; 2],
+}
+
+/// In the place of an address where there is none.
+const NONE_4: Local4 = Local4 { addr: Ipv4Addr::UNSPECIFIED, broadcasts: [0; 2] };
+
+impl Local4 {
+    fn new(addr: Ipv4Addr, prefix_len: u8) -> Self {
+        let host_mask = u32::MAX.checked_shr(prefix_len.into()).unwrap_or(0);
+        let bits = addr.to_bits();
+        let broadcasts = if host_mask > 1 { [bits & !host_mask, bits | host_mask] } else { [0; 2] };
+        Local4 { addr, broadcasts }
+    }
+
+    #[inline]
+    fn is_broadcast(&self, bits: u32) -> bool {
+        self.broadcasts.contains(&bits)
+    }
 }
 
 /// All addresses of a port.
 pub(crate) struct Addresses {
+    /// The first that is usable: nearly always the only one.
+    first_v4: Local4,
+    /// Its bits, or more than an address has where there is none.
+    first_v4_key: u64,
+    /// The others.
     v4: ArrayVec<Local4, ADDRESSES_MAX>,
     v6: ArrayVec<Ipv6Addr, OWN_MAX>,
     all: ArrayVec<Own, OWN_MAX>,
@@ -91,6 +113,8 @@ impl Addresses {
     /// asked for are usable at once.
     pub(crate) fn new(cfg: &NetConfig, hasher: FlowHasher) -> Self {
         let mut addresses = Addresses {
+            first_v4: NONE_4,
+            first_v4_key: u64::MAX,
             v4: ArrayVec::new(),
             v6: ArrayVec::new(),
             all: ArrayVec::new(),
@@ -121,8 +145,13 @@ impl Addresses {
         // The lists are as long as there can be addresses.
         let _ = match prefix.addr {
             IpAddr::V4(addr) => {
-                let host_mask = u32::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
-                self.v4.try_push(Local4 { addr, host_mask }).is_ok()
+                let local = Local4::new(addr, prefix.len);
+                if self.first_v4.addr.is_unspecified() {
+                    (self.first_v4, self.first_v4_key) = (local, addr.to_bits().into());
+                    true
+                } else {
+                    self.v4.try_push(local).is_ok()
+                }
             }
             IpAddr::V6(addr) => self.v6.try_push(addr).is_ok(),
         };
@@ -131,7 +160,36 @@ impl Addresses {
     /// Whether packets for the address are ours.
     #[inline]
     pub(crate) fn has_v4(&self, addr: Ipv4Addr) -> bool {
-        self.v4.iter().any(|local| local.addr == addr)
+        u64::from(addr.to_bits()) == self.first_v4_key || self.is_further_v4(addr)
+    }
+
+    #[inline]
+    fn is_further_v4(&self, addr: Ipv4Addr) -> bool {
+        !self.v4.is_empty() && self.v4.iter().any(|local| local.addr == addr)
+    }
+
+    /// Whether a packet may come from `remote` to `local`: from one station, not from us, and to us.
+    #[inline]
+    pub(crate) fn admits_v4(&self, remote: Ipv4Addr, local: Ipv4Addr) -> bool {
+        if remote == self.first_v4.addr || !self.is_unicast_beside_further(remote) {
+            return false;
+        }
+        let to_first = u64::from(local.to_bits()) == self.first_v4_key;
+        if self.v4.is_empty() { to_first } else { self.admits_further(remote, local, to_first) }
+    }
+
+    /// The same where there are more addresses than the first.
+    #[inline(never)]
+    fn admits_further(&self, remote: Ipv4Addr, local: Ipv4Addr, to_first: bool) -> bool {
+        !self.is_further_v4(remote) && self.is_unicast_v4(remote) && (to_first || self.is_further_v4(local))
+    }
+
+    /// [`Addresses::is_unicast_v4`] as far as the first address goes.
+    #[inline]
+    fn is_unicast_beside_further(&self, addr: Ipv4Addr) -> bool {
+        let bits = addr.to_bits();
+        let first = bits >> 24;
+        (1..224).contains(&first) && first != 127 && !self.first_v4.is_broadcast(bits)
     }
 
     /// Whether packets for the address are ours.
@@ -152,15 +210,8 @@ impl Addresses {
     /// save where it has no room for them (RFC 3021).
     #[inline]
     pub(crate) fn is_unicast_v4(&self, addr: Ipv4Addr) -> bool {
-        let bits = addr.to_bits();
-        let first = bits >> 24;
-        let broadcast = |local: &Local4| {
-            let host = bits & local.host_mask;
-            local.host_mask > 1
-                && (host == 0 || host == local.host_mask)
-                && (bits ^ local.addr.to_bits()) & !local.host_mask == 0
-        };
-        first != 0 && first != 127 && first < 224 && !self.v4.iter().any(broadcast)
+        let further = self.v4.iter().any(|local| local.is_broadcast(addr.to_bits()));
+        self.is_unicast_beside_further(addr) && !further
     }
 
     /// Whether there is any IPv6 address, in use or not.

@@ -82,10 +82,13 @@ impl Net {
     }
 }
 
-fn ends(addresses: [u8; 32]) -> (Ipv6Addr, Ipv6Addr) {
-    let half =
-        |at: usize| addresses.get(at..).and_then(<[u8]>::first_chunk::<16>).copied().unwrap_or_default();
-    (half(0).into(), half(16).into())
+/// Source and destination.
+#[inline(always)]
+pub(super) fn ends(addresses: [u8; 32]) -> (Ipv6Addr, Ipv6Addr) {
+    match addresses.as_chunks::<16>().0 {
+        [source, to] => (Ipv6Addr::from(*source), Ipv6Addr::from(*to)),
+        _ => (Ipv6Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED),
+    }
 }
 
 /// The upper protocol and its bytes, behind every extension header.

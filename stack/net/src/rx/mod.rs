@@ -121,17 +121,15 @@ impl Net {
     #[inline(always)]
     fn plain_v4<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv4Addr>> {
         let bytes = frame.bytes();
-        let (link, rest) = bytes.split_first_chunk::<ADDRESSES_BYTES>()?;
-        let rest = if TAGGED { self.behind_tag(rest)? } else { rest };
-        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = *link;
-        let [t0, t1, ip @ ..] = *rest.first_chunk::<{ 2 + IPV4_BYTES }>()?;
+        let header = self.header::<TAGGED, { ETHERNET_BYTES + IPV4_BYTES }>(bytes)?;
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1, ip @ ..] = header;
         let [v, tos, n0, n1, _, _, f0, f1, _, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = ip;
         // The flags and the fragment offset: only "do not fragment" and the reserved bit may be set.
         let plain = [t0, t1, v, protocol] == [8, 0, 0x45, 6] && (f0 & 0x3f) | f1 == 0;
         let (remote, local) = (Ipv4Addr::new(a0, a1, a2, a3), Ipv4Addr::new(b0, b1, b2, b3));
-        let to_us = [d0, d1, d2, d3, d4, d5] == self.link.mac.0 && self.own.has_v4(local);
-        let sane = s0 & 1 == 0 && self.own.is_unicast_v4(remote) && !self.own.has_v4(remote);
-        if !(to_us && plain && sane) {
+        let to_us = [d0, d1, d2, d3, d4, d5] == self.link.mac.0;
+        // One question after the other: all at once they would need more registers than there are.
+        if !(plain && to_us) || s0 & 1 != 0 || !self.own.admits_v4(remote, local) {
             return None;
         }
         let l3 = ETHERNET_BYTES + if TAGGED { TAG_BYTES } else { 0 };
@@ -158,13 +156,10 @@ impl Net {
     #[inline(always)]
     fn plain_v6<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv6Addr>> {
         let bytes = frame.bytes();
-        let (link, rest) = bytes.split_first_chunk::<ADDRESSES_BYTES>()?;
-        let rest = if TAGGED { self.behind_tag(rest)? } else { rest };
-        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = *link;
-        let (front, rest) = rest.split_first_chunk::<10>()?;
-        let [t0, t1, v, class, _, _, n0, n1, next, _] = *front;
-        let (source, rest) = rest.split_first_chunk::<16>()?;
-        let (remote, local) = (Ipv6Addr::from(*source), Ipv6Addr::from(*rest.first_chunk::<16>()?));
+        let header = self.header::<TAGGED, { ETHERNET_BYTES + IPV6_BYTES }>(bytes)?;
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1, ip @ ..] = header;
+        let [v, class, _, _, n0, n1, next, _, addresses @ ..] = ip;
+        let (remote, local) = ipv6::ends(addresses);
         let plain = [t0, t1, v & 0xf0, next] == [0x86, 0xdd, 0x60, 6];
         let to_us = [d0, d1, d2, d3, d4, d5] == self.link.mac.0 && self.own.has_v6(local);
         let sane = s0 & 1 == 0 && is_unicast_v6(remote) && !self.own.has_v6(remote);
@@ -184,14 +179,23 @@ impl Net {
         })
     }
 
-    /// What follows the tag of our VLAN, given what follows the link addresses.
-    #[inline]
-    fn behind_tag<'a>(&self, rest: &'a [u8]) -> Option<&'a [u8]> {
+    /// The link header and what follows it, `N` bytes without the tag of our VLAN, which must be there where frames have
+    /// one.
+    #[inline(always)]
+    fn header<const TAGGED: bool, const N: usize>(&self, bytes: &[u8]) -> Option<[u8; N]> {
+        if !TAGGED {
+            return bytes.first_chunk::<N>().copied();
+        }
+        let (addresses, rest) = bytes.split_first_chunk::<ADDRESSES_BYTES>()?;
         let ([t0, t1, c0, c1], rest) = rest.split_first_chunk::<TAG_BYTES>()?;
         let id = u16::from_be_bytes([*c0, *c1]) & VLAN_ID_MASK;
         let ours = u16::from_be_bytes([*t0, *t1]) == TYPE_VLAN
             && self.link.vlan.is_some_and(|vlan| vlan.id & VLAN_ID_MASK == id);
-        ours.then_some(rest)
+        let mut header = [0; N];
+        let (front, back) = header.split_at_mut_checked(ADDRESSES_BYTES)?;
+        front.copy_from_slice(addresses);
+        back.copy_from_slice(rest.get(..back.len())?);
+        ours.then_some(header)
     }
 
     #[cold]

@@ -36,6 +36,9 @@ pub struct PortSettings {
     pub room_bytes: Option<u16>,
     /// Whether frames for other stations are received too.
     pub promiscuous: bool,
+    /// Whether frames for groups of stations are received: IPv6 asks for neighbours in groups. A device without such a
+    /// filter is asked for everything; one that knows neither is taken to filter nothing.
+    pub multicast: bool,
 }
 
 impl Default for PortSettings {
@@ -48,6 +51,7 @@ impl Default for PortSettings {
             tx_frames: 8192,
             room_bytes: None,
             promiscuous: false,
+            multicast: false,
         }
     }
 }
@@ -246,7 +250,20 @@ impl Setup<'_> {
             let answer = unsafe { dpdk_sys::rte_eth_promiscuous_enable(self.port) };
             self.step("receive frames for other stations", answer)?;
         }
+        if self.settings.multicast && !self.settings.promiscuous {
+            self.receive_groups();
+        }
         Ok(device)
+    }
+
+    /// Receives frames for groups, or else all frames. Virtual devices without a filter refuse both.
+    fn receive_groups(&self) {
+        // SAFETY: a valid port.
+        let groups = unsafe { dpdk_sys::rte_eth_allmulticast_enable(self.port) };
+        if groups != 0 {
+            // SAFETY: a valid port. A refusal means that there is nothing to switch.
+            let _ = unsafe { dpdk_sys::rte_eth_promiscuous_enable(self.port) };
+        }
     }
 
     fn step(&self, step: &'static str, answer: i32) -> Result<(), DpdkError> {
