@@ -20,48 +20,6 @@ pub enum IdlePolicy {
     Yield,
 }
 
-/// TCP.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TcpSettings {
-    /// Receive window in bytes. Two largest FPDUs are the least that MPA can live with.
-    pub window_bytes: u32,
-    /// The shortest retransmission timeout. RFC 6298 s2.4 says one second, far longer than a data centre's
-    /// round trip, so this is a setting.
-    pub rto_min_us: u64,
-    /// How long unacknowledged data may wait before the connection is given up.
-    pub user_timeout_ms: u64,
-    /// How long a closed connection's ports stay taken.
-    pub time_wait_ms: u64,
-    /// Bytes a connection may keep for retransmission.
-    pub retained_bytes: u32,
-}
-
-impl Default for TcpSettings {
-    fn default() -> Self {
-        TcpSettings {
-            window_bytes: 1 << 20,
-            rto_min_us: 5_000,
-            user_timeout_ms: 30_000,
-            time_wait_ms: 60_000,
-            retained_bytes: 1 << 20,
-        }
-    }
-}
-
-impl TcpSettings {
-    pub(super) fn validate(&self) -> Result<(), ConfigError> {
-        let window = "131072 to 1073725440 bytes";
-        in_range("tcp.window_bytes", self.window_bytes, 131_072..=1_073_725_440, window)?;
-        in_range("tcp.rto_min_us", self.rto_min_us, 100..=60_000_000, "100 to 60000000 microseconds")?;
-        let timeout = "1 to 86400000 milliseconds";
-        in_range("tcp.user_timeout_ms", self.user_timeout_ms, 1..=86_400_000, timeout)?;
-        in_range("tcp.time_wait_ms", self.time_wait_ms, 0..=240_000, "0 to 240000 milliseconds")?;
-        let retained = "131072 to 1073741824 bytes";
-        in_range("tcp.retained_bytes", self.retained_bytes, 131_072..=1 << 30, retained)
-    }
-}
-
 /// MPA start-up and teardown.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -7,14 +7,16 @@
 mod device;
 mod limits;
 mod net;
+mod tcp;
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, PortConfig};
-pub use limits::{IdlePolicy, Indication, LimitsConfig, MpaConfig, TcpSettings};
+pub use limits::{IdlePolicy, Indication, LimitsConfig, MpaConfig};
 pub use net::{AddressConfig, RouteConfig};
+pub use tcp::{Congestion, KeepAliveConfig, TcpSettings};
 
 /// Everything that a stack is started with.
 #[derive(Clone, Debug, Deserialize)]

@@ -183,3 +183,40 @@ fn an_mtu_below_1280_is_no_good_with_ipv6() {
     let text = with_net("address = \"fd00::1/64\"").replace("9000", "1279");
     assert_eq!(refusal(&text), "port.mtu = 1279: at least 1280 bytes with an IPv6 address");
 }
+
+#[test]
+fn tcp_settings_have_their_defaults_and_reach_the_engine() {
+    let tcp = Config::from_toml(GOOD).expect("a complete configuration").tcp;
+    let engine = tcp.engine(ironwarp_tcp::TcpConfig::default());
+    assert_eq!(engine.congestion, ironwarp_tcp::Congestion::Cubic);
+    assert!(engine.sack && engine.timestamps && engine.ecn && engine.plpmtud && engine.syn_cookies);
+    let set = "congestion = \"dctcp\"\nsack = false\nrto_initial_us = 3000\nack_delay_max_us = 40\n\
+               initial_window_segments = 4\nsyn_retries = 2\nkeep_alive = { idle_s = 60 }";
+    let tcp = Config::from_toml(&with_tcp(set)).expect("every value lies in its range").tcp;
+    let engine = tcp.engine(ironwarp_tcp::TcpConfig::default());
+    assert_eq!((engine.congestion, engine.sack), (ironwarp_tcp::Congestion::Dctcp, false));
+    assert_eq!((engine.rto_initial, engine.ack_delay_max), (Nanos::from_millis(3), Nanos::from_micros(40)));
+    assert_eq!((engine.initial_window_segments, engine.syn_retries), (4, 2));
+    assert_eq!(tcp.keep_alive, Some(KeepAliveConfig { idle_s: 60, interval_s: 75, probes: 9 }));
+}
+
+#[test]
+fn every_mistake_in_tcp_is_named_with_its_key_and_what_is_allowed() {
+    for (line, start) in [
+        ("syn_retries = 17", "tcp.syn_retries = 17: 0 to 16"),
+        ("initial_window_segments = 0", "tcp.initial_window_segments = 0: 1 to 64 segments"),
+        ("rto_initial_us = 99", "tcp.rto_initial_us = 99: 100 to 60000000 microseconds"),
+        ("ack_delay_max_us = 1000001", "tcp.ack_delay_max_us = 1000001: 0 to 1000000 microseconds"),
+        ("keep_alive = { probes = 1 }", "tcp.keep_alive.probes = 1: 2 to 255"),
+        ("keep_alive = { idle_s = 0 }", "tcp.keep_alive.idle_s = 0: 1 to 86400 seconds"),
+        ("congestion = \"dctcp\"\necn = false", "tcp.congestion = dctcp: only with tcp.ecn = true"),
+    ] {
+        let message = refusal(&with_tcp(line));
+        assert!(message.starts_with(start), "{line}: {message}");
+    }
+    assert!(refusal(&with_tcp("congestion = \"vegas\"")).contains("unknown variant `vegas`"));
+}
+
+fn with_tcp(lines: &str) -> String {
+    format!("{GOOD}[tcp]\n{lines}\n")
+}

@@ -130,7 +130,7 @@ fn station_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
 /// Connections in set-up and in teardown come on top of those that queue pairs hold.
 fn tcp_config(config: &Config) -> TcpConfig {
     let limits = &config.limits;
-    let (tcp, port) = (&config.tcp, &config.port);
+    let port = &config.port;
     let connections_max = limits.queue_pairs + 2 * limits.half_open;
     let (rx_reserve, rx_shared) = shares(
         (port.rx_frames - u32::from(port.ring)).saturating_sub(u32::from(RX_RESCUE)),
@@ -139,22 +139,17 @@ fn tcp_config(config: &Config) -> TcpConfig {
     );
     let (tx_reserve, tx_shared) =
         shares(port.tx_frames - u32::from(port.ring), connections_max, TX_RESERVE_MAX);
-    TcpConfig {
+    config.tcp.engine(TcpConfig {
         connections_max,
         listeners_max: limits.listeners,
         half_open_max: limits.half_open,
-        rcv_window_bytes: tcp.window_bytes,
         rx_frames_reserve: rx_reserve,
         rx_frames_shared: rx_shared,
         rx_frames_rescue: RX_RESCUE,
         retained_units_reserve: tx_reserve,
         retained_units_shared: tx_shared,
-        retained_bytes_max: tcp.retained_bytes,
-        rto_min: Nanos::from_micros(tcp.rto_min_us),
-        user_timeout: Nanos::from_millis(tcp.user_timeout_ms),
-        time_wait: Nanos::from_millis(tcp.time_wait_ms),
         ..TcpConfig::default()
-    }
+    })
 }
 
 /// Received frames that a connection may hold whatever the others do: a partial FPDU's tail and one more.

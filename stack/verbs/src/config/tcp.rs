@@ -1,0 +1,184 @@
+//! Settings of TCP: the table `[tcp]`.
+
+use ironwarp_tcp::{KeepAlive, TcpConfig};
+use ironwarp_types::Nanos;
+use serde::Deserialize;
+
+use super::{ConfigError, in_range};
+
+/// Which congestion control connections run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Congestion {
+    /// RFC 5681.
+    NewReno,
+    /// CUBIC, as production stacks run it.
+    #[default]
+    Cubic,
+    /// RFC 8257: for networks whose switches mark early and whose every sender runs it. Needs `ecn`.
+    Dctcp,
+}
+
+/// Probes of idle connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KeepAliveConfig {
+    /// Silence before the first probe.
+    pub idle_s: u64,
+    /// Silence before each further probe.
+    pub interval_s: u64,
+    /// Probes without an answer after which the connection is given up.
+    pub probes: u8,
+}
+
+/// TCP.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TcpSettings {
+    /// Receive window in bytes. Two largest FPDUs are the least that MPA can live with.
+    pub window_bytes: u32,
+    /// Bytes a connection may keep for retransmission.
+    pub retained_bytes: u32,
+    /// The shortest retransmission timeout. RFC 6298 s2.4 says one second, far longer than a data centre's
+    /// round trip, so this is a setting.
+    pub rto_min_us: u64,
+    /// The retransmission timeout before a round trip was measured: that of the first SYN.
+    pub rto_initial_us: u64,
+    /// How long the peer may hold back the acknowledgement of a lone segment before a tail loss probe asks for it.
+    pub ack_delay_max_us: u64,
+    /// How often a SYN is sent again before the peer counts as absent.
+    pub syn_retries: u8,
+    /// How long unacknowledged data may wait before the connection is given up.
+    pub user_timeout_ms: u64,
+    /// Probes of idle connections. Absent: none.
+    pub keep_alive: Option<KeepAliveConfig>,
+    /// How long a closed connection's ports stay taken.
+    pub time_wait_ms: u64,
+    /// The congestion control.
+    pub congestion: Congestion,
+    /// Segments in the first flight.
+    pub initial_window_segments: u8,
+    /// Offers and accepts time stamps (RFC 7323): 12 bytes a segment against old segments when numbers wrap.
+    pub timestamps: bool,
+    /// Offers and accepts selective acknowledgements (RFC 2018).
+    pub sack: bool,
+    /// Offers and accepts explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+    /// Answers SYNs with cookies while too many handshakes are open, in place of dropping them (RFC 4987).
+    pub syn_cookies: bool,
+    /// Looks out for paths that swallow large segments and lowers the segment size (RFC 4821).
+    pub plpmtud: bool,
+    /// Begins again with the first flight after an idle time (RFC 5681 s4.1).
+    pub idle_restart: bool,
+}
+
+impl Default for KeepAliveConfig {
+    fn default() -> Self {
+        KeepAliveConfig { idle_s: 7_200, interval_s: 75, probes: 9 }
+    }
+}
+
+impl Default for TcpSettings {
+    fn default() -> Self {
+        TcpSettings {
+            window_bytes: 1 << 20,
+            retained_bytes: 1 << 20,
+            rto_min_us: 5_000,
+            rto_initial_us: 200_000,
+            ack_delay_max_us: 1_000,
+            syn_retries: 6,
+            user_timeout_ms: 30_000,
+            keep_alive: None,
+            time_wait_ms: 60_000,
+            congestion: Congestion::Cubic,
+            initial_window_segments: 10,
+            timestamps: true,
+            sack: true,
+            ecn: true,
+            syn_cookies: true,
+            plpmtud: true,
+            idle_restart: true,
+        }
+    }
+}
+
+impl TcpSettings {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        let window = "131072 to 1073725440 bytes";
+        in_range("tcp.window_bytes", self.window_bytes, 131_072..=1_073_725_440, window)?;
+        let retained = "131072 to 1073741824 bytes";
+        in_range("tcp.retained_bytes", self.retained_bytes, 131_072..=1 << 30, retained)?;
+        self.validate_times()?;
+        in_range("tcp.syn_retries", self.syn_retries, 0..=16, "0 to 16")?;
+        in_range("tcp.initial_window_segments", self.initial_window_segments, 1..=64, "1 to 64 segments")?;
+        if self.congestion == Congestion::Dctcp && !self.ecn {
+            let value = "dctcp".to_owned();
+            let allowed = "only with tcp.ecn = true, since it goes by marks";
+            return Err(ConfigError::Value { key: "tcp.congestion", value, allowed });
+        }
+        Ok(())
+    }
+
+    fn validate_times(&self) -> Result<(), ConfigError> {
+        let minute = "100 to 60000000 microseconds";
+        in_range("tcp.rto_min_us", self.rto_min_us, 100..=60_000_000, minute)?;
+        in_range("tcp.rto_initial_us", self.rto_initial_us, 100..=60_000_000, minute)?;
+        in_range("tcp.ack_delay_max_us", self.ack_delay_max_us, 0..=1_000_000, "0 to 1000000 microseconds")?;
+        let timeout = "1 to 86400000 milliseconds";
+        in_range("tcp.user_timeout_ms", self.user_timeout_ms, 1..=86_400_000, timeout)?;
+        in_range("tcp.time_wait_ms", self.time_wait_ms, 0..=240_000, "0 to 240000 milliseconds")?;
+        self.keep_alive.map_or(Ok(()), |keep_alive| keep_alive.validate())
+    }
+
+    /// The engine's settings, for what this table decides; the rest is `sized`.
+    pub(crate) fn engine(&self, sized: TcpConfig) -> TcpConfig {
+        TcpConfig {
+            rcv_window_bytes: self.window_bytes,
+            retained_bytes_max: self.retained_bytes,
+            rto_min: Nanos::from_micros(self.rto_min_us),
+            rto_initial: Nanos::from_micros(self.rto_initial_us),
+            ack_delay_max: Nanos::from_micros(self.ack_delay_max_us),
+            syn_retries: self.syn_retries,
+            user_timeout: Nanos::from_millis(self.user_timeout_ms),
+            time_wait: Nanos::from_millis(self.time_wait_ms),
+            congestion: self.congestion.into(),
+            initial_window_segments: self.initial_window_segments,
+            timestamps: self.timestamps,
+            sack: self.sack,
+            ecn: self.ecn,
+            syn_cookies: self.syn_cookies,
+            plpmtud: self.plpmtud,
+            idle_restart: self.idle_restart,
+            ..sized
+        }
+    }
+}
+
+impl KeepAliveConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let day = "1 to 86400 seconds";
+        in_range("tcp.keep_alive.idle_s", self.idle_s, 1..=86_400, day)?;
+        in_range("tcp.keep_alive.interval_s", self.interval_s, 1..=86_400, day)?;
+        in_range("tcp.keep_alive.probes", self.probes, 2..=255, "2 to 255: one probe alone may be lost")
+    }
+}
+
+impl From<KeepAliveConfig> for KeepAlive {
+    fn from(config: KeepAliveConfig) -> Self {
+        KeepAlive {
+            idle: Nanos::from_secs(config.idle_s),
+            interval: Nanos::from_secs(config.interval_s),
+            probes: config.probes,
+        }
+    }
+}
+
+impl From<Congestion> for ironwarp_tcp::Congestion {
+    fn from(config: Congestion) -> Self {
+        match config {
+            Congestion::NewReno => ironwarp_tcp::Congestion::NewReno,
+            Congestion::Cubic => ironwarp_tcp::Congestion::Cubic,
+            Congestion::Dctcp => ironwarp_tcp::Congestion::Dctcp,
+        }
+    }
+}
