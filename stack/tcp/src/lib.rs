@@ -5,8 +5,9 @@
 //! under Miri. Nothing is allocated after [`Tcp::new`].
 //!
 //! Source: RFC 9293 (order of processing, s3.10.7), RFC 5681, RFC 6582 and RFC 3042 (congestion and recovery),
-//! RFC 6298 (timeout), RFC 7323 s2 (window scale), RFC 5961 (blind attacks), RFC 6528 (initial sequence numbers),
-//! RFC 6056 (ephemeral ports), RFC 1337 (TIME-WAIT).
+//! RFC 6298 (timeout), RFC 7323 (window scale, time stamps), RFC 2018 and RFC 2883 (selective acknowledgements),
+//! RFC 3168 and RFC 8257 (congestion marks), RFC 5961 and RFC 5927 (blind attacks), RFC 4987 (SYN floods), RFC 6528
+//! (initial sequence numbers), RFC 6056 (ephemeral ports), RFC 1337 and RFC 6191 (TIME-WAIT).
 //!
 //! What can fail: a segment that is not acceptable is dropped under exactly one counter; a connection that ends does
 //! so with exactly one of the events CLOSED, RESET, REFUSED and TIMED_OUT, and harms no other.

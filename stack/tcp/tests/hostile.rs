@@ -51,20 +51,30 @@ fn near() -> impl Strategy<Value = u32> {
     ]
 }
 
+/// The header's length in words, and options: none, time stamps near the right ones, blocks, what a SYN offers, noise.
+fn options() -> impl Strategy<Value = (u8, Vec<u8>)> {
+    let stamps = || {
+        (near(), near()).prop_map(|(value, echo)| {
+            [&[1, 1, 8, 10][..], &value.to_be_bytes(), &echo.to_be_bytes()].concat()
+        })
+    };
+    let block =
+        prop::collection::vec(any::<u8>(), 24).prop_map(|blocks| [vec![1, 1, 5, 26], blocks].concat());
+    let offer = prop_oneof![Just(vec![2, 4, 5, 180, 4, 2, 1, 1]), Just(vec![2, 4, 0, 1, 1, 3, 3, 14])];
+    let whole = |options: Vec<u8>| (5 + options.len() as u8 / 4, options);
+    prop_oneof![
+        3 => Just((5, Vec::new())),
+        3 => stamps().prop_map(whole),
+        1 => (stamps(), block).prop_map(move |(stamps, blocks)| whole([stamps, blocks].concat())),
+        1 => (stamps(), offer).prop_map(move |(stamps, offer)| whole([stamps, offer].concat())),
+        2 => (0u8..16, prop::collection::vec(any::<u8>(), 0..40)),
+    ]
+}
+
 fn wild() -> impl Strategy<Value = Wild> {
     let flags = prop_oneof![3 => Just(0x10u8), 2 => Just(0x18u8), 1 => Just(0x02u8), 1 => Just(0x11u8), 3 => any::<u8>()];
-    let options = prop::collection::vec(any::<u8>(), 0..40);
-    (
-        0u16..4,
-        near(),
-        near(),
-        flags,
-        any::<u16>(),
-        prop_oneof![3 => Just(5u8), 1 => 0u8..16],
-        options,
-        0u16..1_400,
-    )
-        .prop_map(|(port, seq, ack, flags, window, header_words, options, payload)| Wild {
+    (0u16..4, near(), near(), flags, any::<u16>(), options(), 0u16..1_400).prop_map(
+        |(port, seq, ack, flags, window, (header_words, options), payload)| Wild {
             port,
             seq,
             ack,
@@ -73,7 +83,8 @@ fn wild() -> impl Strategy<Value = Wild> {
             header_words,
             options,
             payload,
-        })
+        },
+    )
 }
 
 #[derive(Clone, Debug)]

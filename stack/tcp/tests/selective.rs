@@ -61,6 +61,18 @@ fn the_latest_block_is_told_first_and_the_others_again() {
     s.expect(&[". 1 ack 31 <sack 101:111 81:91 61:71>"]);
 }
 
+/// RFC 2018 s4: in a burst too, every ACK tells of the segment that drew it.
+#[test]
+fn each_segment_of_a_burst_draws_an_ack_that_tells_of_it() {
+    let mut s = script();
+    for at in [11, 31, 51, 71, 91] {
+        s.peer(&format!("P. {at}:{}(10) ack 1 win 64000", at + 10));
+    }
+    let first = |line: &String| line.split("sack ").nth(1)?.split([' ', '>']).next().map(str::to_string);
+    let firsts: Vec<String> = s.sent().iter().filter_map(first).collect();
+    assert_eq!(firsts, ["11:21", "31:41", "51:61", "71:81", "91:101"]);
+}
+
 /// RFC 2018 s4: blocks that touch are one.
 #[test]
 fn neighbours_make_one_block() {
@@ -89,7 +101,7 @@ fn payload_keeps_its_size_while_blocks_are_owed() {
     let mut s = stamped();
     s.peer("P. 11:21(10) ack 1 win 64000 <TS val 1 ecr 0>");
     s.transmit(&mut Pattern::new(1_448, 1_448), 1);
-    s.expect(&["P. 1:1449(1448) ack 1", ". 1449 ack 1 <sack 11:21>"]);
+    s.expect(&[". 1 ack 1 <sack 11:21>", "P. 1:1449(1448) ack 1"]);
 }
 
 /// RFC 2883 s4.1: a segment that is all old is told as a duplicate, once.

@@ -7,8 +7,9 @@
 //!
 //! Source: RFC 3168 s6.1.3, RFC 8257 s3.2. Cost: one comparison a segment while nothing changes.
 
-use crate::header::{Flags, Segment};
 use ironwarp_types::Ecn;
+
+use crate::header::{Flags, Segment};
 
 /// The receiver's side of ECN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,5 +45,49 @@ impl EcnEcho {
         }
         self.echoing |= marked;
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ironwarp_types::Seq;
+
+    use super::*;
+    use crate::header::Options;
+
+    fn segment(ecn: Ecn, flags: Flags) -> Segment {
+        let options = Options::default();
+        Segment { seq: Seq(0), ack: Seq(0), window: 0, flags, start: 0, end: 1, ecn, options }
+    }
+
+    /// RFC 8257 s3.2: the echo follows the marks, and a change is told at once.
+    #[test]
+    fn a_mirror_says_of_every_segment_whether_it_was_marked() {
+        let mut echo = EcnEcho::new(true);
+        for (ecn, changes) in [
+            (Ecn::Capable0, false),
+            (Ecn::Experienced, true),
+            (Ecn::Experienced, false),
+            (Ecn::Capable0, true),
+        ] {
+            assert_eq!(echo.predicts(ecn), !changes);
+            assert_eq!(echo.on_segment(&segment(ecn, Flags::ACK)), changes);
+            assert_eq!(echo.echoing, ecn == Ecn::Experienced);
+        }
+    }
+
+    /// RFC 3168 s6.1.3: the echo lasts until CWR, and a mark on that very segment begins it anew.
+    #[test]
+    fn an_echo_lasts_until_the_peer_has_slowed_down() {
+        let mut echo = EcnEcho::new(false);
+        for (ecn, flags, echoing) in [
+            (Ecn::Experienced, Flags::ACK, true),
+            (Ecn::Capable0, Flags::ACK, true),
+            (Ecn::Capable0, Flags::CWR, false),
+            (Ecn::Experienced, Flags::CWR, true),
+        ] {
+            assert!(!echo.on_segment(&segment(ecn, flags)));
+            assert_eq!(echo.echoing, echoing);
+        }
     }
 }

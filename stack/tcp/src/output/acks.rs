@@ -90,8 +90,13 @@ impl Conn {
     }
 
     /// Owes one more duplicate ACK: the peer counts them (RFC 5681 s3.2). An ACK of in-order bytes that is still owed
-    /// goes first and is not one of them.
+    /// goes first and is not one of them. A peer with SACK reads the blocks instead, which tell of the segment that drew them
+    /// (RFC 2018 s4): its ACK leaves before the next segment changes them.
     pub(crate) fn owe_duplicate_ack<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        if self.opts.sack && self.send_ack(io) {
+            self.ack.now = 0;
+            return;
+        }
         let earlier = u8::from(self.ack.owed && self.ack.now == 0);
         self.ack.now = (self.ack.now + 1 + earlier).min(NOW_MAX);
         self.owe_ack(io);
