@@ -7,7 +7,7 @@ use common::link::{Faults, Link, Rng};
 use common::node::{Node, addr};
 use common::pattern::{Pattern, read_all};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ConnId, State, TcpConfig, TcpEvents};
+use ironwarp_tcp::{Congestion, ConnId, State, TcpConfig, TcpEvents};
 use ironwarp_types::Nanos;
 
 const DELAY: Nanos = Nanos::from_micros(20);
@@ -204,4 +204,27 @@ fn light_loss_is_mostly_repaired_without_timeouts() {
     let (fast, timeouts) =
         (sides[0].node.read(Counter::TcpFastRetransmits), sides[0].node.read(Counter::TcpTimeouts));
     assert!(fast > 3 * timeouts, "{fast} fast retransmits, {timeouts} timeouts");
+}
+
+/// Every controller, with and without SACK, time stamps and ECN, over a link that does everything: the same bytes.
+#[test]
+fn every_byte_arrives_whatever_was_negotiated() {
+    let controllers = [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp];
+    for seed in 400..424u64 {
+        let [sack, timestamps, ecn] = [seed & 1 != 0, seed & 2 != 0, seed & 4 != 0];
+        let congestion = controllers[seed as usize % 3];
+        let config = TcpConfig { sack, timestamps, ecn, congestion, ..Run::default().config };
+        let faults = Faults { lost: seed % 9, repeated: seed % 7, reordered: seed % 25 };
+        Run { faults, config, bytes: [60_000, 30_000], ..Run::default() }.run(seed);
+    }
+}
+
+/// RFC 8985: with SACK hardly a loss waits for the timeout, whose minimum is fifty round trips here.
+#[test]
+fn with_sack_loss_is_repaired_without_timeouts() {
+    let faults = Faults { lost: 1, ..Faults::default() };
+    let (sides, _) = Run { faults, bytes: [2_000_000, 0], ..Run::default() }.run(78);
+    let sent = &sides[0].node;
+    assert!(sent.read(Counter::TcpTxResent) >= 10);
+    assert!(sent.read(Counter::TcpTimeouts) <= 1, "{} timeouts", sent.read(Counter::TcpTimeouts));
 }

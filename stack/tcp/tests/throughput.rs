@@ -98,7 +98,6 @@ struct Measured {
     gbit: f64,
     resent: u64,
     timeouts: u64,
-    probes: u64,
 }
 
 /// One side, which reads everything and sends when it is told to.
@@ -168,7 +167,6 @@ fn transfer(shape: Shape, config: &TcpConfig, bytes: u64, seed: u64) -> Measured
         gbit: bytes as f64 * 8.0 / now.since(start).0 as f64,
         resent: a.node.read(Counter::TcpTxResent),
         timeouts: a.node.read(Counter::TcpTimeouts),
-        probes: a.node.read(Counter::TcpTailProbes),
     }
 }
 
@@ -186,26 +184,50 @@ fn under_loss_gbit(shape: Shape) -> f64 {
     formula.min(link_gbit(shape))
 }
 
+const MTUS: [u16; 2] = [1_500, 9_000];
+const LOSS_BASED: [Congestion; 2] = [Congestion::NewReno, Congestion::Cubic];
+
+/// Bytes that a transfer takes to say something, short enough for a test.
+const BYTES: u64 = 6_000_000;
+
+/// issue, Must show: nine tenths of a link of 10 Gbit/s and 50 us without loss.
 #[test]
-fn figures() {
-    for mtu in [1_500, 9_000] {
-        for congestion in [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp] {
+fn a_clean_link_is_filled() {
+    for mtu in MTUS {
+        for congestion in LOSS_BASED {
             let shape = Shape { mtu, ..Shape::default() };
-            let measured = transfer(shape, &config(congestion), 100_000_000, 1);
-            eprintln!(
-                "{mtu} {congestion:?} no loss: {:.0} % {measured:?}",
-                100.0 * measured.gbit / link_gbit(shape)
-            );
+            let measured = transfer(shape, &config(congestion), BYTES, 1);
+            assert!(measured.gbit >= 0.9 * link_gbit(shape), "{mtu} {congestion:?}: {measured:?}");
+            assert_eq!(measured.timeouts, 0, "{mtu} {congestion:?}");
+        }
+    }
+}
+
+/// issue, Must show: four fifths of what the formula gives under random loss of one in a thousand and one in a hundred.
+#[test]
+fn random_loss_costs_no_more_than_it_must() {
+    for mtu in MTUS {
+        for congestion in LOSS_BASED {
             for lost_ppm in [1_000, 10_000] {
-                for seed in [1, 2] {
-                    let shape = Shape { mtu, lost_ppm, ..Shape::default() };
-                    let measured = transfer(shape, &config(congestion), 50_000_000, seed);
-                    eprintln!(
-                        "{mtu} {congestion:?} {lost_ppm}: {:.0} % {measured:?}",
-                        100.0 * measured.gbit / under_loss_gbit(shape)
-                    );
-                }
+                let shape = Shape { mtu, lost_ppm, ..Shape::default() };
+                let measured = transfer(shape, &config(congestion), BYTES, 1);
+                let least = 0.8 * under_loss_gbit(shape);
+                assert!(
+                    measured.gbit >= least,
+                    "{mtu} {congestion:?} {lost_ppm}: {measured:?}, least {least}"
+                );
+                assert_eq!(measured.timeouts, 0, "{mtu} {congestion:?} {lost_ppm}: {measured:?}");
             }
         }
     }
+}
+
+/// RFC 8257: a switch that marks above a short queue, and senders that give way in proportion, fill the link without
+/// filling the queue.
+#[test]
+fn dctcp_fills_a_link_that_marks_and_loses_nothing() {
+    let shape = Shape { mark_bytes: 30_000, ..Shape::default() };
+    let measured = transfer(shape, &config(Congestion::Dctcp), BYTES, 1);
+    assert!(measured.gbit >= 0.9 * link_gbit(shape), "{measured:?}");
+    assert_eq!(measured.resent, 0, "{measured:?}");
 }

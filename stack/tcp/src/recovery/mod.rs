@@ -57,6 +57,8 @@ pub(crate) struct Recovery {
     resent_to: Seq,
     /// Segments sent again since the last reduction and not known to be in vain; `None` when there is nothing to undo.
     in_doubt: Option<u16>,
+    /// When the doubt is over: SND.NXT when recovery ended.
+    doubt_ends: Seq,
     prr: Prr,
     pub(crate) rack: Rack,
     pub(crate) tlp: Tlp,
@@ -72,6 +74,7 @@ impl Recovery {
             recover: iss,
             resent_to: iss,
             in_doubt: None,
+            doubt_ends: iss,
             prr: Prr::default(),
             rack: Rack::new(iss),
             tlp: Tlp::default(),

@@ -221,6 +221,7 @@ impl Conn {
             snd.board.sacked = 0;
         }
         (snd.recovery.phase, snd.recovery.dup_acks) = (Phase::Open, 0);
+        snd.recovery.doubt_ends = snd.snd_nxt;
     }
 
     /// RFC 2883 s4 and RFC 8985 s6.2: what came twice was sent in vain. When all that was sent again was, nothing had been
@@ -229,9 +230,15 @@ impl Conn {
         let snd = &mut self.snd;
         let (una, snd_nxt) = (snd.snd_una, snd.snd_nxt);
         snd.recovery.rack.on_dsack(news.dsack.is_some(), una, snd_nxt);
-        let Some(units) = snd.recovery.in_doubt.filter(|&units| news.dsack.is_some() && units > 0) else {
+        let Some(block) = news.dsack else { return false };
+        let recovery = &mut snd.recovery;
+        // Of another time, or of what was sent once and repeated by the network.
+        let stale = recovery.phase == Phase::Open && recovery.doubt_ends.lt(una);
+        if stale || recovery.recover.lt(block.end) {
+            recovery.in_doubt = recovery.in_doubt.filter(|_| !stale);
             return false;
-        };
+        }
+        let Some(units) = recovery.in_doubt.filter(|&units| units > 0) else { return false };
         let all = units == 1 && snd.board.lost == 0;
         snd.recovery.in_doubt = if all { None } else { Some(units - 1) };
         if all {
@@ -396,6 +403,9 @@ impl Conn {
             at = io.shared.tx.next(at);
         }
         snd.recovery.eventful = true;
+        if !self.opts.sack {
+            snd.board.sacked = 0;
+        }
         self.recover(io, events);
         io.arm(self);
     }
