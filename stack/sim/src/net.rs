@@ -8,7 +8,7 @@
 use std::io;
 
 use ironwarp_port::instrument::{Capture, CaptureInterface, Direction};
-use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryPort};
+use ironwarp_port::memory::{self, FarEnd, MemoryConfig, MemoryControl, MemoryPort};
 use ironwarp_port::{Burst, Frame};
 use ironwarp_types::{Clock, Nanos, SeededEntropy};
 
@@ -104,11 +104,18 @@ impl<N: Node> SimNet<N> {
         self.loop_time = loop_time.max(Nanos(1));
     }
 
+    /// Sets how long a node is busy with every frame that it receives or sends, beside its loop's turn. At the start
+    /// frames cost nothing.
+    pub fn set_frame_cost(&mut self, id: NodeId, cost: Nanos) {
+        self.nodes[id.0].frame_cost = cost;
+    }
+
     /// Adds a port. The port itself goes into the node that will own it.
     pub fn add_port(&mut self, config: &MemoryConfig) -> (PortId, MemoryPort) {
         let (port, far) = memory::detached(config);
         let ring_frames = config.rx_ring_frames;
-        let slot = PortSlot { far, ring_frames, owner: None, link: None, tap: None, refused: 0 };
+        let control = port.control();
+        let slot = PortSlot { far, control, ring_frames, owner: None, link: None, tap: None, refused: 0 };
         self.ports.push(slot);
         (PortId(self.ports.len() - 1), port)
     }
@@ -120,7 +127,8 @@ impl<N: Node> SimNet<N> {
             self.ports[port.0].owner = Some(id);
         }
         let ports = ports.to_vec();
-        self.nodes.push(NodeSlot { node, ports, wakes_at: None, busy_until: Nanos::ZERO });
+        let (wakes_at, busy_until, frame_cost) = (None, Nanos::ZERO, Nanos::ZERO);
+        self.nodes.push(NodeSlot { node, ports, wakes_at, busy_until, frame_cost });
         self.wake(id);
         id
     }
@@ -268,21 +276,44 @@ impl<N: Node> SimNet<N> {
             return Ok(());
         }
         slot.wakes_at = None;
-        slot.busy_until = at + self.loop_time;
+        let waiting = self.waiting_frames(id);
+        let slot = &mut self.nodes[id.0];
         let next = slot.node.poll(at);
         slot.node.check().map_err(|what| SimError::Node { node: id.0, at, what })?;
-        for place in 0..self.nodes[id.0].ports.len() {
-            let port = self.nodes[id.0].ports[place];
-            self.collect(at, id, port)?;
-        }
+        let received = waiting.saturating_sub(self.waiting_frames(id));
+        let (sent, is_stuck) = self.collect_all(at, id)?;
+        let slot = &mut self.nodes[id.0];
+        slot.busy_until = at + self.loop_time + slot.frame_cost.times((received + sent) as u64);
         if let Some(next) = next {
             self.wake_at(id, next);
+        }
+        // The ring was full, so the port may hold more, which leave with the next poll.
+        if is_stuck {
+            self.wake_at(id, at);
         }
         Ok(())
     }
 
+    /// Frames that wait in the receive rings of a node.
+    fn waiting_frames(&self, id: NodeId) -> usize {
+        let ports = self.nodes[id.0].ports.iter();
+        ports.map(|port| self.ports[port.0].control.rx_waiting_frames()).sum()
+    }
+
+    /// Puts what a node has sent on its links. Answers how many frames, and whether one of its rings was full.
+    fn collect_all(&mut self, at: Nanos, id: NodeId) -> Result<(usize, bool), SimError> {
+        let (mut all, mut is_stuck) = (0, false);
+        for place in 0..self.nodes[id.0].ports.len() {
+            let port = self.nodes[id.0].ports[place];
+            let frames = self.collect(at, port)?;
+            all += frames;
+            is_stuck |= frames >= self.ports[port.0].ring_frames;
+        }
+        Ok((all, is_stuck))
+    }
+
     /// Puts what a port has sent on its link.
-    fn collect(&mut self, at: Nanos, owner: NodeId, id: PortId) -> Result<(), SimError> {
+    fn collect(&mut self, at: Nanos, id: PortId) -> Result<usize, SimError> {
         let (mut burst, mut collected) = (Burst::new(), 0);
         loop {
             self.ports[id.0].far.collect(&mut burst);
@@ -294,11 +325,7 @@ impl<N: Node> SimNet<N> {
                 self.send(at, id, frame.bytes())?;
             }
         }
-        // The ring was full, so the port may hold more, which leave with the next poll.
-        if collected >= self.ports[id.0].ring_frames {
-            self.wake_at(owner, at);
-        }
-        Ok(())
+        Ok(collected)
     }
 
     fn send(&mut self, at: Nanos, from: PortId, bytes: &[u8]) -> Result<(), SimError> {
@@ -353,10 +380,12 @@ struct NodeSlot<N> {
     ports: Vec<PortId>,
     wakes_at: Option<Nanos>,
     busy_until: Nanos,
+    frame_cost: Nanos,
 }
 
 struct PortSlot {
     far: FarEnd,
+    control: MemoryControl,
     ring_frames: usize,
     owner: Option<NodeId>,
     link: Option<LinkId>,

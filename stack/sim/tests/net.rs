@@ -298,6 +298,16 @@ fn a_node_that_always_wants_more_does_not_stop_the_clock() {
 }
 
 #[test]
+fn frames_cost_a_node_its_time() {
+    let mut world = world(1, 6, LinkConfig { delay: Nanos(400), ..LinkConfig::ideal() });
+    world.net.set_frame_cost(world.nodes[1], Nanos(2_300));
+    let world = world.run();
+    // Busy with the first frame for 2.5 us with the loop's turn, it finds two; then, after 4.8 us, the other three.
+    assert_eq!(world.net.node(world.nodes[1]).polls, [0, 400, 2_900, 7_700].map(Nanos));
+    assert_eq!(world.numbers(), (0..6).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_full_receive_ring_refuses_and_the_net_counts_it() {
     let mut net = SimNet::new(1);
     let (left, mut left_port) = net.add_port(&MemoryConfig::default());
