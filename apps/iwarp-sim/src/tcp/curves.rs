@@ -1,0 +1,118 @@
+//! Goodput against loss, round-trip time, bandwidth, buffer and segment size: our engine and stock smoltcp side by side.
+//!
+//! Each point carries a fixed number of bytes over a fresh connection in virtual time, so every figure is an exact
+//! integer that follows from the code alone. `tests/golden/curves.csv` holds them: a change that moves a figure must
+//! say why, and writes the file anew with `iwarp-sim curves --write`.
+//!
+//! A figure is what the receiver took in bits a second, from the sender's first byte to the receiver's last, slow start
+//! included: kilobits a second, rounded down. Loss strikes both directions. 0 stands for a transfer that did not end
+//! within [`PATIENCE`].
+
+use std::fmt::Write;
+
+use ironwarp_sim::{LinkConfig, SimError};
+use ironwarp_tcp::{Congestion, TcpConfig};
+use ironwarp_types::Nanos;
+
+use super::dual::{Dual, Stack};
+use super::stock::StockCongestion;
+
+/// One cable and one pair of hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
+    /// Frames lost in a million.
+    pub loss_ppm: u32,
+    /// The round-trip time of the empty cable, in microseconds.
+    pub rtt_us: u64,
+    /// Its rate.
+    pub gbit_s: u64,
+    /// Buffers and windows at both ends, in bytes.
+    pub window_bytes: u32,
+    /// The largest IP packet, in bytes.
+    pub mtu_bytes: u16,
+}
+
+/// The stacks, in the order of the columns.
+pub const STACKS: [(&str, Stack); 3] = [
+    ("newreno", Stack::Ours(Congestion::NewReno)),
+    ("smoltcp-cubic", Stack::Stock(StockCongestion::Cubic)),
+    ("smoltcp-reno", Stack::Stock(StockCongestion::Reno)),
+];
+
+/// The points of the golden file, in its order.
+pub fn points() -> Vec<Point> {
+    let mut points = Vec::new();
+    for (mtu_bytes, window_bytes) in [(1_500, 256 << 10), (1_500, 2 << 20), (9_000, 2 << 20)] {
+        for gbit_s in [1, 10, 100] {
+            for rtt_us in [10, 50, 1_000, 20_000] {
+                for loss_ppm in [0, 100, 1_000, 10_000, 50_000] {
+                    points.push(Point { loss_ppm, rtt_us, gbit_s, window_bytes, mtu_bytes });
+                }
+            }
+        }
+    }
+    points
+}
+
+impl Point {
+    /// Bytes that a run carries: two thousand segments.
+    pub fn bytes(&self) -> u64 {
+        SEGMENTS * (u64::from(self.mtu_bytes) - HEADERS_BYTES)
+    }
+
+    /// The run of one stack at both ends.
+    pub fn dual(&self, stack: Stack) -> Dual {
+        let link = LinkConfig {
+            rate_bits_per_s: self.gbit_s * 1_000_000_000,
+            delay: Nanos(self.rtt_us * 500),
+            loss_ppm: self.loss_ppm,
+            ..LinkConfig::default()
+        };
+        Dual {
+            seed: SEED,
+            mtus: [self.mtu_bytes; 2],
+            windows: [self.window_bytes; 2],
+            tcp: patient(),
+            until: PATIENCE,
+            ..Dual::new([stack; 2], link, self.bytes())
+        }
+    }
+
+    /// What a stack makes of it, in kilobits a second.
+    pub fn goodput_kbit_s(&self, stack: Stack) -> Result<u64, SimError> {
+        Ok(self.dual(stack).run()?.goodput_bits_per_s() / 1_000)
+    }
+}
+
+/// The whole table as CSV. `progress` hears how many points of all are done.
+pub fn table(mut progress: impl FnMut(usize, usize)) -> Result<String, SimError> {
+    let points = points();
+    let names: Vec<&str> = STACKS.iter().map(|(name, _)| *name).collect();
+    let mut csv = format!("mtu_bytes,window_bytes,gbit_s,rtt_us,loss_ppm,{}\n", names.join(","));
+    for (done, point) in points.iter().enumerate() {
+        progress(done, points.len());
+        let Point { loss_ppm, rtt_us, gbit_s, window_bytes, mtu_bytes } = point;
+        // Writing to a string cannot fail.
+        let _ = write!(csv, "{mtu_bytes},{window_bytes},{gbit_s},{rtt_us},{loss_ppm}");
+        for (_, stack) in STACKS {
+            let _ = write!(csv, ",{}", point.goodput_kbit_s(stack)?);
+        }
+        csv.push('\n');
+    }
+    Ok(csv)
+}
+
+/// The engine as it comes, but for patience with links that lose one frame in twenty.
+fn patient() -> TcpConfig {
+    TcpConfig { syn_retries: 20, user_timeout: Nanos::from_secs(120), ..TcpConfig::default() }
+}
+
+const SEED: u64 = 3;
+
+const SEGMENTS: u64 = 2_000;
+
+/// Headers of IP and TCP without options.
+const HEADERS_BYTES: u64 = 40;
+
+/// How long a transfer may take in virtual time.
+pub const PATIENCE: Nanos = Nanos::from_secs(600);

@@ -1,0 +1,509 @@
+//! A node of our network and TCP layers, driven as the core loop drives them, with tasks for its connections.
+//!
+//! One poll is one iteration: receive, timers, dial, read, transmit, acknowledgements. Takes frames from its port and
+//! time; a connection that ends leaves its work behind among the finished. [`Node::check`] passes on what the engine
+//! says about itself and what its tasks say about the bytes.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use ironwarp_net::{Net, NetConfig, Received};
+use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
+use ironwarp_port::{Burst, Frame, Wire};
+use ironwarp_sim::Node;
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_tcp::{Blocked, ByteStream, ConnId, ConnectError, State, Tcp, TcpConfig, TcpEvents};
+use ironwarp_types::{Flow, MacAddr, Nanos};
+
+use super::work::{Task, Work};
+
+/// What a node is like.
+#[derive(Clone)]
+pub struct OurSetup {
+    /// Its number: the last byte of its addresses.
+    pub host: u8,
+    /// Its port.
+    pub device: MemoryConfig,
+    /// Its engine.
+    pub tcp: TcpConfig,
+    /// Keys its sequence numbers and hashes.
+    pub seed: u64,
+    /// The engine examines itself every so many polls; 0 is never.
+    pub check_every: u64,
+    /// Finished connections to make room for in advance.
+    pub connections: usize,
+}
+
+/// The link address of a host.
+pub fn link_address(host: u8) -> MacAddr {
+    MacAddr([0x02, 0, 0, 0, 0, host])
+}
+
+/// The network address of a host, with a port.
+pub fn address(host: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], port))
+}
+
+/// Opens connections by itself.
+#[derive(Clone)]
+pub struct Dialler {
+    /// The host to connect to.
+    pub host: u8,
+    /// The port to connect to.
+    pub port: u16,
+    /// How many connections to open in all.
+    pub total: u64,
+    /// How many may be open at one time.
+    pub at_once: usize,
+    /// From one to the next.
+    pub every: Nanos,
+    /// What each does.
+    pub task: Task,
+    /// Those opened until now.
+    pub opened: u64,
+    /// When the next is due.
+    pub next_at: Nanos,
+    /// Attempts that found no port or no place, and were made again later.
+    pub put_off: u64,
+}
+
+impl Dialler {
+    /// Opens `total` connections from `start` on, as many as `at_once` allows.
+    pub fn new(host: u8, port: u16, total: u64, at_once: usize, task: Task) -> Self {
+        let start = Nanos::ZERO;
+        Dialler {
+            host,
+            port,
+            total,
+            at_once,
+            every: Nanos::ZERO,
+            task,
+            opened: 0,
+            next_at: start,
+            put_off: 0,
+        }
+    }
+}
+
+/// How connections ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ends {
+    /// Both directions were closed.
+    pub closed: u64,
+    /// The peer reset them.
+    pub reset: u64,
+    /// This end reset them.
+    pub aborted: u64,
+    /// The peer was silent.
+    pub timed_out: u64,
+    /// The peer refused.
+    pub refused: u64,
+}
+
+/// What a connection leaves behind.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Its name, stale by now.
+    pub id: ConnId,
+    /// What was done.
+    pub work: Work,
+    /// The event that ended it; none when this end reset it.
+    pub events: TcpEvents,
+    /// When.
+    pub at: Nanos,
+}
+
+struct Session {
+    id: ConnId,
+    work: Work,
+    /// Whether it stands in the list of those that want to send.
+    queued: bool,
+    /// Whether [`OurNode`]'s dialler opened it.
+    dialled: bool,
+}
+
+/// Looks at a received frame and answers whether it is to be lost.
+pub type RxFilter = Box<dyn FnMut(Nanos, &[u8]) -> bool>;
+
+/// A host with our engine.
+pub struct OurNode {
+    host: u8,
+    net: Net,
+    /// The engine, for whoever examines it.
+    pub tcp: Tcp<MemoryPort>,
+    wire: Wire<MemoryPort>,
+    control: MemoryControl,
+    frames_made: usize,
+    stats: CoreStats,
+    received: Burst<MemoryFrame>,
+    fired: Vec<(ConnId, TcpEvents)>,
+    sessions: Vec<Option<Session>>,
+    open: usize,
+    ready: VecDeque<u32>,
+    /// Sessions that read at a pace.
+    paced: Vec<u32>,
+    answer: Task,
+    /// Opens connections, where there is one.
+    pub dialler: Option<Dialler>,
+    /// Loses received frames that it picks.
+    pub rx_filter: Option<RxFilter>,
+    /// How connections ended.
+    pub ends: Ends,
+    /// What finished connections left behind.
+    pub finished: Vec<Finished>,
+    /// Whether to keep what finished connections leave behind.
+    pub keeps_finished: bool,
+    check_every: u64,
+    polls: u64,
+}
+
+impl OurNode {
+    /// A host over `port`, which is what `setup.device` describes.
+    pub fn new(setup: OurSetup, port: MemoryPort) -> Self {
+        let OurSetup { host, device, tcp, seed, check_every, connections } = setup;
+        let stats = CoreStats::detached();
+        let addr = Ipv4Addr::new(10, 0, 0, host);
+        let secret = [seed, u64::from(host)];
+        let config = NetConfig::new(link_address(host), addr, 24, device.mtu_bytes, secret);
+        let control = port.control();
+        let wire = Wire::new(port);
+        let net = Net::new(config, wire.caps(), stats.clone());
+        let places = tcp.connections_max as usize;
+        OurNode {
+            host,
+            tcp: Tcp::new(tcp, net.hasher(), secret, stats.clone()),
+            net,
+            wire,
+            control,
+            frames_made: device.rx_frames + device.tx_frames,
+            stats,
+            received: Burst::new(),
+            fired: Vec::with_capacity(places),
+            sessions: (0..places).map(|_| None).collect(),
+            open: 0,
+            ready: VecDeque::with_capacity(places),
+            paced: Vec::with_capacity(places),
+            answer: Task::default(),
+            dialler: None,
+            rx_filter: None,
+            ends: Ends::default(),
+            finished: Vec::with_capacity(connections),
+            keeps_finished: true,
+            check_every,
+            polls: 0,
+        }
+    }
+
+    /// Listens; every connection that comes does `task`.
+    pub fn listen(&mut self, port: u16, task: Task) {
+        // The only listener of a fresh engine finds a place.
+        let _ = self.tcp.listen(address(self.host, port));
+        self.answer = task;
+    }
+
+    /// Connects from a port of its own or, where none is given, an ephemeral one.
+    pub fn connect(
+        &mut self,
+        now: Nanos,
+        from: Option<u16>,
+        to: (u8, u16),
+        task: Task,
+    ) -> Result<ConnId, ConnectError> {
+        let (ours, remote) = (address(self.host, 0), address(to.0, to.1));
+        let port = from.or_else(|| self.tcp.ephemeral_port(ours.ip(), remote)).ok_or(ConnectError::InUse)?;
+        let flow = Flow { local: SocketAddr::new(ours.ip(), port), remote };
+        let path = self.net.path_to(&flow, link_address(to.0));
+        let id = self.tcp.connect(now, flow, path, &mut self.wire)?;
+        self.admit(id, task);
+        Ok(id)
+    }
+
+    /// A counter of this host.
+    pub fn read(&self, counter: Counter) -> u64 {
+        self.stats.read(counter)
+    }
+
+    /// The port's knobs, pools and counts.
+    pub fn control(&self) -> &MemoryControl {
+        &self.control
+    }
+
+    /// Buffers that its port has in both pools.
+    pub fn frames_made(&self) -> usize {
+        self.frames_made
+    }
+
+    /// Connections that have not ended.
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// The work of a connection that has not ended.
+    pub fn work(&self, id: ConnId) -> Option<&Work> {
+        let session = self.sessions.get(id.index())?.as_ref()?;
+        (session.id == id).then_some(&session.work)
+    }
+
+    /// The connections that have not ended.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnId, &Work)> {
+        self.sessions.iter().flatten().map(|session| (session.id, &session.work))
+    }
+
+    fn admit(&mut self, id: ConnId, task: Task) {
+        let Some(place) = self.sessions.get_mut(id.index()) else { return };
+        if task.pace.is_some() {
+            self.paced.push(id.index() as u32);
+        }
+        *place = Some(Session { id, work: Work::new(task), queued: false, dialled: false });
+        self.open += 1;
+    }
+
+    fn receive(&mut self, now: Nanos) {
+        for _ in 0..BURSTS {
+            self.wire.rx_burst(&mut self.received);
+            if self.received.is_empty() {
+                return;
+            }
+            let mut burst = core::mem::take(&mut self.received);
+            burst.drain(..).for_each(|frame| self.on_frame(now, frame));
+            self.received = burst;
+        }
+    }
+
+    fn on_frame(&mut self, now: Nanos, frame: MemoryFrame) {
+        if self.rx_filter.as_mut().is_some_and(|is_lost| is_lost(now, frame.bytes())) {
+            return;
+        }
+        let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, &mut self.wire) else { return };
+        let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
+        let path = || net.path_to(&flow, mac);
+        if let Some((id, events)) = self.tcp.on_segment(now, segment, path, &mut self.wire) {
+            self.on_events(now, id, events);
+        }
+    }
+
+    fn timers(&mut self, now: Nanos) {
+        self.net.on_timers(now, &mut self.wire);
+        let fired = &mut self.fired;
+        self.tcp.on_timers(now, &mut self.wire, &mut |id, events| fired.push((id, events)));
+        while let Some((id, events)) = self.fired.pop() {
+            self.on_events(now, id, events);
+        }
+    }
+
+    fn on_events(&mut self, now: Nanos, id: ConnId, events: TcpEvents) {
+        if self.session(id).is_none() && events.contains(TcpEvents::ESTABLISHED) {
+            let task = self.answer.clone();
+            self.admit(id, task);
+        }
+        let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::as_mut) else {
+            return self.forget(id, events);
+        };
+        session.work.turn(now);
+        if events.contains(TcpEvents::READABLE) {
+            self.read_from(id);
+        }
+        if events.contains(TcpEvents::PEER_CLOSED)
+            && let Some(session) = self.session(id)
+        {
+            session.work.peer_closed_at = Some(now);
+        }
+        if events.intersects(TcpEvents::OVER) {
+            self.finish(now, id, events);
+        } else {
+            self.make_ready(id.index() as u32);
+        }
+    }
+
+    /// A connection that never was established, or that nobody works on any more.
+    fn forget(&mut self, id: ConnId, events: TcpEvents) {
+        if events.intersects(TcpEvents::OVER) {
+            self.tcp.release(id);
+        }
+    }
+
+    fn session(&mut self, id: ConnId) -> Option<&mut Session> {
+        self.sessions.get_mut(id.index())?.as_mut().filter(|session| session.id == id)
+    }
+
+    /// Reads as much as the task's pace allows.
+    fn read_from(&mut self, id: ConnId) {
+        let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::as_mut) else { return };
+        let mut stream = self.tcp.rx(id);
+        if stream.available() == 0 {
+            return;
+        }
+        let mut room = session.work.may_read();
+        while room > 0 && stream.available() > 0 {
+            let front = stream.front();
+            let front = front.get(..front.len().min(room)).unwrap_or(front);
+            let len = front.len();
+            session.work.take(front);
+            stream.consume(len);
+            room -= len;
+        }
+        session.work.note();
+    }
+
+    fn paced_reads(&mut self, now: Nanos) {
+        for at in 0..self.paced.len() {
+            let Some(place) = self.paced.get(at).copied() else { return };
+            let Some(session) = self.sessions.get_mut(place as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            session.work.turn(now);
+            let id = session.id;
+            self.read_from(id);
+            self.make_ready(place);
+        }
+    }
+
+    fn make_ready(&mut self, place: u32) {
+        let Some(session) = self.sessions.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        if !core::mem::replace(&mut session.queued, true) {
+            self.ready.push_back(place);
+        }
+    }
+
+    fn transmit(&mut self, now: Nanos) {
+        for _ in 0..self.ready.len() {
+            if !self.wire.has_room() {
+                return;
+            }
+            let Some(place) = self.ready.pop_front() else { return };
+            self.serve(now, place);
+        }
+    }
+
+    fn serve(&mut self, now: Nanos, place: u32) {
+        let Some(session) = self.sessions.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        session.queued = false;
+        session.work.turn(now);
+        let id = session.id;
+        let sent = self.tcp.transmit(now, id, &mut session.work, &mut self.wire, TURN_UNITS);
+        if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == TURN_UNITS {
+            self.make_ready(place);
+        }
+        self.end_if_due(now, id);
+    }
+
+    fn end_if_due(&mut self, now: Nanos, id: ConnId) {
+        let open = matches!(self.tcp.state(id), State::Established | State::CloseWait);
+        let Some(session) = self.session(id).filter(|_| open) else { return };
+        if session.work.wants_abort() {
+            session.work.closed = true;
+            self.tcp.abort(now, id, &mut self.wire);
+            self.finish(now, id, TcpEvents::empty());
+        } else if session.work.wants_close() {
+            session.work.closed = true;
+            let events = self.tcp.close(now, id, &mut self.wire);
+            // A FIN that found no room now goes with a later turn.
+            if self.tcp.wants_transmit(id) {
+                self.make_ready(id.index() as u32);
+            }
+            if events.intersects(TcpEvents::OVER) {
+                self.finish(now, id, events);
+            }
+        }
+    }
+
+    fn finish(&mut self, now: Nanos, id: ConnId, events: TcpEvents) {
+        // What a slow reader has left is still there.
+        if let Some(session) = self.session(id) {
+            session.work.task.pace = None;
+        }
+        self.read_from(id);
+        self.tcp.release(id);
+        let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::take) else { return };
+        self.open -= 1;
+        self.paced.retain(|place| *place != id.index() as u32);
+        let ends = &mut self.ends;
+        ends.closed += u64::from(events.contains(TcpEvents::CLOSED));
+        ends.reset += u64::from(events.contains(TcpEvents::RESET));
+        ends.timed_out += u64::from(events.contains(TcpEvents::TIMED_OUT));
+        ends.refused += u64::from(events.contains(TcpEvents::REFUSED));
+        ends.aborted += u64::from(events.is_empty());
+        if session.dialled
+            && let Some(dialler) = &mut self.dialler
+        {
+            dialler.at_once += 1;
+        }
+        if self.keeps_finished {
+            self.finished.push(Finished { id, work: session.work, events, at: now });
+        }
+    }
+
+    fn dial(&mut self, now: Nanos) {
+        while let Some(dialler) = &mut self.dialler
+            && dialler.opened < dialler.total
+            && dialler.at_once > 0
+            && dialler.next_at <= now
+        {
+            let (to, task, every) = ((dialler.host, dialler.port), dialler.task.clone(), dialler.every);
+            let opened = self.connect(now, None, to, task);
+            let Some(dialler) = &mut self.dialler else { return };
+            match opened {
+                Ok(id) => {
+                    dialler.opened += 1;
+                    dialler.at_once -= 1;
+                    dialler.next_at = now + every;
+                    if let Some(session) = self.session(id) {
+                        session.dialled = true;
+                    }
+                }
+                Err(_) => {
+                    dialler.put_off += 1;
+                    dialler.next_at = now + RETRY;
+                }
+            }
+        }
+    }
+
+    fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        let busy = self.tcp.owes_acks() || !self.ready.is_empty() || self.wire.waiting_frames() > 0;
+        if busy || self.control.rx_waiting_frames() > 0 {
+            return Some(now);
+        }
+        let paced = self.paced.iter().filter_map(|place| self.sessions.get(*place as usize)?.as_ref());
+        let reads = paced.filter_map(|session| session.work.next_read());
+        let dials =
+            self.dialler.iter().filter(|dialler| dialler.opened < dialler.total && dialler.at_once > 0);
+        let others = reads.chain(dials.map(|dialler| dialler.next_at));
+        others.chain(self.tcp.next_deadline()).chain(self.net.next_deadline()).min()
+    }
+}
+
+impl Node for OurNode {
+    fn poll(&mut self, now: Nanos) -> Option<Nanos> {
+        self.polls += 1;
+        self.receive(now);
+        self.timers(now);
+        self.dial(now);
+        self.paced_reads(now);
+        self.transmit(now);
+        self.tcp.flush_acks(now, &mut self.wire);
+        self.wire.flush();
+        self.next_deadline(now)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let due = self.polls.checked_rem(self.check_every) == Some(0);
+        if due {
+            self.tcp.check()?;
+            self.connections().try_for_each(|(_, work)| work.check())?;
+        }
+        match self.finished.last() {
+            Some(last) => last.work.check(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Bursts received in one iteration.
+const BURSTS: usize = 4;
+
+/// Units that one connection may pull in its turn, as in the core loop.
+const TURN_UNITS: usize = 16;
+
+/// How long an attempt waits that found no port or no place.
+const RETRY: Nanos = Nanos::from_micros(10);
