@@ -1,0 +1,167 @@
+//! Our engine against stock smoltcp in both roles, bytes both ways, under every fault that smoltcp can survive. Every
+//! byte is checked, the engine examines itself, every buffer comes back, and each seed runs twice to the same trace.
+
+use ironwarp_sim::LinkConfig;
+use ironwarp_tcp::Congestion;
+use ironwarp_types::{Nanos, SeededEntropy};
+use iwarp_sim::tcp::{Dual, End, Outcome, Pace, Stack, StockCongestion, Task};
+
+const OURS: Stack = Stack::Ours(Congestion::NewReno);
+const STOCK: Stack = Stack::Stock(StockCongestion::Cubic);
+
+/// A data centre's cable without faults.
+fn cable() -> LinkConfig {
+    LinkConfig { rate_bits_per_s: 10_000_000_000, delay: Nanos::from_micros(25), ..LinkConfig::default() }
+}
+
+/// Bytes both ways between the two stacks; the seed chooses who connects, and sizes of windows and segments.
+fn dual(seed: u64, link: LinkConfig) -> Dual {
+    let mut dice = SeededEntropy::new(seed);
+    let stacks = if seed.is_multiple_of(2) { [OURS, STOCK] } else { [STOCK, OURS] };
+    let task = Task {
+        sends: 40_000 + dice.below(200_000),
+        expects: 40_000 + dice.below(200_000),
+        sends_from: 0,
+        expects_from: 30_000,
+        ..Task::default()
+    };
+    let windows = [0, 1].map(|_| 8_192 << dice.below(7));
+    let mtus = [[1_500; 2], [9_000; 2], [9_000, 1_500]][dice.below(3) as usize];
+    let tasks = [task.clone(), task.mirrored()];
+    Dual { seed, tasks, windows, mtus, check_every: 8, ..Dual::new(stacks, link, 0) }
+}
+
+/// Runs to the end, twice, and expects the same both times.
+fn run(dual: &Dual) -> Outcome {
+    let [first, second] = [0, 1].map(|_| dual.run().unwrap_or_else(|error| panic!("{error}: {dual:?}")));
+    assert_eq!(first.trace_hash, second.trace_hash, "{dual:?}");
+    first
+}
+
+/// The same, and everything must have arrived on both sides.
+fn run_whole(dual: &Dual) -> Outcome {
+    let outcome = run(dual);
+    assert!(outcome.over, "no end in sight: {dual:?} {:?}", outcome.works);
+    for (work, task) in outcome.works.iter().zip(&dual.tasks) {
+        assert_eq!((work.taken, work.left()), (task.expects, 0), "{dual:?} {:?}", outcome.works);
+    }
+    for host in &outcome.hosts {
+        assert_eq!((host.was_reset(), host.frames_held()), (false, 0), "{dual:?}");
+    }
+    outcome
+}
+
+fn seeds_survive(seeds: core::ops::Range<u64>, link: impl Fn(u64) -> LinkConfig) {
+    for seed in seeds {
+        run_whole(&dual(seed, link(seed)));
+    }
+}
+
+#[test]
+fn both_roles_carry_both_ways_over_a_good_cable() {
+    seeds_survive(0..12, |_| cable());
+}
+
+#[test]
+fn every_byte_arrives_under_loss() {
+    seeds_survive(100..124, |seed| LinkConfig { loss_ppm: 2_000 << (seed % 6), ..cable() });
+}
+
+#[test]
+fn every_byte_arrives_under_duplication() {
+    seeds_survive(200..212, |seed| LinkConfig { duplicate_ppm: 10_000 << (seed % 5), ..cable() });
+}
+
+#[test]
+fn every_byte_arrives_under_reordering_and_jitter() {
+    seeds_survive(300..316, |seed| LinkConfig {
+        reorder_ppm: 10_000 << (seed % 5),
+        reorder_by: Nanos::from_micros(20 << (seed % 4)),
+        jitter: Nanos::from_micros(10 * (seed % 3)),
+        ..cable()
+    });
+}
+
+#[test]
+fn every_byte_arrives_though_frames_are_damaged() {
+    seeds_survive(400..416, |seed| LinkConfig { corrupt_ppm: 2_000 << (seed % 5), ..cable() });
+}
+
+#[test]
+fn every_byte_arrives_though_frames_are_cut_short() {
+    seeds_survive(500..516, |seed| LinkConfig { truncate_ppm: 2_000 << (seed % 5), ..cable() });
+}
+
+#[test]
+fn every_byte_arrives_under_all_of_it() {
+    seeds_survive(600..632, |seed| {
+        let mut dice = SeededEntropy::new(seed);
+        let mut some = |most_ppm: u64| if dice.below(2) == 0 { 0 } else { dice.below(most_ppm) as u32 };
+        LinkConfig {
+            loss_ppm: some(50_000),
+            duplicate_ppm: some(50_000),
+            reorder_ppm: some(100_000),
+            reorder_by: Nanos::from_micros(100),
+            jitter: Nanos(u64::from(some(20_000))),
+            corrupt_ppm: some(20_000),
+            truncate_ppm: some(20_000),
+            ..cable()
+        }
+    });
+}
+
+/// RFC 9293 s3.8.6: a reader that falls behind closes its window, and opens it again.
+#[test]
+fn a_slow_reader_closes_its_window_and_opens_it_again() {
+    for seed in 700..712 {
+        let link = LinkConfig { loss_ppm: 5_000 * (seed as u32 % 3), ..cable() };
+        let mut dual = dual(seed, link);
+        dual.windows = [8_192; 2];
+        for (task, every) in dual.tasks.iter_mut().zip([1_000, 3_000]) {
+            task.pace = Some(Pace { bytes: 5_000, every: Nanos::from_micros(every) });
+        }
+        run_whole(&dual);
+    }
+}
+
+/// RFC 9293 s3.6: the end that has sent everything closes its direction; the other goes on.
+#[test]
+fn a_half_closed_connection_still_carries_the_other_way() {
+    for seed in 800..816 {
+        let link = LinkConfig { loss_ppm: 10_000 * (seed as u32 % 3), ..cable() };
+        let mut dual = dual(seed, link);
+        let first_to_close = (seed / 2 % 2) as usize;
+        dual.tasks[first_to_close].end = End::HalfClose;
+        dual.tasks[first_to_close].sends = 3_000;
+        dual.tasks[1 - first_to_close].expects = 3_000;
+        run_whole(&dual);
+    }
+}
+
+/// Both ends close as soon as they have sent everything: FINs cross, or follow one another.
+#[test]
+fn both_ends_half_close() {
+    for seed in 900..912 {
+        let mut dual = dual(seed, LinkConfig { loss_ppm: 10_000 * (seed as u32 % 3), ..cable() });
+        dual.tasks.iter_mut().for_each(|task| task.end = End::HalfClose);
+        run_whole(&dual);
+    }
+}
+
+/// RFC 9293 s3.10.5: an abort ends both, and what had arrived was right. The other end has bytes on their way, so it
+/// learns of the abort even when the reset is lost.
+#[test]
+fn an_abort_ends_the_other_end_too() {
+    for seed in 1_000..1_016 {
+        let mut dual = dual(seed, LinkConfig { loss_ppm: 10_000 * (seed as u32 % 2), ..cable() });
+        let aborts = (seed / 2 % 2) as usize;
+        dual.tasks[aborts] =
+            Task { end: End::AbortAfter(20_000), expects: 9_000_000, ..dual.tasks[aborts].clone() };
+        dual.tasks[1 - aborts].sends = 9_000_000;
+        dual.until = Nanos::from_secs(300);
+        let outcome = run(&dual);
+        assert!(outcome.over, "{dual:?}");
+        assert!(outcome.hosts[1 - aborts].was_reset() && !outcome.hosts[aborts].was_reset(), "{dual:?}");
+        assert!(outcome.works[aborts].taken >= 20_000);
+    }
+}

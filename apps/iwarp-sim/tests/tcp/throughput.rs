@@ -1,0 +1,86 @@
+//! What share of a link a connection gets: 10 Gbit/s and a round trip of 50 µs, with and without loss.
+
+use ironwarp_sim::LinkConfig;
+use ironwarp_tcp::Congestion;
+use ironwarp_types::Nanos;
+use iwarp_sim::tcp::{Dual, Stack, StockCongestion};
+
+const LINK_BITS_PER_S: u64 = 10_000_000_000;
+const RTT: Nanos = Nanos::from_micros(50);
+
+/// Steady throughput in bits a second: the first quarter of `bytes` does not count.
+fn steady(stack: Stack, mtu_bytes: u16, loss_ppm: u32, seed: u64, bytes: u64) -> u64 {
+    let link = LinkConfig {
+        rate_bits_per_s: LINK_BITS_PER_S,
+        delay: Nanos(RTT.0 / 2),
+        loss_ppm,
+        ..LinkConfig::default()
+    };
+    let mut dual = Dual::new([stack; 2], link, bytes);
+    dual.seed = seed;
+    dual.mtus = [mtu_bytes; 2];
+    dual.windows = [1 << 20; 2];
+    dual.tasks[1].warm_up = bytes / 4;
+    let outcome = dual.run().unwrap_or_else(|error| panic!("{error}"));
+    assert!(outcome.over, "{stack:?}");
+    outcome.goodput_bits_per_s()
+}
+
+/// The mean over seeds, since what chance picks differs.
+fn mean(stack: Stack, mtu_bytes: u16, loss_ppm: u32) -> u64 {
+    const SEEDS: u64 = 4;
+    let bytes = 20_000_000;
+    (1..=SEEDS).map(|seed| steady(stack, mtu_bytes, loss_ppm, seed, bytes)).sum::<u64>() / SEEDS
+}
+
+/// RFC 3649 s4 and Mathis' formula: min(link, MSS/RTT * sqrt(1.5/p)), in bits a second.
+fn expected(mtu_bytes: u16, loss_ppm: u32) -> u64 {
+    let mss_bits = f64::from(mtu_bytes - 40) * 8.0;
+    let rate = mss_bits / (RTT.0 as f64 * 1e-9) * (1.5 / (f64::from(loss_ppm) * 1e-6)).sqrt();
+    LINK_BITS_PER_S.min(rate as u64)
+}
+
+fn report(name: &str, mtu_bytes: u16, loss_ppm: u32, ours: u64) {
+    let stock = if loss_ppm == 0 {
+        mean(Stack::Stock(StockCongestion::Cubic), mtu_bytes, 0)
+    } else {
+        steady(Stack::Stock(StockCongestion::Cubic), mtu_bytes, loss_ppm, 1, 20_000_000)
+    };
+    let mbit_s = |bits: u64| bits / 1_000_000;
+    println!(
+        "{name} MTU {mtu_bytes} loss {loss_ppm} ppm: {} Mbit/s, smoltcp {} Mbit/s, expected {} Mbit/s",
+        mbit_s(ours),
+        mbit_s(stock),
+        mbit_s(if loss_ppm == 0 { LINK_BITS_PER_S } else { expected(mtu_bytes, loss_ppm) })
+    );
+}
+
+const CONTROLS: [(&str, Congestion); 1] = [("NewReno", Congestion::NewReno)];
+
+#[test]
+fn a_link_without_loss_is_filled_to_nine_tenths() {
+    for (name, congestion) in CONTROLS {
+        for mtu_bytes in [1_500, 9_000] {
+            let ours = mean(Stack::Ours(congestion), mtu_bytes, 0);
+            report(name, mtu_bytes, 0, ours);
+            assert!(ours * 10 >= LINK_BITS_PER_S * 9, "{name} MTU {mtu_bytes}: {ours} bit/s");
+        }
+    }
+}
+
+#[test]
+fn under_random_loss_throughput_is_what_theory_allows() {
+    let mut missed = Vec::new();
+    for (name, congestion) in CONTROLS {
+        for mtu_bytes in [1_500, 9_000] {
+            for loss_ppm in [1_000, 10_000] {
+                let ours = mean(Stack::Ours(congestion), mtu_bytes, loss_ppm);
+                report(name, mtu_bytes, loss_ppm, ours);
+                if ours * 10 < expected(mtu_bytes, loss_ppm) * 8 {
+                    missed.push((name, mtu_bytes, loss_ppm, ours));
+                }
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
