@@ -9,6 +9,10 @@
 //! within [`PATIENCE`].
 
 use std::fmt::Write;
+use std::num::NonZero;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use ironwarp_sim::{LinkConfig, SimError};
 use ironwarp_tcp::{Congestion, TcpConfig};
@@ -82,25 +86,48 @@ impl Point {
     pub fn goodput_kbit_s(&self, stack: Stack) -> Result<u64, SimError> {
         Ok(self.dual(stack).run()?.goodput_bits_per_s() / 1_000)
     }
+
+    /// The point and every stack's figure, as a line of the table.
+    fn row(&self) -> Row {
+        let Point { loss_ppm, rtt_us, gbit_s, window_bytes, mtu_bytes } = self;
+        let mut row = format!("{mtu_bytes},{window_bytes},{gbit_s},{rtt_us},{loss_ppm}");
+        for (_, stack) in STACKS {
+            // Writing to a string cannot fail.
+            let _ = write!(row, ",{}", self.goodput_kbit_s(stack)?);
+        }
+        row.push('\n');
+        Ok(row)
+    }
 }
 
-/// The whole table as CSV. `progress` hears how many points of all are done.
-pub fn table(mut progress: impl FnMut(usize, usize)) -> Result<String, SimError> {
+/// The whole table as CSV, worked out on as many threads as the machine has cores. `progress` hears of every point that
+/// is done.
+pub fn table(progress: impl Fn() + Sync) -> Result<String, SimError> {
     let points = points();
-    let names: Vec<&str> = STACKS.iter().map(|(name, _)| *name).collect();
-    let mut csv = format!("mtu_bytes,window_bytes,gbit_s,rtt_us,loss_ppm,{}\n", names.join(","));
-    for (done, point) in points.iter().enumerate() {
-        progress(done, points.len());
-        let Point { loss_ppm, rtt_us, gbit_s, window_bytes, mtu_bytes } = point;
-        // Writing to a string cannot fail.
-        let _ = write!(csv, "{mtu_bytes},{window_bytes},{gbit_s},{rtt_us},{loss_ppm}");
-        for (_, stack) in STACKS {
-            let _ = write!(csv, ",{}", point.goodput_kbit_s(stack)?);
+    let next = AtomicUsize::new(0);
+    let rows = points.iter().map(|_| OnceLock::new()).collect::<Vec<OnceLock<Row>>>();
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(at) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < points.len())
+                {
+                    rows[at].get_or_init(|| points[at].row());
+                    progress();
+                }
+            });
         }
-        csv.push('\n');
+    });
+    let names = STACKS.map(|(name, _)| name).join(",");
+    let mut csv = format!("mtu_bytes,window_bytes,gbit_s,rtt_us,loss_ppm,{names}\n");
+    for row in rows.into_iter().filter_map(OnceLock::into_inner) {
+        csv.push_str(&row?);
     }
     Ok(csv)
 }
+
+type Row = Result<String, SimError>;
 
 /// The engine as it comes, but for patience with links that lose one frame in twenty.
 fn patient() -> TcpConfig {

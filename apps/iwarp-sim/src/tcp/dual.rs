@@ -193,8 +193,8 @@ impl Host {
 
     fn listen(&self, task: &Task) {
         match self {
-            Host::Ours(node) => node.change().listen(PORT, task.clone()),
-            // A socket that was never used can listen.
+            // A fresh engine has a place for a listener, and a socket that was never used can listen.
+            Host::Ours(node) => node.change().listen(PORT, task.clone()).unwrap_or_default(),
             Host::Stock(node) => node.change().listen(PORT).unwrap_or_default(),
         }
     }

@@ -17,5 +17,5 @@ mod work;
 pub use dual::{Dual, Host, Outcome, Stack, device, tcp_config};
 pub use held::Held;
 pub use ours::{Dialler, Ends, Finished, OurNode, OurSetup, RxFilter, address, link_address};
-pub use stock::{StockCongestion, StockNode, StockSetup};
+pub use stock::{StockCongestion, StockDevice, StockNode, StockSetup};
 pub use work::{End, Pace, Task, Work};

@@ -4,114 +4,22 @@
 //! time; a connection that ends leaves its work behind among the finished. [`Node::check`] passes on what the engine
 //! says about itself and what its tasks say about the bytes.
 
+mod setup;
+
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp_net::{Net, NetConfig, Received};
-use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
+use ironwarp_port::memory::{MemoryControl, MemoryFrame, MemoryPort};
 use ironwarp_port::{Burst, Frame, Wire};
 use ironwarp_sim::Node;
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::{Blocked, ByteStream, ConnId, ConnectError, State, Tcp, TcpConfig, TcpEvents};
-use ironwarp_types::{Flow, MacAddr, Nanos};
+use ironwarp_tcp::{Blocked, ByteStream, ConnId, ConnectError, ListenError, State, Tcp, TcpEvents};
+use ironwarp_types::{Flow, Nanos};
+
+pub use setup::{Dialler, Ends, Finished, OurSetup, address, link_address};
 
 use super::work::{Task, Work};
-
-/// What a node is like.
-#[derive(Clone)]
-pub struct OurSetup {
-    /// Its number: the last byte of its addresses.
-    pub host: u8,
-    /// Its port.
-    pub device: MemoryConfig,
-    /// Its engine.
-    pub tcp: TcpConfig,
-    /// Keys its sequence numbers and hashes.
-    pub seed: u64,
-    /// The engine examines itself every so many polls; 0 is never.
-    pub check_every: u64,
-    /// Finished connections to make room for in advance.
-    pub connections: usize,
-}
-
-/// The link address of a host.
-pub fn link_address(host: u8) -> MacAddr {
-    MacAddr([0x02, 0, 0, 0, 0, host])
-}
-
-/// The network address of a host, with a port.
-pub fn address(host: u8, port: u16) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, host], port))
-}
-
-/// Opens connections by itself.
-#[derive(Clone)]
-pub struct Dialler {
-    /// The host to connect to.
-    pub host: u8,
-    /// The port to connect to.
-    pub port: u16,
-    /// How many connections to open in all.
-    pub total: u64,
-    /// How many may be open at one time.
-    pub at_once: usize,
-    /// From one to the next.
-    pub every: Nanos,
-    /// What each does.
-    pub task: Task,
-    /// Those opened until now.
-    pub opened: u64,
-    /// When the next is due.
-    pub next_at: Nanos,
-    /// Attempts that found no port or no place, and were made again later.
-    pub put_off: u64,
-}
-
-impl Dialler {
-    /// Opens `total` connections from `start` on, as many as `at_once` allows.
-    pub fn new(host: u8, port: u16, total: u64, at_once: usize, task: Task) -> Self {
-        let start = Nanos::ZERO;
-        Dialler {
-            host,
-            port,
-            total,
-            at_once,
-            every: Nanos::ZERO,
-            task,
-            opened: 0,
-            next_at: start,
-            put_off: 0,
-        }
-    }
-}
-
-/// How connections ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Ends {
-    /// Both directions were closed.
-    pub closed: u64,
-    /// The peer reset them.
-    pub reset: u64,
-    /// This end reset them.
-    pub aborted: u64,
-    /// The peer was silent.
-    pub timed_out: u64,
-    /// The peer refused.
-    pub refused: u64,
-}
-
-/// What a connection leaves behind.
-#[derive(Clone, Debug)]
-pub struct Finished {
-    /// Its name, stale by now.
-    pub id: ConnId,
-    /// What was done.
-    pub work: Work,
-    /// The event that ended it; none when this end reset it.
-    pub events: TcpEvents,
-    /// When.
-    pub at: Nanos,
-}
 
 struct Session {
     id: ConnId,
@@ -142,7 +50,8 @@ pub struct OurNode {
     ready: VecDeque<u32>,
     /// Sessions that read at a pace.
     paced: Vec<u32>,
-    answer: Task,
+    /// What connections to a port do.
+    answers: Vec<(u16, Task)>,
     /// Opens connections, where there is one.
     pub dialler: Option<Dialler>,
     /// Loses received frames that it picks.
@@ -183,7 +92,7 @@ impl OurNode {
             open: 0,
             ready: VecDeque::with_capacity(places),
             paced: Vec::with_capacity(places),
-            answer: Task::default(),
+            answers: Vec::new(),
             dialler: None,
             rx_filter: None,
             ends: Ends::default(),
@@ -194,11 +103,11 @@ impl OurNode {
         }
     }
 
-    /// Listens; every connection that comes does `task`.
-    pub fn listen(&mut self, port: u16, task: Task) {
-        // The only listener of a fresh engine finds a place.
-        let _ = self.tcp.listen(address(self.host, port));
-        self.answer = task;
+    /// Listens; every connection to this port does `task`.
+    pub fn listen(&mut self, port: u16, task: Task) -> Result<(), ListenError> {
+        self.tcp.listen(address(self.host, port))?;
+        self.answers.push((port, task));
+        Ok(())
     }
 
     /// Connects from a port of its own or, where none is given, an ephemeral one.
@@ -293,8 +202,7 @@ impl OurNode {
 
     fn on_events(&mut self, now: Nanos, id: ConnId, events: TcpEvents) {
         if self.session(id).is_none() && events.contains(TcpEvents::ESTABLISHED) {
-            let task = self.answer.clone();
-            self.admit(id, task);
+            self.answer(id);
         }
         let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::as_mut) else {
             return self.forget(id, events);
@@ -313,6 +221,13 @@ impl OurNode {
         } else {
             self.make_ready(id.index() as u32);
         }
+    }
+
+    /// A connection has come: it does what those to its port do.
+    fn answer(&mut self, id: ConnId) {
+        let port = self.tcp.flow(id).map(|flow| flow.local.port());
+        let task = self.answers.iter().find(|(of, _)| Some(*of) == port).map(|(_, task)| task.clone());
+        self.admit(id, task.unwrap_or_default());
     }
 
     /// A connection that never was established, or that nobody works on any more.

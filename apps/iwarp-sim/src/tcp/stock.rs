@@ -3,13 +3,13 @@
 //! Nothing in it is ours but the glue: a device over an in-memory port that sends at most a turn's frames in one poll,
 //! and the task. smoltcp's time has microseconds, so its node may look again within one.
 
-use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryFrame, MemoryPort};
-use ironwarp_port::{Burst, Frame, TxMeta, Wire};
+use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryPort};
+use ironwarp_port::{Burst, Frame, Port, TxMeta, Wire};
 use ironwarp_sim::Node;
 use ironwarp_tcp::UnitSource;
 use ironwarp_types::Nanos;
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
-use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp::{self, CongestionControl, Socket};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr, Ipv4Address};
@@ -48,7 +48,7 @@ pub struct StockSetup {
 
 /// A host with smoltcp.
 pub struct StockNode {
-    device: StockDevice,
+    device: StockDevice<MemoryPort>,
     interface: Interface,
     sockets: SocketSet<'static>,
     socket: SocketHandle,
@@ -68,8 +68,7 @@ impl StockNode {
     pub fn new(setup: &StockSetup, port: MemoryPort, task: Task) -> Self {
         let control = port.control();
         let frames_made = setup.device.rx_frames + setup.device.tx_frames;
-        let mtu_bytes = setup.device.mtu_bytes;
-        let mut device = StockDevice { wire: Wire::new(port), rx: Burst::new(), tx_left: 0, mtu_bytes };
+        let mut device = StockDevice::new(port);
         let mut config = Config::new(EthernetAddress(link_address(setup.host).0).into());
         config.random_seed = setup.seed;
         let mut interface = Interface::new(config, &mut device, Instant::ZERO);
@@ -258,33 +257,47 @@ const RX_FRAMES: usize = 128;
 const TURN_FRAMES: usize = 32;
 
 /// A smoltcp device over an in-memory port.
-struct StockDevice {
-    wire: Wire<MemoryPort>,
-    rx: Burst<MemoryFrame>,
-    /// Frames that this poll may still send of its own accord.
-    tx_left: usize,
-    mtu_bytes: u16,
+pub struct StockDevice<P: Port> {
+    /// The port.
+    pub wire: Wire<P>,
+    rx: Burst<P::Frame>,
+    /// Frames that may still be sent before this is set anew.
+    pub tx_left: usize,
+    /// Which checksums smoltcp works out itself.
+    pub checksums: ChecksumCapabilities,
 }
 
-struct Arrived(MemoryFrame);
+/// A received frame.
+pub struct Arrived<B>(B);
 
-struct ToSend<'a> {
-    frame: MemoryFrame,
-    device: &'a mut StockDevice,
+/// A frame to fill.
+pub struct ToSend<'a, P: Port> {
+    frame: P::Frame,
+    device: &'a mut StockDevice<P>,
 }
 
-impl StockDevice {
-    fn next_frame(&mut self) -> Option<ToSend<'_>> {
+impl<P: Port> StockDevice<P> {
+    /// A device over a port. smoltcp works out every checksum.
+    pub fn new(port: P) -> Self {
+        StockDevice {
+            wire: Wire::new(port),
+            rx: Burst::new(),
+            tx_left: 0,
+            checksums: ChecksumCapabilities::default(),
+        }
+    }
+
+    fn next_frame(&mut self) -> Option<ToSend<'_, P>> {
         let frame = self.wire.alloc()?;
         Some(ToSend { frame, device: self })
     }
 }
 
-impl Device for StockDevice {
-    type RxToken<'a> = Arrived;
-    type TxToken<'a> = ToSend<'a>;
+impl<P: Port> Device for StockDevice<P> {
+    type RxToken<'a> = Arrived<P::Frame>;
+    type TxToken<'a> = ToSend<'a, P>;
 
-    fn receive(&mut self, _at: Instant) -> Option<(Arrived, ToSend<'_>)> {
+    fn receive(&mut self, _at: Instant) -> Option<(Arrived<P::Frame>, ToSend<'_, P>)> {
         if self.rx.is_empty() {
             self.wire.rx_burst(&mut self.rx);
             // Taken from the back.
@@ -294,7 +307,7 @@ impl Device for StockDevice {
         Some((Arrived(frame), self.next_frame()?))
     }
 
-    fn transmit(&mut self, _at: Instant) -> Option<ToSend<'_>> {
+    fn transmit(&mut self, _at: Instant) -> Option<ToSend<'_, P>> {
         if self.tx_left == 0 || !self.wire.has_room() {
             return None;
         }
@@ -304,18 +317,19 @@ impl Device for StockDevice {
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
-        capabilities.max_transmission_unit = usize::from(self.mtu_bytes) + ETHERNET_BYTES;
+        capabilities.max_transmission_unit = usize::from(self.wire.caps().mtu_bytes) + ETHERNET_BYTES;
+        capabilities.checksum = self.checksums.clone();
         capabilities
     }
 }
 
-impl RxToken for Arrived {
+impl<B: Frame> RxToken for Arrived<B> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, use_frame: F) -> R {
         use_frame(self.0.bytes())
     }
 }
 
-impl TxToken for ToSend<'_> {
+impl<P: Port> TxToken for ToSend<'_, P> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(mut self, len: usize, use_frame: F) -> R {
         self.frame.resize(len);
         let result = use_frame(self.frame.bytes_mut());

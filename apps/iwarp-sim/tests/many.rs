@@ -1,0 +1,105 @@
+//! A hundred thousand connections, opened, used and closed: everything comes back to where it came from.
+
+use ironwarp_port::memory::MemoryConfig;
+use ironwarp_sim::{LinkConfig, Node, SimNet};
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{Census, TcpConfig};
+use ironwarp_types::Nanos;
+use iwarp_sim::tcp::{Dialler, End, Held, OurNode, OurSetup, Task, link_address};
+
+const CONNECTIONS: u64 = 100_000;
+const AT_ONCE: usize = 400;
+const PORT: u16 = 4_420;
+
+fn setup(host: u8) -> OurSetup {
+    let device = MemoryConfig {
+        mac: link_address(host),
+        rx_frames: 4_096,
+        tx_frames: 4_096,
+        ..MemoryConfig::default()
+    };
+    let tcp = TcpConfig {
+        connections_max: 1_024,
+        half_open_max: 1_024,
+        rx_frames_reserve: 1,
+        rx_frames_shared: 1_024,
+        retained_units_reserve: 1,
+        retained_units_shared: 1_024,
+        time_wait_max: 16_384,
+        ..TcpConfig::default()
+    };
+    OurSetup { host, device, tcp, seed: 5, check_every: 10_000, connections: 0 }
+}
+
+/// Runs all connections, `answers` being what the host that is called does.
+fn run(task: Task, answers: Task, link: LinkConfig) -> [Held<OurNode>; 2] {
+    let mut net = SimNet::new(7);
+    let setups = [setup(1), setup(2)];
+    let [(a, a_port), (b, b_port)] = [net.add_port(&setups[0].device), net.add_port(&setups[1].device)];
+    net.connect(a, b, link);
+    let [client, server] = setups;
+    let hosts = [Held::new(OurNode::new(client, a_port)), Held::new(OurNode::new(server, b_port))];
+    hosts[1].change().listen(PORT, answers).expect("room for a listener");
+    hosts[0].change().dialler = Some(Dialler::new(2, PORT, CONNECTIONS, AT_ONCE, task));
+    for (host, port) in hosts.iter().zip([a, b]) {
+        host.change().keeps_finished = false;
+        net.add_node(Box::new(host.clone()) as Box<dyn Node>, &[port]);
+    }
+    let done = |host: &Held<OurNode>| host.look().ends.closed == CONNECTIONS;
+    let over = net.run_until_done(Nanos::from_secs(600), |_| hosts.iter().all(done));
+    let over = over.unwrap_or_else(|error| panic!("{error}"));
+    assert!(over, "{:?} {:?}", hosts[0].look().ends, hosts[1].look().ends);
+    println!("{CONNECTIONS} connections in {:?} of virtual time", net.now());
+    // TIME-WAIT is bounded while it lasts, and then it ends.
+    for host in &hosts {
+        assert!(host.look().tcp.census().time_wait <= 16_384);
+    }
+    net.run_until(net.now() + Nanos::from_secs(61)).unwrap_or_else(|error| panic!("{error}"));
+    hosts
+}
+
+/// Every place, timer and buffer is back.
+fn assert_nothing_is_held(host: &Held<OurNode>) {
+    let host = host.look();
+    host.tcp.check().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(host.tcp.census(), Census::default());
+    assert_eq!(host.tcp.next_deadline(), None);
+    let free = host.control().free_frames();
+    // The engine keeps at most one transmit frame, for the next to send.
+    assert_eq!(free.rx, 4_096);
+    assert!(free.tx >= 4_095, "{free:?}");
+    assert_eq!(host.open(), 0);
+}
+
+fn task() -> Task {
+    Task { sends: 700, expects: 300, expects_from: 9, ..Task::default() }
+}
+
+#[test]
+fn a_hundred_thousand_connections_that_the_caller_closes_leave_nothing_behind() {
+    let answers = Task { end: End::Stay, ..task().mirrored() };
+    let hosts = run(task(), answers, LinkConfig::default());
+    hosts.iter().for_each(assert_nothing_is_held);
+    assert_eq!(hosts[1].look().read(Counter::TcpEstablished), CONNECTIONS);
+}
+
+#[test]
+fn a_hundred_thousand_connections_that_the_called_closes_leave_nothing_behind() {
+    let hosts = run(Task { end: End::Stay, ..task() }, task().mirrored(), LinkConfig::default());
+    hosts.iter().for_each(assert_nothing_is_held);
+}
+
+/// The same over a link that loses, doubles and reorders, where handshakes and closings are repeated.
+#[test]
+fn a_bad_link_leaves_nothing_behind_either() {
+    let link = LinkConfig {
+        loss_ppm: 5_000,
+        duplicate_ppm: 5_000,
+        reorder_ppm: 5_000,
+        reorder_by: Nanos::from_micros(30),
+        ..LinkConfig::default()
+    };
+    let answers = Task { end: End::Stay, ..task().mirrored() };
+    let hosts = run(task(), answers, link);
+    hosts.iter().for_each(assert_nothing_is_held);
+}
