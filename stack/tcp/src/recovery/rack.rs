@@ -98,8 +98,9 @@ impl Rack {
             // Sent once, before one that arrived before it.
             self.reordering_seen = true;
         }
-        // Faster than the network can be: the acknowledgement is of the first copy, not of the one timed.
-        if segment.again && rtt < self.min_rtt.value() {
+        // Faster than the network can be: the acknowledgement is of the first copy, not of the one timed. Half of the
+        // smallest round trip, since that was measured with full segments, and a short one spends less time on the wire.
+        if segment.again && rtt < Nanos(self.min_rtt.value().0 >> 1) {
             return;
         }
         if !segment.again {
@@ -205,6 +206,14 @@ mod tests {
         assert!(!rack.passed(Nanos(15_000), Seq(50)));
         assert_eq!(rack.rtt, RTT);
         rack.on_delivered(Nanos(31_000), delivered(20_000, 200, true));
+        assert!(rack.passed(Nanos(15_000), Seq(50)));
+    }
+
+    /// A probe of a few bytes spends less time on the wire than the full segments that the smallest round trip is of.
+    #[test]
+    fn a_short_retransmission_a_little_faster_than_the_smallest_round_trip_counts() {
+        let mut rack = started();
+        rack.on_delivered(Nanos(20_000 + RTT.0 * 9 / 10), delivered(20_000, 200, true));
         assert!(rack.passed(Nanos(15_000), Seq(50)));
     }
 
