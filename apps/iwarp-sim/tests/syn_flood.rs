@@ -1,0 +1,180 @@
+//! A million forged SYNs: connections keep their throughput, new ones are made, and memory does not grow.
+//!
+//! The model. Three hosts on a switch: a client whose cable carries 4 Gbit/s, a server behind 10 Gbit/s, and a forger.
+//! The server is busy for 100 ns with every frame that it receives or sends, so that it has room for ten million frames
+//! a second. Four connections carry as much as the client's cable takes, in both directions: about a million frames a
+//! second with their acknowledgements. Two million SYNs a second and the answers to them take up to four million more.
+//! Without the flood everything else is the same.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ironwarp_port::memory::MemoryConfig;
+use ironwarp_sim::{LinkConfig, Node, SimNet};
+use ironwarp_stats::Counter;
+use ironwarp_tcp::TcpConfig;
+use ironwarp_types::Nanos;
+use iwarp_sim::tcp::lab::{Forger, Switch};
+use iwarp_sim::tcp::{Dialler, Ends, Held, OurNode, OurSetup, Task, link_address};
+
+struct Counting;
+
+thread_local! {
+    static WATCHING: Cell<bool> = const { Cell::new(false) };
+}
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if WATCHING.get() {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A node whose allocations are counted.
+struct Watched(Held<OurNode>);
+
+impl Node for Watched {
+    fn poll(&mut self, now: Nanos) -> Option<Nanos> {
+        WATCHING.set(true);
+        let next = self.0.poll(now);
+        WATCHING.set(false);
+        next
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.0.check()
+    }
+}
+
+const CLIENT: u8 = 1;
+const SERVER: u8 = 2;
+const FORGER: u8 = 3;
+const BULK_PORT: u16 = 4_420;
+const CALL_PORT: u16 = 4_421;
+const SYNS: u64 = 1_000_000;
+const SYN_EVERY: Nanos = Nanos(500);
+const FRAME_COST: Nanos = Nanos(100);
+/// Connections have found their pace by then.
+const START: Nanos = Nanos::from_millis(20);
+const CALLS: u64 = 200;
+
+fn device(host: u8) -> MemoryConfig {
+    let mac = link_address(host);
+    MemoryConfig { mac, rx_frames: 8_192, tx_frames: 8_192, rx_ring_frames: 1_024, ..MemoryConfig::default() }
+}
+
+fn host(host: u8, port: ironwarp_port::memory::MemoryPort) -> Held<OurNode> {
+    let tcp = TcpConfig { connections_max: 512, rcv_window_bytes: 256 << 10, ..TcpConfig::default() };
+    let setup =
+        OurSetup { host, device: device(host), tcp, seed: 3, check_every: 10_000, connections: 1_000 };
+    Held::new(OurNode::new(setup, port))
+}
+
+struct Run {
+    /// Bytes that both ends of the connections took while the flood lasted.
+    bytes: u64,
+    /// How the calls made meanwhile ended, at the client.
+    calls: Ends,
+    opened: u64,
+    /// The server's allocations meanwhile.
+    allocations: u64,
+    server: Held<OurNode>,
+    answers: u64,
+    refused: u64,
+}
+
+fn cable(gbit_s: u64) -> LinkConfig {
+    LinkConfig {
+        rate_bits_per_s: gbit_s * 1_000_000_000,
+        delay: Nanos::from_micros(5),
+        ..LinkConfig::default()
+    }
+}
+
+fn run(syns: u64) -> Run {
+    let mut net: SimNet<Box<dyn Node>> = SimNet::new(11);
+    let [c, s, f] = [CLIENT, SERVER, FORGER].map(|host| net.add_port(&device(host)));
+    let behind = [CLIENT, SERVER, FORGER].map(|host| (host, net.add_port(&device(100 + host))));
+    for ((port, gbit_s), (_, (switch_port, _))) in [(c.0, 4), (s.0, 10), (f.0, 10)].into_iter().zip(&behind) {
+        net.connect(port, *switch_port, cable(gbit_s));
+    }
+    let switch_ids = [behind[0].1.0, behind[1].1.0, behind[2].1.0];
+    let switch = Switch::new(behind.into_iter().map(|(host, (_, port))| (host, port)).collect());
+    net.add_node(Box::new(switch), &switch_ids);
+    let (client, server) = (host(CLIENT, c.1), host(SERVER, s.1));
+    let bulk = Task { sends: 1 << 40, expects: 1 << 40, ..Task::default() };
+    let call = Task { sends: 2_000, expects: 1_000, ..Task::default() };
+    server.change().listen(BULK_PORT, bulk.mirrored()).expect("room for a listener");
+    server.change().listen(CALL_PORT, call.mirrored()).expect("room for a listener");
+    for _ in 0..4 {
+        client.change().connect(Nanos::ZERO, None, (SERVER, BULK_PORT), bulk.clone()).expect("a place");
+    }
+    let calls = Dialler {
+        every: Nanos::from_millis(2),
+        next_at: START,
+        ..Dialler::new(SERVER, CALL_PORT, CALLS, 200, call)
+    };
+    client.change().dialler = Some(calls);
+    let mut forger = Forger::new(FORGER, f.1, (SERVER, CALL_PORT), syns, SYN_EVERY, 17);
+    forger.start = START;
+    let forger = Held::new(forger);
+    net.add_node(Box::new(client.clone()), &[c.0]);
+    let watched = net.add_node(Box::new(Watched(server.clone())), &[s.0]);
+    net.set_frame_cost(watched, FRAME_COST);
+    net.add_node(Box::new(forger.clone()), &[f.0]);
+    let until =
+        |net: &mut SimNet<Box<dyn Node>>, at| net.run_until(at).unwrap_or_else(|error| panic!("{error}"));
+    until(&mut net, START);
+    let before = taken(&client) + taken(&server);
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed);
+    until(&mut net, START + SYN_EVERY.times(SYNS));
+    let bytes = taken(&client) + taken(&server) - before;
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - allocations;
+    assert_eq!(forger.look().sent, syns);
+    let (calls, opened) =
+        (client.look().ends, client.look().dialler.as_ref().map_or(0, |dialler| dialler.opened));
+    let (answers, refused) = (forger.look().answers, net.refused_frames(s.0));
+    Run { bytes, calls, opened, allocations, server, answers, refused }
+}
+
+/// Bytes that the bulk connections have taken.
+fn taken(host: &Held<OurNode>) -> u64 {
+    host.look()
+        .connections()
+        .filter(|(_, work)| work.task.expects > 1 << 30)
+        .map(|(_, work)| work.taken)
+        .sum()
+}
+
+/// RFC 4987: what a flood may take is bounded, and a cookie answers the rest.
+#[test]
+fn a_flood_of_a_million_syns_takes_neither_throughput_nor_places_nor_memory() {
+    let (calm, flood) = (run(0), run(SYNS));
+    let share = flood.bytes * 1_000 / calm.bytes;
+    let held = flood.server.look().tcp.holdings();
+    println!(
+        "{} of {} bytes ({share} per mille), calls {:?} of {}, {} answers to the forger, {} frames refused, {held:?}",
+        flood.bytes, calm.bytes, flood.calls, flood.opened, flood.answers, flood.refused
+    );
+    assert!(share >= 900, "{share} per mille");
+    assert_eq!((calm.opened, flood.opened), (CALLS, CALLS));
+    assert_eq!(calm.calls, Ends { closed: CALLS, ..Ends::default() });
+    assert_eq!(flood.calls, calm.calls);
+    assert_eq!((calm.allocations, flood.allocations), (0, 0));
+    assert!(held.half_open <= 256 && held.connections <= 4 + 256, "{held:?}");
+    assert_eq!(flood.server.look().read(Counter::TcpGivenUp), 0);
+}
