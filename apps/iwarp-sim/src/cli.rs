@@ -2,15 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use iwarp_sim::plan::Scenario;
 use iwarp_sim::trial::Trial;
 
 /// Whole nodes, from verbs to frames, on links that lose, damage, repeat and reorder frames, in virtual time. Every byte
 /// is checked, and each seed runs twice to show that it replays exactly.
 #[derive(Parser, Debug)]
-#[command(name = "iwarp-sim", version, after_help = EXAMPLES)]
+#[command(name = "iwarp-sim", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Args {
+    /// What else to do
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
     /// Runs the seeds from A up to, and without, B
     #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
     pub seeds: Option<(u64, u64)>,
@@ -44,12 +48,24 @@ pub struct Args {
     pub list: bool,
 }
 
+/// What the program does beside running seeds.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Command {
+    /// Goodput of TCP against loss, round-trip time, rate and buffer, ours beside stock smoltcp's, as CSV
+    Curves {
+        /// Writes a file instead of the standard output
+        #[arg(long, value_name = "FILE")]
+        write: Option<PathBuf>,
+    },
+}
+
 const EXAMPLES: &str = "\
 Examples:
   iwarp-sim --seeds 0..2000                    the acceptance run
   iwarp-sim --seeds 0..500 --scenario churn    many short connections
   iwarp-sim --seed 83 --trace                  one seed, its frames in a pcapng file
   iwarp-sim --regressions                      seeds that once failed
+  iwarp-sim curves                             goodput over a grid of links
 
 Exit codes: 0 all passed, 1 some failed or the run was stopped, 2 bad arguments.";
 

@@ -6,6 +6,8 @@
 mod cli;
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,13 +19,16 @@ use iwarp_sim::plan::{Plan, Scenario};
 use iwarp_sim::trial::{Failure, Trial};
 use iwarp_sim::world::Outcome;
 
-use cli::Args;
+use cli::{Args, Command};
 
 /// Bad arguments.
 const REFUSED: u8 = 2;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(Command::Curves { write }) = &args.command {
+        return curves(write.as_deref());
+    }
     if args.list {
         for scenario in Scenario::ALL {
             println!("{:10} {}", scenario.name(), scenario.help());
@@ -40,6 +45,24 @@ fn main() -> ExitCode {
     match (args.trace, trials.last()) {
         (true, Some(trial)) => trace(*trial, &args),
         _ => run(&trials, &args),
+    }
+}
+
+/// The table of goodput, to a file or to the standard output.
+fn curves(file: Option<&Path>) -> ExitCode {
+    let bar = progress(iwarp_sim::tcp::curves::points().len() as u64);
+    let table = iwarp_sim::tcp::curves::table(|| bar.inc(1)).map_err(|fault| fault.to_string());
+    bar.finish_and_clear();
+    let written = table.and_then(|table| match file {
+        Some(file) => std::fs::write(file, table).map_err(|fault| format!("{}: {fault}", file.display())),
+        None => io::stdout().write_all(table.as_bytes()).map_err(|fault| fault.to_string()),
+    });
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("iwarp-sim: {fault}");
+            ExitCode::FAILURE
+        }
     }
 }
 

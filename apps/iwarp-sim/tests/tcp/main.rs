@@ -1,4 +1,20 @@
 //! Connections of our engine and of stock smoltcp on simulated links: peers under faults, throughput, recovery, curves.
 
+mod curves;
 mod peers;
+mod recovery;
 mod throughput;
+
+use ironwarp_sim::LinkConfig;
+use ironwarp_tcp::Congestion;
+use ironwarp_types::Nanos;
+use iwarp_sim::tcp::Stack;
+
+/// Our engine with each congestion control that is made for links that do not mark.
+const CONTROLS: [(&str, Stack); 2] =
+    [("NewReno", Stack::Ours(Congestion::NewReno)), ("CUBIC", Stack::Ours(Congestion::Cubic))];
+
+/// A data centre's cable without faults: 10 Gbit/s, a round trip of 50 µs.
+fn cable() -> LinkConfig {
+    LinkConfig { rate_bits_per_s: 10_000_000_000, delay: Nanos::from_micros(25), ..LinkConfig::default() }
+}

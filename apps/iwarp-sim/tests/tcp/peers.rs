@@ -1,18 +1,15 @@
 //! Our engine against stock smoltcp in both roles, bytes both ways, under every fault that smoltcp can survive. Every
 //! byte is checked, the engine examines itself, every buffer comes back, and each seed runs twice to the same trace.
 
-use ironwarp_sim::LinkConfig;
+use ironwarp_sim::{Bursts, LinkConfig};
 use ironwarp_tcp::Congestion;
 use ironwarp_types::{Nanos, SeededEntropy};
 use iwarp_sim::tcp::{Dual, End, Outcome, Pace, Stack, StockCongestion, Task};
 
+use crate::cable;
+
 const OURS: Stack = Stack::Ours(Congestion::NewReno);
 const STOCK: Stack = Stack::Stock(StockCongestion::Cubic);
-
-/// A data centre's cable without faults.
-fn cable() -> LinkConfig {
-    LinkConfig { rate_bits_per_s: 10_000_000_000, delay: Nanos::from_micros(25), ..LinkConfig::default() }
-}
 
 /// Bytes both ways between the two stacks; the seed chooses who connects, and sizes of windows and segments.
 fn dual(seed: u64, link: LinkConfig) -> Dual {
@@ -65,6 +62,14 @@ fn both_roles_carry_both_ways_over_a_good_cable() {
 #[test]
 fn every_byte_arrives_under_loss() {
     seeds_survive(100..124, |seed| LinkConfig { loss_ppm: 2_000 << (seed % 6), ..cable() });
+}
+
+#[test]
+fn every_byte_arrives_under_loss_in_bursts() {
+    seeds_survive(150..166, |seed| {
+        let bursts = Bursts { begin_ppm: 1_000 << (seed % 4), end_ppm: 300_000, loss_ppm: 800_000 };
+        LinkConfig { bursts, ..cable() }
+    });
 }
 
 #[test]

@@ -1,21 +1,17 @@
 //! What share of a link a connection gets: 10 Gbit/s and a round trip of 50 µs, with and without loss.
 
 use ironwarp_sim::LinkConfig;
-use ironwarp_tcp::Congestion;
 use ironwarp_types::Nanos;
 use iwarp_sim::tcp::{Dual, Stack, StockCongestion};
+
+use crate::{CONTROLS, cable};
 
 const LINK_BITS_PER_S: u64 = 10_000_000_000;
 const RTT: Nanos = Nanos::from_micros(50);
 
 /// Steady throughput in bits a second: the first quarter of `bytes` does not count.
 fn steady(stack: Stack, mtu_bytes: u16, loss_ppm: u32, seed: u64, bytes: u64) -> u64 {
-    let link = LinkConfig {
-        rate_bits_per_s: LINK_BITS_PER_S,
-        delay: Nanos(RTT.0 / 2),
-        loss_ppm,
-        ..LinkConfig::default()
-    };
+    let link = LinkConfig { loss_ppm, ..cable() };
     let mut dual = Dual::new([stack; 2], link, bytes);
     dual.seed = seed;
     dual.mtus = [mtu_bytes; 2];
@@ -55,13 +51,11 @@ fn report(name: &str, mtu_bytes: u16, loss_ppm: u32, ours: u64) {
     );
 }
 
-const CONTROLS: [(&str, Congestion); 1] = [("NewReno", Congestion::NewReno)];
-
 #[test]
 fn a_link_without_loss_is_filled_to_nine_tenths() {
-    for (name, congestion) in CONTROLS {
+    for (name, stack) in CONTROLS {
         for mtu_bytes in [1_500, 9_000] {
-            let ours = mean(Stack::Ours(congestion), mtu_bytes, 0);
+            let ours = mean(stack, mtu_bytes, 0);
             report(name, mtu_bytes, 0, ours);
             assert!(ours * 10 >= LINK_BITS_PER_S * 9, "{name} MTU {mtu_bytes}: {ours} bit/s");
         }
@@ -71,10 +65,10 @@ fn a_link_without_loss_is_filled_to_nine_tenths() {
 #[test]
 fn under_random_loss_throughput_is_what_theory_allows() {
     let mut missed = Vec::new();
-    for (name, congestion) in CONTROLS {
+    for (name, stack) in CONTROLS {
         for mtu_bytes in [1_500, 9_000] {
             for loss_ppm in [1_000, 10_000] {
-                let ours = mean(Stack::Ours(congestion), mtu_bytes, loss_ppm);
+                let ours = mean(stack, mtu_bytes, loss_ppm);
                 report(name, mtu_bytes, loss_ppm, ours);
                 if ours * 10 < expected(mtu_bytes, loss_ppm) * 8 {
                     missed.push((name, mtu_bytes, loss_ppm, ours));
