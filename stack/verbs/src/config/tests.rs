@@ -2,6 +2,8 @@
 
 use core::net::IpAddr;
 
+use ironwarp_types::Nanos;
+
 use super::*;
 
 const GOOD: &str = r#"
