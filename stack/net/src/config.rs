@@ -59,6 +59,8 @@ pub struct NetConfig {
     pub vlan: Option<VlanTag>,
     /// Whether addresses are asked for before they are used.
     pub duplicate_probes: DuplicateProbes,
+    /// What our TCP packets say beside their addresses.
+    pub marking: Marking,
     /// The largest IP packet we send, in bytes.
     pub mtu_bytes: u16,
     /// Keys the flow hash: secret, and chosen anew by every process.
@@ -73,6 +75,28 @@ pub struct NetConfig {
     pub icmp_errors_per_second: u32,
     /// Destinations whose path MTU is remembered; at least one.
     pub path_mtus_max: u16,
+}
+
+/// What our TCP packets say beside their addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marking {
+    /// Routers that a packet may pass. RFC 1122 s3.2.1.7 asks for a settable number; 64 is the usual one.
+    pub hop_limit: u8,
+    /// The differentiated services code point, 0 to 63 (RFC 2474 s3; RFC 9293 s3.9.2.2).
+    pub dscp: u8,
+}
+
+impl Default for Marking {
+    fn default() -> Self {
+        Marking { hop_limit: crate::ip::HOP_LIMIT, dscp: 0 }
+    }
+}
+
+impl Marking {
+    /// The type of service or traffic class, without congestion bits.
+    pub(crate) fn class(self) -> u8 {
+        self.dscp << 2
+    }
 }
 
 /// The neighbour table's limits and times.
@@ -109,6 +133,7 @@ impl NetConfig {
             routes: ArrayVec::new(),
             vlan: None,
             duplicate_probes: DuplicateProbes::default(),
+            marking: Marking::default(),
             mtu_bytes,
             hash_secret,
             neighbours: NeighbourConfig::default(),

@@ -6,6 +6,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checksum;
+use crate::config::Marking;
 
 pub(crate) const IPV4_BYTES: usize = 20;
 pub(crate) const IPV6_BYTES: usize = 40;
@@ -27,28 +28,33 @@ const V4_FLAGS: u8 = 0x40;
 /// Version 6; traffic class and flow label zero. RFC 6437 s3 allows a source that has no label to leave it so.
 const V6_FIRST: u8 = 0x60;
 
-/// What the words of our IPv4 headers add up to beside addresses, protocol, type of service, length and
+/// What the words of our IPv4 headers add up to beside addresses, protocol, type of service, time to live, length and
 /// identification.
-pub(crate) const V4_FIXED_SUM: u32 = u32::from_be_bytes([0, 0, V4_FIRST, 0])
-    + u32::from_be_bytes([0, 0, V4_FLAGS, 0])
-    + u32::from_be_bytes([0, 0, HOP_LIMIT, 0]);
+pub(crate) const V4_FIXED_SUM: u32 =
+    u32::from_be_bytes([0, 0, V4_FIRST, 0]) + u32::from_be_bytes([0, 0, V4_FLAGS, 0]);
 
 /// An IPv4 header whose length, identification and checksum are zero.
-pub(crate) fn v4_template(source: Ipv4Addr, target: Ipv4Addr, protocol: u8) -> [u8; IPV4_BYTES] {
+pub(crate) fn v4_template(
+    (source, target): (Ipv4Addr, Ipv4Addr),
+    protocol: u8,
+    marking: Marking,
+) -> [u8; IPV4_BYTES] {
     let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (source.octets(), target.octets());
     let addresses = [a0, a1, a2, a3, b0, b1, b2, b3];
     let [a0, a1, a2, a3, b0, b1, b2, b3] = addresses;
-    [V4_FIRST, 0, 0, 0, 0, 0, V4_FLAGS, 0, HOP_LIMIT, protocol, 0, 0, a0, a1, a2, a3, b0, b1, b2, b3]
+    let Marking { hop_limit, .. } = marking;
+    let class = marking.class();
+    [V4_FIRST, class, 0, 0, 0, 0, V4_FLAGS, 0, hop_limit, protocol, 0, 0, a0, a1, a2, a3, b0, b1, b2, b3]
 }
 
 /// A whole IPv4 header, identification zero (RFC 6864 s4.1: any will do).
 pub(crate) fn v4_header(
-    (source, target): (Ipv4Addr, Ipv4Addr),
+    ends: (Ipv4Addr, Ipv4Addr),
     protocol: u8,
     traffic_class: u8,
     l4_bytes: usize,
 ) -> [u8; IPV4_BYTES] {
-    let mut header = v4_template(source, target, protocol);
+    let mut header = v4_template(ends, protocol, Marking::default());
     let total = (l4_bytes + IPV4_BYTES) as u16;
     header[1] = traffic_class;
     header[2..4].copy_from_slice(&total.to_be_bytes());
@@ -99,7 +105,7 @@ mod tests {
             (ends.0, ends.1, 64, 0x2e)
         );
         assert_eq!((view.total_len(), u8::from(view.next_header())), (32, TCP));
-        let template = v4_template(ends.0, ends.1, TCP);
+        let template = v4_template(ends, TCP, Marking { hop_limit: 0, dscp: 0 });
         let sum = u32::from(pseudo_sum(ends.0.into(), ends.1.into(), TCP)) + V4_FIXED_SUM;
         assert_eq!(checksum::fold(sum), checksum::fold(checksum::sum(&template)));
     }

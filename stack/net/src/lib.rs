@@ -34,7 +34,7 @@ mod segment;
 mod testing;
 
 pub use config::{
-    ADDRESSES_MAX, DuplicateProbes, NeighbourConfig, NetConfig, Prefix, ROUTES_MAX, StaticRoute,
+    ADDRESSES_MAX, DuplicateProbes, Marking, NeighbourConfig, NetConfig, Prefix, ROUTES_MAX, StaticRoute,
 };
 pub use flow::{FlowHasher, FlowTable, TableFull};
 pub use link::VlanTag;

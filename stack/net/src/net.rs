@@ -6,7 +6,7 @@ use ironwarp_port::{Frame, Port, PortCaps, TxMeta, TxOffloads, Wire};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
-use crate::config::NetConfig;
+use crate::config::{Marking, NetConfig};
 use crate::flow::FlowHasher;
 use crate::link::Link;
 use crate::neighbour::{Neighbours, arp, nd};
@@ -34,6 +34,7 @@ pub struct Net {
     pub(crate) echo: Pace,
     pub(crate) icmp_errors: Pace,
     pub(crate) route_changes: u32,
+    marking: Marking,
     mtu_bytes: u16,
     offloads: TxOffloads,
 }
@@ -53,6 +54,7 @@ impl Net {
             echo: Pace::new(cfg.echo_per_second, cfg.echo_burst),
             icmp_errors: Pace::new(cfg.icmp_errors_per_second, ICMP_ERROR_BURST),
             route_changes: 0,
+            marking: cfg.marking,
             mtu_bytes: cfg.mtu_bytes.min(caps.mtu_bytes),
             offloads: caps.tx_offloads,
         }
@@ -104,7 +106,7 @@ impl Net {
         let mtu_bytes = self.path_mtus.to(dst).map_or(self.mtu_bytes, |limit| limit.min(self.mtu_bytes));
         // A frame to ourselves meets no device that could finish its checksum.
         let offloads = if mac == self.link.mac { TxOffloads::empty() } else { self.offloads };
-        Path::over(&self.link, source, Station { mac, addr: dst }, mtu_bytes, offloads)
+        Path::over(&self.link, self.marking, source, Station { mac, addr: dst }, mtu_bytes, offloads)
     }
 
     /// Remembers that packets to `dst` may have at most `mtu_bytes`, for ten minutes: TCP has believed a report that

@@ -17,6 +17,7 @@ use ironwarp_port::{TxMeta, TxOffloads};
 use ironwarp_types::{Ecn, MacAddr};
 
 use crate::checksum;
+use crate::config::Marking;
 use crate::ip::{self, IPV4_BYTES, IPV6_BYTES, V4_FIXED_SUM};
 use crate::link::{ETHERNET_BYTES, Link, TAG_BYTES, TYPE_IPV4, TYPE_IPV6, VlanTag};
 
@@ -62,7 +63,8 @@ impl Path {
     /// The way from one station's link and network address to another's of the same family, untagged. `mtu_bytes`
     /// bounds the IP packet; `tx_offloads` is what the device can do.
     pub fn new(ours: Station, theirs: Station, mtu_bytes: u16, tx_offloads: TxOffloads) -> Self {
-        Path::over(&Link { mac: ours.mac, vlan: None }, ours.addr, theirs, mtu_bytes, tx_offloads)
+        let link = Link { mac: ours.mac, vlan: None };
+        Path::over(&link, Marking::default(), ours.addr, theirs, mtu_bytes, tx_offloads)
     }
 
     /// The same in a VLAN.
@@ -73,11 +75,13 @@ impl Path {
         mtu_bytes: u16,
         tx_offloads: TxOffloads,
     ) -> Self {
-        Path::over(&Link { mac: ours.mac, vlan: Some(vlan) }, ours.addr, theirs, mtu_bytes, tx_offloads)
+        let link = Link { mac: ours.mac, vlan: Some(vlan) };
+        Path::over(&link, Marking::default(), ours.addr, theirs, mtu_bytes, tx_offloads)
     }
 
     pub(crate) fn over(
         link: &Link,
+        marking: Marking,
         ours: IpAddr,
         theirs: Station,
         mtu_bytes: u16,
@@ -92,13 +96,14 @@ impl Path {
         match (ours, theirs.addr) {
             (IpAddr::V4(ours), IpAddr::V4(remote)) => {
                 path.shape.set(Shape::OFFLOADED, offloads.contains(TxOffloads::TCP_CHECKSUM));
-                path.fill(link, theirs.mac, TYPE_IPV4, &ip::v4_template(ours, remote, ip::TCP));
+                path.fill(link, theirs.mac, TYPE_IPV4, &ip::v4_template((ours, remote), ip::TCP, marking));
             }
             (ours, remote) => {
                 path.shape |= Shape::IPV6;
                 path.shape.set(Shape::OFFLOADED, offloads.contains(TxOffloads::TCP_CHECKSUM_IPV6));
                 let ends = (as_v6(ours), as_v6(remote));
-                path.fill(link, theirs.mac, TYPE_IPV6, &ip::v6_header(ends, (ip::TCP, ip::HOP_LIMIT), 0, 0));
+                let next = (ip::TCP, marking.hop_limit);
+                path.fill(link, theirs.mac, TYPE_IPV6, &ip::v6_header(ends, next, marking.class(), 0));
             }
         }
         path
@@ -195,10 +200,11 @@ impl Path {
             return;
         };
         let total = (l4_bytes + IPV4_BYTES) as u16;
-        let known = u32::from(self.pseudo_sum) + V4_FIXED_SUM;
-        let checksum = !checksum::fold(known + u32::from(total) + u32::from(ident) + u32::from(ecn.bits()));
         *front = *header;
         let ip = H - IPV4_BYTES;
+        let marking = u32::from(front[ip + 8]) << 8 | u32::from(front[ip + 1] | ecn.bits());
+        let known = u32::from(self.pseudo_sum) + V4_FIXED_SUM + marking;
+        let checksum = !checksum::fold(known + u32::from(total) + u32::from(ident));
         front[ip + 1] |= ecn.bits();
         front[ip + 2..ip + 4].copy_from_slice(&total.to_be_bytes());
         front[ip + 4..ip + 6].copy_from_slice(&ident.to_be_bytes());

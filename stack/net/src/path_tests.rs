@@ -175,3 +175,22 @@ fn the_congestion_bits_are_written_and_counted() {
         assert_eq!(Ecn::from_bits(Ipv6Packet::new_unchecked(&frame[14..]).traffic_class()), ecn);
     }
 }
+
+/// RFC 9293 s3.9.2 (MUST-48, MUST-49): time to live and code point are settings, and the header checksum counts them.
+#[test]
+fn hop_limit_and_code_point_are_those_that_were_set() {
+    let marking = Marking { hop_limit: 7, dscp: 46 };
+    let over = |ours: Station, theirs: Station| {
+        let link = Link { mac: ours.mac, vlan: None };
+        Path::over(&link, marking, ours.addr, theirs, 1_500, TxOffloads::empty())
+    };
+    let mut frame = [0u8; HEADER_BYTES];
+    over(OURS, PEER).write(&mut frame, 0, 1, Ecn::Capable0);
+    let packet = Ipv4Packet::new_unchecked(&frame[ETHERNET_BYTES..]);
+    assert_eq!((packet.hop_limit(), packet.dscp(), packet.ecn()), (7, 46, Ecn::Capable0.bits()));
+    assert!(packet.verify_checksum());
+    let mut frame = [0u8; 54];
+    over(OURS_6, PEER_6).write(&mut frame, 0, 1, Ecn::Capable0);
+    let packet = Ipv6Packet::new_unchecked(&frame[14..]);
+    assert_eq!((packet.hop_limit(), packet.traffic_class()), (7, 46 << 2 | Ecn::Capable0.bits()));
+}

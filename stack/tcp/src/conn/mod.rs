@@ -31,8 +31,8 @@ pub(crate) use stamps::Stamps;
 /// IPv4 and TCP headers without options.
 const HEADERS_BYTES: u16 = 40;
 
-/// The segment size of a peer that announces none (RFC 9293 s3.7.1).
-const MSS_DEFAULT: u16 = 536;
+/// The segment size of a peer that announces none, in IPv4 and in IPv6 (RFC 9293 s3.7.1).
+const MSS_DEFAULT: [u16; 2] = [536, 1_220];
 
 /// The smallest segment size believed. MULPDU is EMSS less 6, less up to 3 for padding and 4 for a marker (RFC 5044
 /// s4.5), and must not fall below 128. A peer that announces less means us to send headers without payload; every host
@@ -183,7 +183,11 @@ impl Conn {
     /// A connection that we open. Its SYN is about to be sent.
     pub(crate) fn active(config: &TcpConfig, opening: Opening) -> Self {
         let opts = Negotiated { timestamps: config.timestamps, sack: config.sack, ecn: config.ecn };
-        let emss = emss(None, opening.path.mtu_bytes() - beyond_ipv4(&opening.path), opts.timestamps);
+        let emss = emss(
+            mss_default(&opening.flow),
+            opening.path.mtu_bytes() - beyond_ipv4(&opening.path),
+            opts.timestamps,
+        );
         Conn {
             rcv: ReceiveSide::new(config),
             state: State::SynSent,
@@ -263,8 +267,8 @@ impl Conn {
     }
 
     fn set_emss(&mut self) {
-        self.snd.emss =
-            emss(self.cold.peer_mss, self.mtu_bytes() - beyond_ipv4(&self.path), self.opts.timestamps);
+        let peer_mss = self.cold.peer_mss.unwrap_or(mss_default(&self.flow));
+        self.snd.emss = emss(peer_mss, self.mtu_bytes() - beyond_ipv4(&self.path), self.opts.timestamps);
         self.snd.cc.on_segment_size(u32::from(self.snd.emss));
     }
 
@@ -305,31 +309,40 @@ fn beyond_ipv4(path: &Path) -> u16 {
     (path.ip_bytes() - 20).min(usize::from(path.mtu_bytes())) as u16
 }
 
+/// What a peer that announces no segment size takes.
+fn mss_default(flow: &Flow) -> u16 {
+    MSS_DEFAULT[usize::from(flow.remote.is_ipv6())]
+}
+
 /// The largest payload of a segment: what the peer takes and the path holds, less the options that every segment
 /// carries (RFC 9293 s3.7.1).
-fn emss(peer_mss: Option<u16>, mtu_bytes: u16, timestamps: bool) -> u16 {
+fn emss(peer_mss: u16, mtu_bytes: u16, timestamps: bool) -> u16 {
     let path = mtu_bytes.saturating_sub(HEADERS_BYTES);
     let options = if timestamps { TIMESTAMPS_BYTES as u16 } else { 0 };
-    peer_mss.unwrap_or(MSS_DEFAULT).min(path).saturating_sub(options).max(MSS_MIN)
+    peer_mss.min(path).saturating_sub(options).max(MSS_MIN)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// RFC 9293 s3.7.1 (MUST-15): 536 when the peer announces nothing.
+    /// RFC 9293 s3.7.1 (MUST-15): 536 in IPv4 and 1220 in IPv6 when the peer announces nothing.
     #[test]
     fn the_segment_size_is_the_smaller_of_peer_and_path() {
-        assert_eq!(emss(Some(1_460), 9_000, false), 1_460);
-        assert_eq!(emss(Some(8_960), 1_500, false), 1_460);
-        assert_eq!(emss(Some(8_960), 1_500, true), 1_448);
-        assert_eq!(emss(None, 1_500, false), 536);
+        assert_eq!(emss(1_460, 9_000, false), 1_460);
+        assert_eq!(emss(8_960, 1_500, false), 1_460);
+        assert_eq!(emss(8_960, 1_500, true), 1_448);
+        let to = |remote: &str| Flow {
+            local: remote.parse().expect("an address"),
+            remote: remote.parse().expect("an address"),
+        };
+        assert_eq!([mss_default(&to("10.0.0.1:1")), mss_default(&to("[fd00::1]:1"))], [536, 1_220]);
     }
 
     /// RFC 5044 s4.5: EMSS - (6 + 4 * ceil(EMSS / 512) + EMSS mod 4) must not fall below 128.
     #[test]
     fn a_tiny_segment_size_still_leaves_a_mulpdu_of_128() {
-        let emss = emss(Some(1), 1_500, true);
+        let emss = emss(1, 1_500, true);
         assert!(emss - (6 + 4 * emss.div_ceil(512) + emss % 4) >= 128);
     }
 }

@@ -28,6 +28,10 @@ pub struct AddressConfig {
     pub vlan: Option<u16>,
     /// The priority of our frames in the VLAN.
     pub vlan_priority: u8,
+    /// Routers that our packets may pass.
+    pub hop_limit: u8,
+    /// The differentiated services code point of our packets.
+    pub dscp: u8,
     /// How often an IPv4 address is asked for before it is used (RFC 5227 has 3). Five to nine seconds pass until a
     /// connection can be opened, so the default is 0; addresses are announced and defended in any case.
     pub probe_ipv4: u8,
@@ -64,6 +68,8 @@ impl Default for AddressConfig {
             routes: Vec::new(),
             vlan: None,
             vlan_priority: 0,
+            hop_limit: 64,
+            dscp: 0,
             probe_ipv4: 0,
             probe_ipv6: 1,
         }
@@ -119,6 +125,8 @@ impl AddressConfig {
         let priority = if self.vlan.is_some() { 7 } else { 0 };
         let allowed = "0 to 7, and 0 without net.vlan";
         in_range("net.vlan_priority", self.vlan_priority, 0..=priority, allowed)?;
+        in_range("net.hop_limit", self.hop_limit, 1..=255, "1 to 255")?;
+        in_range("net.dscp", self.dscp, 0..=63, "0 to 63")?;
         in_range("net.probe_ipv4", self.probe_ipv4, 0..=10, "0 to 10")?;
         in_range("net.probe_ipv6", self.probe_ipv6, 0..=10, "0 to 10")?;
         if self.prefixes()?.iter().any(|prefix| prefix.addr.is_ipv6()) {

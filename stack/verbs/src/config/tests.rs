@@ -159,6 +159,8 @@ fn every_mistake_in_the_network_is_named_with_its_key_and_what_is_allowed() {
         ("address = \"10.0.0.1/24\"\nvlan = 4095", "net.vlan = 4095: 1 to 4094"),
         ("address = \"10.0.0.1/24\"\nvlan = 5\nvlan_priority = 8", "net.vlan_priority = 8: 0 to 7"),
         ("address = \"10.0.0.1/24\"\nvlan_priority = 1", "net.vlan_priority = 1: 0 to 7"),
+        ("address = \"10.0.0.1/24\"\nhop_limit = 0", "net.hop_limit = 0: 1 to 255"),
+        ("address = \"10.0.0.1/24\"\ndscp = 64", "net.dscp = 64: 0 to 63"),
         ("address = \"10.0.0.1/24\"\nprobe_ipv4 = 11", "net.probe_ipv4 = 11: 0 to 10"),
         ("address = \"fd00::1/64\"\nprobe_ipv6 = 11", "net.probe_ipv6 = 11: 0 to 10"),
         (

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use super::*;
-use ironwarp_net::{DuplicateProbes, NetConfig, VlanTag};
+use ironwarp_net::{DuplicateProbes, Marking, NetConfig, VlanTag};
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::MacAddr;
 
@@ -108,6 +108,7 @@ fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConf
         gateway: config.net.gateway,
         gateway6: config.net.gateway6,
         routes: config.net.static_routes()?,
+        marking: Marking { hop_limit: config.net.hop_limit, dscp: config.net.dscp },
         vlan: config.net.vlan.map(|id| VlanTag { id, priority: config.net.vlan_priority }),
         duplicate_probes: DuplicateProbes { ipv4: config.net.probe_ipv4, ipv6: config.net.probe_ipv6 },
         ..net
