@@ -213,6 +213,16 @@ fn a_black_hole_lowers_the_segment_size() {
     s.transmit(&mut source, 1);
     s.expect(&["P. 1561:2271(710) ack 1"]);
     assert_eq!(s.node.read(Counter::TcpBlackHoles), 1);
+    // Was it an outage? A second later the old size is tried again.
+    s.peer(". 1 ack 2271 win 64000");
+    s.advance(Nanos::from_millis(1_100));
+    s.transmit(&mut source, 1);
+    s.expect(&["P. 2271:3731(1460) ack 1"]);
+    // It was none. What is on trial needs no third timeout.
+    s.advance(RTO + RTT);
+    s.expect(&["P. 2271:3731(1460) ack 1"]);
+    s.advance(RTO.times(2) + RTT);
+    s.expect(&["P. 2271:2981(710) ack 1"]);
 }
 
 /// RFC 4821 s7.7: small units that vanish say nothing of the path's size.

@@ -20,6 +20,7 @@ use crate::congestion::CongestionWindow;
 use crate::header::{Flags, Segment, SynOptions, TIMESTAMPS_BYTES};
 use crate::ids::ListenerId;
 
+use path_mtu::BlackHole;
 pub(crate) use patience::{Idle, Silence};
 pub use patience::{KeepAlive, Patience};
 pub(crate) use receive::ReceiveSide;
@@ -153,6 +154,8 @@ pub(crate) struct Cold {
     peer_mss: Option<u16>,
     /// The largest packet that the path takes, as far as routers have taught it.
     path_mtu: u16,
+    /// A path that swallows large segments.
+    pub(crate) hole: BlackHole,
     /// A router's claim about the path and the segment it quoted, not confirmed.
     pub(crate) claimed_mtu: Option<(Seq, u16)>,
     /// A router has said that the peer cannot be reached.
@@ -209,6 +212,7 @@ impl Conn {
                 idle: Idle::new(None),
                 peer_mss: None,
                 path_mtu: u16::MAX,
+                hole: BlackHole::NONE,
                 claimed_mtu: None,
                 unreachable: false,
                 syn_retries: 0,
@@ -292,7 +296,7 @@ impl Conn {
             Nanos::MAX => Nanos::MAX,
             at => at.min(self.snd.progress_at + self.cold.user_timeout),
         };
-        timer.min(self.cold.linger_at).min(self.heard_at + self.cold.idle.wait)
+        timer.min(self.cold.linger_at).min(self.cold.hole.raise_at).min(self.heard_at + self.cold.idle.wait)
     }
 
     /// The invariants of the numbers alone.

@@ -12,9 +12,6 @@ use crate::conn::{Conn, Silence, State, Timer};
 use crate::events::TcpEvents;
 use crate::header::Flags;
 
-/// Timeouts in a row of a full segment that mean a black hole.
-const BLACK_HOLE_TIMEOUTS: u8 = 2;
-
 impl Conn {
     /// The timer fired.
     #[cold]
@@ -22,6 +19,9 @@ impl Conn {
         let mut events = TcpEvents::empty();
         if !self.state.is_live() {
             return events;
+        }
+        if self.cold.hole.raise_at <= io.now {
+            self.raise_path_mtu(io);
         }
         let given_up =
             self.snd.timer_at != Nanos::MAX && self.snd.progress_at + self.cold.user_timeout <= io.now;
@@ -55,23 +55,10 @@ impl Conn {
             Timer::Reordering => self.on_reordering_timer(io, events),
             Timer::Timeout => {
                 self.confirm_path_mtu(io);
-                self.suspect_black_hole(io);
+                let first = io.shared.tx.front(&self.snd.retained).map_or(0, |unit| unit.len);
+                self.suspect_black_hole(io, first);
                 self.on_timeout(io, events);
             }
-        }
-    }
-
-    /// RFC 4821 s7.7: units as large as the segment size vanish again and again, and nothing says why: the path takes less
-    /// than it seems, and whoever drops them does not tell. Half as much is tried.
-    fn suspect_black_hole<P: Port>(&mut self, io: &mut Io<'_, P>) {
-        let emss = self.snd.emss;
-        let first = io.shared.tx.front(&self.snd.retained).map_or(0, |unit| unit.len);
-        let suspected = self.snd.rtt.backoff() >= BLACK_HOLE_TIMEOUTS && first > emss >> 1;
-        if io.shared.config.plpmtud && suspected {
-            self.on_path_mtu(io, self.mtu_bytes() >> 1);
-        }
-        if self.snd.emss < emss {
-            io.count(Counter::TcpBlackHoles);
         }
     }
 
