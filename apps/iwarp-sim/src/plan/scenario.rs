@@ -102,9 +102,9 @@ impl Scenario {
         };
         let usual = Shape {
             hosts,
-            sessions: 1 + dice.below(6),
-            ops: 150 + dice.below(350),
-            bytes: 200_000 + dice.below(1_500_000),
+            sessions: 1 + dice.below(8),
+            ops: 200 + dice.below(1_000),
+            bytes: 200_000 + dice.below(4_000_000),
             rude_percent: 20,
             small: dice.chance(250_000),
         };

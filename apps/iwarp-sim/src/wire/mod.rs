@@ -6,6 +6,8 @@
 
 mod frame;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;

@@ -165,7 +165,7 @@ fn check_crc(fpdu: &[u8]) -> Result<(), String> {
 }
 
 /// CRC32c, bit by bit eight at a time, from its polynomial (RFC 3385 s4).
-fn crc32c(bytes: &[u8]) -> u32 {
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc: u32, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
 }
 

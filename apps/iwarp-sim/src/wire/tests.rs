@@ -1,0 +1,114 @@
+//! A watcher that sees nothing wrong proves nothing: what it must find.
+
+use super::*;
+
+fn side(port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], port))
+}
+
+/// A segment of a connection whose both directions begin at 100.
+fn segment(from: u16, offset: u32, payload: &[u8], ack: u32, window: u16) -> Segment<'_> {
+    Segment {
+        from: side(from),
+        to: side(3 - from),
+        seq: 101 + offset,
+        ack: Some(101 + ack),
+        syn: false,
+        fin: false,
+        rst: false,
+        window,
+        scale: None,
+        payload,
+    }
+}
+
+fn connected() -> Watcher {
+    let mut watcher = Watcher::new(1500, false);
+    let syn = Segment { seq: 100, ack: None, syn: true, ..segment(1, 0, &[], 0, 60_000) };
+    assert_eq!(watcher.on_segment(&syn), Ok(()));
+    let answer = Segment { seq: 100, ack: Some(101), syn: true, ..segment(2, 0, &[], 0, 60_000) };
+    assert_eq!(watcher.on_segment(&answer), Ok(()));
+    watcher
+}
+
+/// A start-up frame without private data.
+fn startup() -> Vec<u8> {
+    [&b"MPA ID Req Frame"[..], &[0x40, 1, 0, 0]].concat()
+}
+
+/// An FPDU of six bytes of ULPDU.
+fn fpdu(fill: u8) -> Vec<u8> {
+    let mut fpdu = vec![0, 6, fill, fill, fill, fill, fill, fill];
+    let crc = stream::crc32c(&fpdu).swap_bytes();
+    fpdu.extend(crc.to_be_bytes());
+    fpdu
+}
+
+fn started() -> Watcher {
+    let mut watcher = connected();
+    assert_eq!(watcher.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
+    watcher
+}
+
+#[test]
+fn whole_fpdus_pass_alone_and_together() {
+    let mut watcher = started();
+    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+    let two = [fpdu(2), fpdu(3)].concat();
+    assert_eq!(watcher.on_segment(&segment(1, 32, &two, 0, 60_000)), Ok(()));
+    // Again, in part: whole FPDUs still.
+    assert_eq!(watcher.on_segment(&segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
+}
+
+#[test]
+fn a_segment_that_ends_within_an_fpdu_is_found() {
+    let mut watcher = started();
+    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()), "not known yet");
+    let rest = watcher.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000));
+    assert!(rest.unwrap_err().contains("no whole FPDUs"));
+}
+
+#[test]
+fn a_small_window_excuses_a_cut() {
+    let mut watcher = started();
+    assert_eq!(watcher.on_segment(&segment(2, 0, &[], 20, 60_000)), Ok(()));
+    // The right edge stays where it is while the window closes.
+    assert_eq!(watcher.on_segment(&segment(2, 0, &[], 20 + 59_000, 1_000)), Ok(()));
+    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()));
+    assert_eq!(watcher.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000)), Ok(()));
+}
+
+#[test]
+fn other_bytes_sent_again_are_found() {
+    let mut watcher = started();
+    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+    let again = watcher.on_segment(&segment(1, 20, &fpdu(2), 0, 60_000));
+    assert!(again.unwrap_err().contains("differ"));
+}
+
+#[test]
+fn a_wrong_crc_is_found() {
+    let mut wrong = fpdu(1);
+    wrong[11] ^= 1;
+    let outcome = started().on_segment(&segment(1, 20, &wrong, 0, 60_000));
+    assert!(outcome.unwrap_err().contains("CRC"));
+}
+
+#[test]
+fn a_segment_before_its_turn_is_judged_when_the_gap_is_filled() {
+    let mut watcher = started();
+    assert_eq!(watcher.on_segment(&segment(1, 32, &fpdu(2), 0, 60_000)), Ok(()));
+    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+    assert_eq!(watcher.on_segment(&segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
+}
+
+/// RFC 9293 s3.8.6: a receiver must not shrink its window, a sender must not pass it but to probe.
+#[test]
+fn windows_that_shrink_or_are_passed_are_found() {
+    let mut watcher = started();
+    assert_eq!(watcher.on_segment(&segment(2, 0, &[], 20, 59_980)), Ok(()));
+    assert!(watcher.on_segment(&segment(2, 0, &[], 20, 59_979)).unwrap_err().contains("shrinks"));
+    let beyond = vec![0; 1_000];
+    let passed = watcher.on_segment(&segment(1, 59_500, &beyond, 0, 60_000));
+    assert!(passed.unwrap_err().contains("allows"));
+}
