@@ -22,11 +22,18 @@ pub struct Stream {
     unjudged: Vec<(u64, u64)>,
     /// Whether the sender may have had to cut a unit: the peer's window was once too small, or the way too narrow.
     pub may_cut: bool,
+    /// Units that begin before this may have been cut: the sender may take the way for a black hole of large packets.
+    cut_below: u64,
+    /// Where the segment that was sent last began, and how often it was sent in a row.
+    repeated: (u64, u32),
     /// Whether the sender's FIN was sent.
     has_ended: bool,
     /// The byte behind the last that the peer allows, as the peer has sent it; counted as `bytes` is.
     allowed: Option<u64>,
 }
+
+/// Transmissions of one segment in a row after which its sender may suspect its size.
+const REPEATS: u32 = 2;
 
 /// Bytes of a start-up frame before its private data.
 const STARTUP_BYTES: usize = 20;
@@ -42,6 +49,8 @@ impl Stream {
             boundaries: BTreeSet::from([0]),
             unjudged: Vec::new(),
             may_cut: false,
+            cut_below: 0,
+            repeated: (u64::MAX, 0),
             has_ended: false,
             allowed: None,
         }
@@ -64,13 +73,14 @@ impl Stream {
         if self.allowed.is_some_and(|allowed| end > allowed + 1) {
             return Err(format!("bytes to {end} though the peer allows {:?}", self.allowed));
         }
+        self.count_repeats(at);
         self.keep(at, segment.payload)?;
         self.parse()?;
         self.unjudged.push((at, end));
-        let (parsed, may_cut) = (self.parsed, self.may_cut);
+        let (parsed, may_cut, cut_below) = (self.parsed, self.may_cut, self.cut_below);
         for (at, end) in self.unjudged.extract_if(.., |(_, end)| *end <= parsed || may_cut) {
             let whole = self.boundaries.contains(&at) && self.boundaries.contains(&end);
-            if !whole && !may_cut {
+            if !whole && !may_cut && at >= cut_below {
                 return Err(format!("bytes {at} to {end} are no whole FPDUs, and nothing asked for a cut"));
             }
         }
@@ -93,6 +103,16 @@ impl Stream {
         self.allowed = Some(allowed);
         self.may_cut |= window < unit_bytes;
         Ok(())
+    }
+
+    /// RFC 4821 s7.7: whoever sends one segment again and again without an answer may try smaller ones. Alignment returns
+    /// with what was not sent before.
+    fn count_repeats(&mut self, at: u64) {
+        let (before, count) = self.repeated;
+        self.repeated = (at, if before == at { count + 1 } else { 1 });
+        if self.repeated.1 >= REPEATS {
+            self.cut_below = self.bytes.len() as u64;
+        }
     }
 
     /// The place of a sequence number, near what was sent last.

@@ -112,3 +112,16 @@ fn windows_that_shrink_or_are_passed_are_found() {
     let passed = watcher.on_segment(&segment(1, 59_500, &beyond, 0, 60_000));
     assert!(passed.unwrap_err().contains("allows"));
 }
+
+/// RFC 4821 s7.7: a segment that is never answered may be too large for the way.
+#[test]
+fn a_segment_sent_again_and_again_may_be_cut_and_new_ones_may_not() {
+    let mut watcher = started();
+    for _ in 0..3 {
+        assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+    }
+    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()));
+    assert_eq!(watcher.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000)), Ok(()));
+    assert_eq!(watcher.on_segment(&segment(1, 32, &fpdu(2)[..8], 0, 60_000)), Ok(()), "not known yet");
+    assert!(watcher.on_segment(&segment(1, 40, &fpdu(2)[8..], 0, 60_000)).is_err());
+}
