@@ -147,10 +147,10 @@ impl Work {
         }
     }
 
-    /// When a paced reader looks again.
+    /// When a paced reader may read again, if that is to come: one who waits for bytes is woken by them.
     pub(super) fn next_read(&self) -> Option<Nanos> {
         let waits = self.task.pace.is_some() && self.taken < self.task.expects;
-        waits.then_some(self.next_read)
+        waits.then_some(self.next_read).filter(|at| *at > self.now)
     }
 
     /// Bytes have been read.
