@@ -1,7 +1,7 @@
-//! Access rights, local scatter/gather elements, and what an access can fail with.
+//! Access rights, who may reach memory, local scatter/gather elements, and what an access can fail with.
 
 use bitflags::bitflags;
-use ironwarp_types::STag;
+use ironwarp_types::{PdId, QpNum, STag};
 use thiserror::Error;
 
 bitflags! {
@@ -16,6 +16,60 @@ bitflags! {
         const REMOTE_WRITE = 4;
         /// The peer may run atomic operations on it (RFC 7306). Asks for `LOCAL_WRITE` too.
         const REMOTE_ATOMIC = 8;
+        /// Memory windows and fast registrations may be made over it, whatever the other rights are.
+        const BIND = 16;
+    }
+}
+
+/// On whose behalf memory is reached: a stream, and the protection domain that it belongs to.
+///
+/// A tag has one of two scopes: a protection domain, or a single stream. A domain alone, as [`From`] makes it, reaches
+/// nothing that is limited to a stream. The two highest domains are nobody's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Reach {
+    pd: PdId,
+    qp: QpNum,
+}
+
+/// The domain that marks tags of narrower scope in the table, so that every look-up tells them by the one compare.
+pub(crate) const NO_PD: PdId = PdId(u32::MAX);
+
+/// The domain of a reach that asked for [`NO_PD`]. Nothing is ever registered in it.
+const NOBODYS_PD: PdId = PdId(u32::MAX - 1);
+
+impl Reach {
+    /// The number that no queue pair has.
+    pub(crate) const NO_STREAM: QpNum = QpNum(0);
+
+    /// A stream of a protection domain; queue pairs are numbered from 1.
+    #[inline]
+    pub const fn new(pd: PdId, qp: QpNum) -> Self {
+        // The table's memory safety rests on this: no reach equals the mark, so no look-up passes by it unchecked.
+        let pd = if pd.0 == NO_PD.0 { NOBODYS_PD } else { pd };
+        Reach { pd, qp }
+    }
+
+    /// The protection domain.
+    #[inline(always)]
+    pub const fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// The stream.
+    pub const fn qp(&self) -> QpNum {
+        self.qp
+    }
+
+    /// Whether memory can be registered in a domain.
+    pub(crate) const fn is_somebodys(pd: PdId) -> bool {
+        pd.0 < NOBODYS_PD.0
+    }
+}
+
+impl From<PdId> for Reach {
+    #[inline]
+    fn from(pd: PdId) -> Self {
+        Reach::new(pd, Self::NO_STREAM)
     }
 }
 
@@ -26,6 +80,10 @@ impl Access {
 
     /// The rights that make no sense where the owner itself may not write.
     pub(crate) const NEEDS_LOCAL_WRITE: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
+
+    /// The rights of the peer.
+    pub(crate) const REMOTE: Access =
+        Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 }
 
 /// A scatter or gather element: a piece of a local region.
@@ -60,6 +118,9 @@ pub enum AccessError {
     /// The region belongs to another protection domain.
     #[error("the region belongs to another protection domain")]
     WrongPd,
+    /// The STag is limited to another stream.
+    #[error("the STag is limited to another stream")]
+    WrongStream,
     /// The region does not grant what the operation needs.
     #[error("the region does not grant this access")]
     NoRight,

@@ -53,6 +53,11 @@ impl Epochs {
         self.now.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 
+    /// The current epoch.
+    pub(crate) fn now(&self) -> u64 {
+        self.now.load(Ordering::Acquire)
+    }
+
     /// The oldest epoch that some core is still in; `u64::MAX` when all are parked.
     pub(crate) fn oldest(&self) -> u64 {
         // Pairs with the fence in `Attendance::come_online`: see the module's reasons.
@@ -62,6 +67,17 @@ impl Epochs {
             (announced != PARKED).then_some(announced)
         };
         self.cores.iter().filter_map(online).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether every core but `core` is parked or past `target`.
+    fn others_reached(&self, core: usize, target: u64) -> bool {
+        // Pairs with the fence in `Attendance::come_online`: see the module's reasons.
+        fence(Ordering::SeqCst);
+        let reached = |(index, word): (usize, &CachePadded<CoreWord>)| {
+            let announced = word.announced.load(Ordering::Acquire);
+            index == core || announced == PARKED || announced >= target
+        };
+        self.cores.iter().enumerate().all(reached)
     }
 
     /// Whether the calling thread is the one that runs some core, as far as is known.
@@ -130,6 +146,11 @@ impl Attendance {
         if self.announced.get() != PARKED {
             self.announce(PARKED);
         }
+    }
+
+    /// Whether no other core can be in the middle of what was revoked before `target`. This one is not: it is here.
+    pub(crate) fn others_reached(&self, target: u64) -> bool {
+        self.epochs.others_reached(self.core, target)
     }
 
     /// Notes that the calling thread runs this core.

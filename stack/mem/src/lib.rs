@@ -11,6 +11,9 @@
 //! *Tagged offsets.* The TO of a region's first byte is its address ([`Region::base_to`]), so a local scatter or
 //! gather element ([`Sge`]) and a wire reference are the same three numbers.
 //!
+//! *Scope.* A tag is a whole protection domain's, or one stream's ([`Reach`]). [`Window`]s and [`FastRegion`]s are
+//! tags without memory of their own, bound to a piece of a region by a core (module `bind`) and ending with it.
+//!
 //! *Revocation is immediate, release is asynchronous.* [`Region::deregister`], or dropping the region, makes the
 //! STag invalid for every later look-up. The memory itself is given up only after every core has passed a quiescent
 //! point (module `epoch`), because a core may be in the middle of a copy.
@@ -21,6 +24,7 @@
 //! *Source.* RFC 5041 s5.2, s7, s8; RFC 5040 s7, s8.1.1; RFC 5042 s6.1.1 and s6.2.
 
 mod access;
+mod bind;
 mod copy;
 mod epoch;
 mod owner;
@@ -28,9 +32,14 @@ mod region;
 mod sync;
 mod table;
 mod view;
+mod window;
 
-pub use access::{Access, AccessError, RangeError, Sge};
+pub use access::{Access, AccessError, RangeError, Reach, Sge};
+pub use bind::{BindError, Binding, Epoch, InvalidateError, Invalidator};
 pub use owner::{AlignedBuf, AlignedBufError, StableBytes};
 pub use region::{Quiescence, Region, WaitError};
 pub use table::{CoreError, MemLimits, MemTable, REGIONS_MAX, RegisterError, TableError};
 pub use view::{CoreMem, Span};
+pub use window::{FastRegion, Window};
+
+pub(crate) use table::{Extent, Scope};

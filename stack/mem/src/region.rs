@@ -112,25 +112,25 @@ impl Region {
         Ok(())
     }
 
-    /// Makes the tag invalid at once and keeps the memory, for as long as the region lives, to the application.
+    /// Makes the tag invalid at once, with every window and fast region that is bound to it, and keeps the memory, for as long as the region lives, to the application.
     ///
     /// RFC 5040 s8.1.1 (6): once access is revoked the network can no longer modify the buffer. That holds when the
     /// token is complete; before, a core may be in the middle of its last copy.
     pub fn revoke(&self) -> Quiescence {
-        let Admitted { slot, stag, access, .. } = self.admitted;
-        Quiescence { target: self.shared.revoke(slot, stag, access), shared: Arc::clone(&self.shared) }
+        let Admitted { slot, stag, .. } = self.admitted;
+        Quiescence::new(&self.shared, self.shared.revoke(slot, stag))
     }
 
     /// Makes the tag invalid at once and gives the memory up when the token is complete.
     pub fn deregister(mut self) -> Quiescence {
         let target = self.bury();
-        Quiescence { target, shared: Arc::clone(&self.shared) }
+        Quiescence::new(&self.shared, target)
     }
 
     fn bury(&mut self) -> u64 {
         self.buried = true;
-        let Admitted { slot, stag, access, .. } = self.admitted;
-        let target = self.shared.bury(slot, stag, access);
+        let Admitted { slot, stag, .. } = self.admitted;
+        let target = self.shared.bury(slot, stag);
         self.shared.collect();
         target
     }
@@ -189,6 +189,10 @@ pub enum WaitError {
 }
 
 impl Quiescence {
+    pub(crate) fn new(shared: &Arc<Shared>, target: u64) -> Self {
+        Self { shared: Arc::clone(shared), target }
+    }
+
     /// Whether every core has passed a quiescent point or is parked. Never waits. Drops some memory that is due.
     pub fn poll(&self) -> bool {
         self.shared.collect();

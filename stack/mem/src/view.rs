@@ -3,10 +3,10 @@
 //! A span borrows its core's handle, and passing a quiescent point takes that handle exclusively. So no span outlives
 //! the iteration in which it was granted, and the compiler checks it.
 
-use crate::access::{Access, AccessError, RangeError, check_range};
+use crate::access::{Access, AccessError, RangeError, Reach, check_range};
 use crate::copy;
 use crate::epoch::Attendance;
-use crate::table::{Extent, Origin, Shared, Slot, TagSpace};
+use crate::table::{Extent, NO_PD, Origin, Rights, Shared, Slot, TagSpace};
 use ironwarp_types::{PdId, STag};
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,16 +23,30 @@ pub struct CoreMem {
     slots: Arc<[Slot]>,
     // Parks when dropped, hence before the table that it holds alive.
     attendance: Attendance,
-    _table: Arc<Shared>,
+    table: Arc<Shared>,
 }
 
 impl CoreMem {
     pub(crate) fn new(table: Arc<Shared>, attendance: Attendance) -> Self {
         let slots = Arc::clone(&table.slots);
-        Self { tags: table.tags, origin: table.origin, slots, attendance, _table: table }
+        Self { tags: table.tags, origin: table.origin, slots, attendance, table }
     }
 
-    /// Grants access to the bytes \[`to`, `to + len`) of the region that `stag` names, to a stream of `pd`.
+    pub(crate) fn table(&self) -> &Shared {
+        &self.table
+    }
+
+    /// The TO of the first byte of a region.
+    pub(crate) fn first_to(&self, stag: STag, base: *const u8) -> u64 {
+        self.origin.first_to(self.tags.slot_of(stag), base)
+    }
+
+    pub(crate) fn attendance(&self) -> &Attendance {
+        &self.attendance
+    }
+
+    /// Grants access to the bytes \[`to`, `to + len`) of the region that `stag` names, to a stream: a [`Reach`], or
+    /// a protection domain alone.
     ///
     /// `need` are the rights that the operation asks for, all of them: `REMOTE_WRITE` for an RDMA Write,
     /// `REMOTE_READ` for the source of a Read, `LOCAL_WRITE` for receives and Read Responses, none for a local
@@ -44,26 +58,65 @@ impl CoreMem {
     pub fn resolve(
         &self,
         stag: STag,
-        pd: PdId,
+        reach: impl Into<Reach>,
         to: u64,
         len: u32,
         need: Access,
     ) -> Result<Span<'_>, AccessError> {
+        let reach = reach.into();
         self.attendance.attend();
         let at = self.tags.slot_of(stag);
         let slot = self.slots.get(at).ok_or(AccessError::UnknownStag)?;
         let (granted, extent) = slot.read(stag)?;
-        // RFC 5041 s8.2: a stream reaches only the regions of its own protection domain.
-        if extent.pd != pd {
-            return Err(AccessError::WrongPd);
+        // RFC 5041 s8.2: a stream reaches only the regions of its own protection domain. Tags of narrower scope fail
+        // this compare too.
+        let mut first_to = self.origin.first_to(at, extent.base);
+        if extent.pd != reach.pd() {
+            first_to = self.check_scope((at, extent.pd, granted), reach, need)?.unwrap_or(first_to);
         }
-        if !granted.contains(need) {
+        if !granted.give(need) {
             return Err(AccessError::NoRight);
         }
-        let offset = offset_within(&extent, self.origin.first_to(at, extent.base), to, len)?;
+        let offset = offset_within(&extent, first_to, to, len)?;
         // SAFETY: `offset` and `len` lie within the extent, which is one allocation.
         let base = unsafe { extent.base.add(offset) };
         Ok(Span { base, len: len as usize, writable: need.intersects(Access::WRITING), core: PhantomData })
+    }
+
+    /// The rest of the association: tags of one stream, windows and fast regions, whose region must be live itself.
+    /// Answers the first TO of a window or fast region, whose offsets are its region's.
+    #[inline(never)]
+    fn check_scope(
+        &self,
+        (index, pd, rights): (usize, PdId, Rights),
+        reach: Reach,
+        need: Access,
+    ) -> Result<Option<u64>, AccessError> {
+        if pd != NO_PD {
+            return Err(AccessError::WrongPd);
+        }
+        let scope = self.table.scopes.get(index).ok_or(AccessError::UnknownStag)?;
+        if scope.pd() != reach.pd() {
+            return Err(AccessError::WrongPd);
+        }
+        // RFC 5040 s8.1.1 (2): no other stream uses a tag that is limited to one.
+        if rights.is(Rights::STREAM) && scope.qp() != reach.qp() {
+            return Err(AccessError::WrongStream);
+        }
+        // A window is for the peer alone: no request of ours may name it.
+        if rights.is(Rights::WINDOW) && !need.intersects(Access::REMOTE) {
+            return Err(AccessError::NoRight);
+        }
+        if !rights.is(Rights::CHILD) {
+            return Ok(None);
+        }
+        let first_to = scope.first_to();
+        let parent = scope.parent();
+        let index = self.tags.slot_of(parent.stag);
+        self.slots.get(index).ok_or(AccessError::UnknownStag)?.read(parent.stag)?;
+        // The same tag may come back for other memory: the mark tells one registration from another.
+        let same = self.table.scopes.get(index).is_some_and(|scope| scope.mark() == parent.mark);
+        if same { Ok(Some(first_to)) } else { Err(AccessError::Revoked) }
     }
 
     /// States that this core holds nothing from before. Once an iteration; one load, and a store when something has
@@ -95,7 +148,7 @@ impl fmt::Debug for CoreMem {
 
 /// Checks 3 to 5 of RFC 5041 s7.1: the sum does not wrap, and both ends lie in the region.
 #[inline(always)]
-fn offset_within(extent: &Extent, first_to: u64, to: u64, len: u32) -> Result<usize, AccessError> {
+pub(crate) fn offset_within(extent: &Extent, first_to: u64, to: u64, len: u32) -> Result<usize, AccessError> {
     // A region never wraps, so what lies within one does not either: one test for the usual case.
     match to.checked_sub(first_to) {
         Some(offset) if extent.len.checked_sub(offset).is_some_and(|rest| u64::from(len) <= rest) => {

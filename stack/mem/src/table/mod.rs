@@ -8,23 +8,26 @@
 //! regions at a time, outside the lock and never by a core's loop.
 
 mod books;
+mod scope;
 mod slot;
 mod tag;
 
-pub(crate) use slot::{Extent, Origin, Slot};
-pub(crate) use tag::TagSpace;
+pub(crate) use scope::{Parent, Scope};
+pub(crate) use slot::{Extent, NotUnbound, Origin, Rights, Slot, State, Taken};
+pub(crate) use tag::{Draws, TagSpace};
 
-use crate::access::Access;
+pub(crate) use crate::access::NO_PD;
+use crate::access::{Access, Reach};
 use crate::epoch::{Attendance, ClaimError, Epochs};
 use crate::owner::StableBytes;
 use crate::region::Region;
 use crate::view::CoreMem;
+use crate::window::{FastRegion, Window};
 use books::{Books, Owner};
 use ironwarp_types::{CoreId, PdId, STag};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tag::Draws;
 use thiserror::Error;
 
 /// The most regions that a table may be asked for: beyond 2^20 a tag would have fewer than 12 random bits, and
@@ -80,6 +83,9 @@ pub enum RegisterError {
     /// The range ends beyond the address space.
     #[error("the range wraps")]
     Wrap,
+    /// The protection domain is one of the two that are nobody's.
+    #[error("the two highest protection domains are nobody's")]
+    NobodysPd,
 }
 
 /// Why a core's handle could not be had.
@@ -161,9 +167,50 @@ impl MemTable {
     where
         O: StableBytes + Send + 'static,
     {
+        self.register_for(pd.into(), owner, access)
+    }
+
+    /// As [`MemTable::register`], for one stream alone where `reach` names one: no other stream can use the tag, not
+    /// even one of the same protection domain, and its peer may invalidate it (RFC 5040 s8.1.1, 2 and 7).
+    pub fn register_for<O>(&self, reach: Reach, owner: O, access: Access) -> Result<Region, RegisterError>
+    where
+        O: StableBytes + Send + 'static,
+    {
         let mut kept = Box::new(owner);
         let bytes = kept.stable_bytes();
-        self.shared.admit(pd, bytes.cast(), bytes.len(), access, Some(kept)).map(|slot| self.region(slot))
+        let piece = Piece { base: bytes.cast(), len: bytes.len(), access };
+        self.shared.admit(reach, piece, Some(kept)).map(|admitted| self.region(admitted))
+    }
+
+    /// A memory window, bound to nothing. It takes the place of a region in the table.
+    ///
+    /// ```
+    /// use ironwarp_mem::{Access, Binding, MemLimits, MemTable, Reach};
+    /// use ironwarp_types::{CoreId, PdId, QpNum};
+    ///
+    /// let table = MemTable::new(MemLimits::default())?;
+    /// let core = table.core(CoreId(0))?;
+    /// let stream = Reach::new(PdId(1), QpNum(7));
+    /// let pool = table.register(PdId(1), vec![0u8; 4096], Access::LOCAL_WRITE | Access::BIND)?;
+    /// let mut window = table.window(PdId(1))?;
+    ///
+    /// let (over, access) = (pool.slice(512, 512)?, Access::REMOTE_WRITE);
+    /// core.bind(&Binding { stag: window.renew(), over, access, stream_scope: true }, stream)?;
+    /// assert!(core.resolve(window.stag(), stream, over.addr, 512, Access::REMOTE_WRITE).is_ok());
+    /// // Neither outside the window nor for another stream.
+    /// assert!(core.resolve(window.stag(), stream, over.addr - 1, 1, Access::REMOTE_WRITE).is_err());
+    /// assert!(core.resolve(window.stag(), PdId(1), over.addr, 1, Access::REMOTE_WRITE).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn window(&self, pd: PdId) -> Result<Window, RegisterError> {
+        let (admitted, draws) = self.shared.reserve(pd, Rights::CHILD | Rights::WINDOW)?;
+        Ok(Window::new(Arc::clone(&self.shared), admitted, draws))
+    }
+
+    /// A fast region, without memory. It takes the place of a region in the table.
+    pub fn fast_region(&self, pd: PdId) -> Result<FastRegion, RegisterError> {
+        let (admitted, draws) = self.shared.reserve(pd, Rights::CHILD)?;
+        Ok(FastRegion::new(Arc::clone(&self.shared), admitted, draws))
     }
 
     /// Registers `len` bytes at `base` that somebody else keeps alive.
@@ -179,7 +226,8 @@ impl MemTable {
         len: usize,
         access: Access,
     ) -> Result<Region, RegisterError> {
-        self.shared.admit(pd, base, len, access, None).map(|slot| self.region(slot))
+        let piece = Piece { base, len, access };
+        self.shared.admit(pd.into(), piece, None).map(|admitted| self.region(admitted))
     }
 
     /// Drops the memory of some deregistered regions that no core can be touching any more, a bounded number of
@@ -209,9 +257,18 @@ pub(crate) struct Shared {
     pub tags: TagSpace,
     pub origin: Origin,
     pub slots: Arc<[Slot]>,
+    /// Beside each slot, what only tags of narrower scope need.
+    pub scopes: Box<[Scope]>,
     pub epochs: Arc<Epochs>,
     regions_max: u32,
     books: Mutex<Books>,
+}
+
+/// The bytes of a new region and what they may be used for.
+struct Piece {
+    base: NonNull<u8>,
+    len: usize,
+    access: Access,
 }
 
 /// A region that has just been entered in the table.
@@ -232,6 +289,7 @@ impl Shared {
             tags: TagSpace::new(slots.ilog2(), &mut draws),
             origin,
             slots: (0..slots).map(|_| Slot::new()).collect(),
+            scopes: (0..slots).map(|_| Scope::new()).collect(),
             epochs: Arc::new(Epochs::new(usize::from(limits.cores_max))),
             regions_max: limits.regions_max,
             books: Mutex::new(Books::new(slots, limits.regions_max as usize, draws)),
@@ -239,20 +297,35 @@ impl Shared {
     }
 
     /// Checks a range and enters it in the table.
-    fn admit(
-        &self,
-        pd: PdId,
-        base: NonNull<u8>,
-        len: usize,
-        access: Access,
-        owner: Owner,
-    ) -> Result<Admitted, RegisterError> {
-        check_registration(base, len, access)?;
+    fn admit(&self, reach: Reach, piece: Piece, owner: Owner) -> Result<Admitted, RegisterError> {
+        let Piece { base, len, access } = piece;
+        check_registration(reach.pd(), base, len, access)?;
         self.collect();
         let (slot, stag) = self.take_slot(owner)?;
+        let stream_scope = reach.qp() != Reach::NO_STREAM;
+        let (pd, kind) = if stream_scope { (NO_PD, Rights::STREAM) } else { (reach.pd(), 0) };
+        let scope = &self.scopes[slot as usize];
+        scope.set_home(reach.pd(), reach.qp());
+        scope.set_mark(self.epochs.now());
         let extent = Extent { base: base.as_ptr(), len: len as u64, pd };
-        self.slots[slot as usize].open(stag, extent, access);
-        Ok(Admitted { slot, stag, pd, base, len, access })
+        self.slots[slot as usize].open(stag, extent, Rights::new(access, kind));
+        Ok(Admitted { slot, stag, pd: reach.pd(), base, len, access })
+    }
+
+    /// Enters a tag without memory, and gives it what draws its later ones.
+    fn reserve(&self, pd: PdId, kind: u16) -> Result<(Admitted, Draws), RegisterError> {
+        if !Reach::is_somebodys(pd) {
+            return Err(RegisterError::NobodysPd);
+        }
+        self.collect();
+        let (slot, stag) = self.take_slot(None)?;
+        let draws = self.books().draws.fork();
+        let scope = &self.scopes[slot as usize];
+        scope.set_home(pd, Reach::NO_STREAM);
+        scope.set_mark(0);
+        self.slots[slot as usize].reserve(stag, Rights::new(Access::empty(), kind));
+        let (base, len, access) = (NonNull::dangling(), 0, Access::empty());
+        Ok((Admitted { slot, stag, pd, base, len, access }, draws))
     }
 
     /// A slot that keeps `owner`, and the tag that will lead to it.
@@ -269,18 +342,44 @@ impl Shared {
 
     /// Makes a tag invalid for every look-up from now on, and returns the epoch that must pass before no core
     /// can still be in the middle of a copy.
-    pub(crate) fn revoke(&self, slot: u32, stag: STag, access: Access) -> u64 {
-        self.slots[slot as usize].revoke(stag, access);
+    pub(crate) fn revoke(&self, slot: u32, stag: STag) -> u64 {
+        self.slots[slot as usize].end(stag);
         self.epochs.advance()
     }
 
+    /// As [`Shared::revoke`], of any tag: what can be bound again may be so when the epoch has passed.
+    pub(crate) fn end(&self, slot: &Slot, scope: &Scope, stag: STag) -> u64 {
+        let ended = slot.end(stag);
+        let target = self.epochs.advance();
+        if ended && slot.pd() == NO_PD && slot.find(stag).is_some_and(|(_, state)| state == State::Unbinding)
+        {
+            scope.set_mark(target);
+            slot.settle(stag);
+        }
+        target
+    }
+
+    /// Ends the present binding of a window or fast region.
+    pub(crate) fn end_child(&self, slot: u32) -> u64 {
+        let (slot, scope) = (&self.slots[slot as usize], &self.scopes[slot as usize]);
+        self.end(slot, scope, slot.last_stag())
+    }
+
     /// Revokes a tag for good and puts its memory into the graveyard; returns the epoch as [`Shared::revoke`] does.
-    pub(crate) fn bury(&self, slot: u32, stag: STag, access: Access) -> u64 {
+    pub(crate) fn bury(&self, slot: u32, stag: STag) -> u64 {
         let mut books = self.books();
         // Within the lock, so that the graveyard stays in the order of epochs.
-        let target = self.revoke(slot, stag, access);
+        let target = self.revoke(slot, stag);
         books.bury(slot, target);
         target
+    }
+
+    /// Ends a window or fast region for good, whatever a core is doing to it.
+    pub(crate) fn bury_child(&self, slot: u32) {
+        let mut books = self.books();
+        self.slots[slot as usize].give_up();
+        let target = self.epochs.advance();
+        books.bury(slot, target);
     }
 
     /// Drops the memory of a bounded number of buried regions that are quiescent.
@@ -304,7 +403,10 @@ impl Shared {
     }
 }
 
-fn check_registration(base: NonNull<u8>, len: usize, access: Access) -> Result<(), RegisterError> {
+fn check_registration(pd: PdId, base: NonNull<u8>, len: usize, access: Access) -> Result<(), RegisterError> {
+    if !Reach::is_somebodys(pd) {
+        return Err(RegisterError::NobodysPd);
+    }
     if len == 0 {
         return Err(RegisterError::Empty);
     }

@@ -4,7 +4,7 @@
 //! only while the slot is free, and a slot becomes free only after every core has passed a quiescent point; so a core
 //! that found its tag live reads the fields that belong to it.
 
-use crate::access::{Access, AccessError};
+use crate::access::{Access, AccessError, NO_PD};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ironwarp_types::{PdId, STag};
 
@@ -27,6 +27,7 @@ pub(crate) struct Extent {
     pub base: *mut u8,
     /// Bytes.
     pub len: u64,
+    /// The protection domain; [`NO_PD`] for a tag of another scope, which has its own word (module `scope`).
     pub pd: PdId,
 }
 
@@ -53,18 +54,57 @@ impl Origin {
     }
 }
 
-/// What a slot is for at present. Memory windows will add their own.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+/// What a slot is for at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
     Free = 0,
+    /// The tag grants access.
     Live = 1,
+    /// The tag of a region that has been revoked, or of a window that is given up.
     Revoked = 2,
+    /// A window's or fast region's tag that has no memory now.
+    Unbound = 3,
+    /// A core is binding it.
+    Binding = 4,
+    /// It has been invalidated, and the epoch of that is not noted yet.
+    Unbinding = 5,
+}
+
+/// What a tag may be used for, and what kind it is: the lowest 16 bits of a head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rights(u16);
+
+impl Rights {
+    /// The scope is one stream, not a protection domain.
+    pub(crate) const STREAM: u16 = 1 << 15;
+    /// The tag is bound to a piece of a region and outlives its binding.
+    pub(crate) const CHILD: u16 = 1 << 14;
+    /// A child that the peer alone may use.
+    pub(crate) const WINDOW: u16 = 1 << 13;
+
+    pub(crate) const fn new(access: Access, kind: u16) -> Self {
+        Self(access.bits() | kind)
+    }
+
+    pub(crate) const fn access(self) -> Access {
+        Access::from_bits_truncate(self.0)
+    }
+
+    pub(crate) const fn is(self, kind: u16) -> bool {
+        self.0 & kind != 0
+    }
+
+    /// Whether it gives all of `need`.
+    #[inline(always)]
+    pub(crate) const fn give(self, need: Access) -> bool {
+        self.0 & need.bits() == need.bits()
+    }
 }
 
 impl Slot {
     pub(crate) fn new() -> Self {
         Self {
-            head: AtomicU64::new(head(STag(0), State::Free, Access::empty())),
+            head: AtomicU64::new(head(STag(0), State::Free, NOTHING)),
             base: AtomicPtr::new(core::ptr::null_mut()),
             len: AtomicU64::new(0),
             pd: AtomicU32::new(0),
@@ -73,60 +113,170 @@ impl Slot {
 
     /// Rights and extent of `stag`, if this slot holds it and it is live.
     #[inline(always)]
-    pub(crate) fn read(&self, stag: STag) -> Result<(Access, Extent), AccessError> {
+    pub(crate) fn read(&self, stag: STag) -> Result<(Rights, Extent), AccessError> {
         let found = self.head.load(Ordering::Acquire);
-        if found >> STATE_SHIFT != head(stag, State::Live, Access::empty()) >> STATE_SHIFT {
+        if found >> STATE_SHIFT != head(stag, State::Live, NOTHING) >> STATE_SHIFT {
             return Err(not_live(found, stag));
         }
-        let extent = Extent {
+        Ok((Rights(found as u16), self.extent()))
+    }
+
+    /// Rights and state of `stag`, if the slot holds it, live or not.
+    pub(crate) fn find(&self, stag: STag) -> Option<(Rights, State)> {
+        let found = self.head.load(Ordering::Acquire);
+        (stag_of(found) == stag).then_some((Rights(found as u16), state_of(found)))
+    }
+
+    pub(crate) fn pd(&self) -> PdId {
+        PdId(self.pd.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn extent(&self) -> Extent {
+        Extent {
             base: self.base.load(Ordering::Relaxed),
             len: self.len.load(Ordering::Relaxed),
             pd: PdId(self.pd.load(Ordering::Relaxed)),
-        };
-        Ok((Access::from_bits_retain(found as u16), extent))
+        }
     }
 
-    /// Fills a free slot and makes its tag live.
-    pub(crate) fn open(&self, stag: STag, extent: Extent, access: Access) {
+    fn fill(&self, extent: Extent) {
         self.base.store(extent.base, Ordering::Relaxed);
         self.len.store(extent.len, Ordering::Relaxed);
         self.pd.store(extent.pd.0, Ordering::Relaxed);
-        self.head.store(head(stag, State::Live, access), Ordering::Release);
     }
 
-    /// Makes the tag invalid at once. Harmless where it is invalid already.
-    pub(crate) fn revoke(&self, stag: STag, access: Access) {
-        let (live, revoked) = (head(stag, State::Live, access), head(stag, State::Revoked, access));
-        let _ = self.head.compare_exchange(live, revoked, Ordering::AcqRel, Ordering::Relaxed);
+    /// Fills a free slot and makes its tag live.
+    pub(crate) fn open(&self, stag: STag, extent: Extent, rights: Rights) {
+        self.fill(extent);
+        self.head.store(head(stag, State::Live, rights), Ordering::Release);
+    }
+
+    /// Gives a free slot a tag that leads nowhere yet.
+    pub(crate) fn reserve(&self, stag: STag, rights: Rights) {
+        self.pd.store(NO_PD.0, Ordering::Relaxed);
+        self.head.store(head(stag, State::Unbound, rights), Ordering::Release);
+    }
+
+    /// Makes the tag invalid at once: a region's for good, a child's until it is bound again. Answers whether it was
+    /// live. A child waits for [`Slot::settle`] before it can be bound.
+    pub(crate) fn end(&self, stag: STag) -> bool {
+        let found = self.head.load(Ordering::Acquire);
+        if found >> STATE_SHIFT != head(stag, State::Live, NOTHING) >> STATE_SHIFT {
+            return false;
+        }
+        let rights = Rights(found as u16);
+        let state = if rights.is(Rights::CHILD) { State::Unbinding } else { State::Revoked };
+        self.exchange(found, head(stag, state, rights))
+    }
+
+    /// The epoch of an invalidated child's end has been noted: it may be bound again.
+    pub(crate) fn settle(&self, stag: STag) {
+        if let Some((rights, State::Unbinding)) = self.find(stag) {
+            self.exchange(head(stag, State::Unbinding, rights), head(stag, State::Unbound, rights));
+        }
+    }
+
+    /// Takes an unbound child for the caller alone; answers its kind. Waits for nobody.
+    pub(crate) fn begin(&self) -> Result<Taken, NotUnbound> {
+        let found = self.head.load(Ordering::Acquire);
+        let (stag, rights) = (stag_of(found), Rights(found as u16));
+        match state_of(found) {
+            State::Unbound if rights.is(Rights::CHILD) => {}
+            State::Unbinding => return Err(NotUnbound::Soon),
+            _ => return Err(NotUnbound::No),
+        }
+        let busy = head(stag, State::Binding, rights);
+        if self.exchange(found, busy) { Ok(Taken { found, busy }) } else { Err(NotUnbound::No) }
+    }
+
+    /// Fills a child that [`Slot::begin`] took and makes `stag` live. Fails when the child was given up meanwhile.
+    pub(crate) fn bind(&self, taken: Taken, stag: STag, extent: Extent, rights: Rights) -> bool {
+        self.fill(extent);
+        self.exchange(taken.busy, head(stag, State::Live, rights))
+    }
+
+    /// Puts back a child that [`Slot::begin`] took.
+    pub(crate) fn forgo(&self, taken: Taken) {
+        self.exchange(taken.busy, taken.found);
+    }
+
+    /// Ends a child for good, whatever it is doing.
+    pub(crate) fn give_up(&self) {
+        let stag = self.last_stag();
+        self.head.swap(head(stag, State::Revoked, NOTHING), Ordering::AcqRel);
     }
 
     /// Marks a revoked slot free. It remembers its tag, so that the next one differs.
     pub(crate) fn close(&self) {
-        self.head.store(head(self.last_stag(), State::Free, Access::empty()), Ordering::Release);
+        self.head.store(head(self.last_stag(), State::Free, NOTHING), Ordering::Release);
     }
 
     /// The tag that the slot holds or held last; 0 where there was none.
     pub(crate) fn last_stag(&self) -> STag {
         stag_of(self.head.load(Ordering::Relaxed))
     }
+
+    fn exchange(&self, from: u64, to: u64) -> bool {
+        self.head.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
 }
+
+/// A child that its binder has to itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken {
+    found: u64,
+    busy: u64,
+}
+
+impl Taken {
+    pub(crate) fn rights(&self) -> Rights {
+        Rights(self.found as u16)
+    }
+
+    pub(crate) fn stag(&self) -> STag {
+        stag_of(self.found)
+    }
+}
+
+/// Why a child could not be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotUnbound {
+    /// It has just been invalidated.
+    Soon,
+    /// It is bound, or no child.
+    No,
+}
+
+const NOTHING: Rights = Rights(0);
 
 const STAG_SHIFT: u32 = 32;
 const STATE_SHIFT: u32 = 16;
 
 #[inline(always)]
-const fn head(stag: STag, state: State, access: Access) -> u64 {
-    (stag.0 as u64) << STAG_SHIFT | (state as u64) << STATE_SHIFT | access.bits() as u64
+const fn head(stag: STag, state: State, rights: Rights) -> u64 {
+    (stag.0 as u64) << STAG_SHIFT | (state as u64) << STATE_SHIFT | rights.0 as u64
 }
 
 fn stag_of(head: u64) -> STag {
     STag((head >> STAG_SHIFT) as u32)
 }
 
+fn state_of(head: u64) -> State {
+    match (head >> STATE_SHIFT) as u16 {
+        0 => State::Free,
+        1 => State::Live,
+        3 => State::Unbound,
+        4 => State::Binding,
+        5 => State::Unbinding,
+        _ => State::Revoked,
+    }
+}
+
 #[cold]
 fn not_live(found: u64, stag: STag) -> AccessError {
-    let revoked = head(stag, State::Revoked, Access::empty()) >> STATE_SHIFT;
-    if found >> STATE_SHIFT == revoked { AccessError::Revoked } else { AccessError::UnknownStag }
+    let known = stag_of(found) == stag && state_of(found) != State::Free;
+    if known { AccessError::Revoked } else { AccessError::UnknownStag }
 }
 
 /// Run with `RUSTFLAGS="--cfg loom" cargo test -p ironwarp-mem --lib --release`.
@@ -148,7 +298,7 @@ mod model {
 
     fn open(slot: &Slot, stag: STag) {
         let (access, len) = belongs_to(stag);
-        slot.open(stag, extent(len), access);
+        slot.open(stag, extent(len), Rights::new(access, 0));
     }
 
     #[test]
@@ -161,21 +311,73 @@ mod model {
             let runner = thread::spawn(move || {
                 for stag in [STag(1), STag(2)] {
                     core.attend();
-                    if let Ok((access, extent)) = seen.read(stag) {
-                        assert_eq!((access, extent.len), belongs_to(stag));
+                    if let Ok((rights, extent)) = seen.read(stag) {
+                        assert_eq!((rights.access(), extent.len), belongs_to(stag));
                         assert_eq!(u64::from(extent.pd.0), extent.len);
                     }
                     core.quiesce();
                 }
             });
 
-            slot.revoke(STag(1), Access::REMOTE_READ);
+            slot.end(STag(1));
             let target = epochs.advance();
             if epochs.oldest() >= target {
                 slot.close();
                 open(&slot, STag(2));
             }
             runner.join().expect("the core ran");
+        });
+    }
+
+    /// A window invalidated and bound again by one core while another looks its old and its new tag up.
+    #[test]
+    fn a_core_never_sees_a_windows_old_tag_with_its_new_extent() {
+        const CHILD: u16 = Rights::CHILD | Rights::WINDOW;
+        loom::model(|| {
+            let (epochs, slot) = (Arc::new(Epochs::new(2)), Arc::new(Slot::new()));
+            slot.open(STag(1), extent(10), Rights::new(Access::REMOTE_READ, CHILD));
+            let mut core = Attendance::claim(&epochs, 0).expect("a free core");
+            let seen = Arc::clone(&slot);
+            let runner = thread::spawn(move || {
+                for stag in [STag(1), STag(2)] {
+                    core.attend();
+                    if let Ok((rights, extent)) = seen.read(stag) {
+                        assert_eq!((rights.access(), extent.len), belongs_to(stag));
+                    }
+                    core.quiesce();
+                }
+            });
+
+            let binder = Attendance::claim(&epochs, 1).expect("a free core");
+            binder.attend();
+            assert!(slot.end(STag(1)));
+            let target = epochs.advance();
+            slot.settle(STag(1));
+            if binder.others_reached(target) {
+                let taken = slot.begin().expect("an unbound window");
+                let rights = Rights::new(Access::REMOTE_WRITE, CHILD);
+                assert!(slot.bind(taken, STag(2), extent(20), rights));
+            }
+            drop(binder);
+            runner.join().expect("the core ran");
+        });
+    }
+
+    /// A window given up while a core binds it is never live afterwards.
+    #[test]
+    fn a_window_given_up_while_it_is_bound_stays_dead() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::new());
+            slot.reserve(STag(1), Rights::new(Access::empty(), Rights::CHILD));
+            let theirs = Arc::clone(&slot);
+            let binder = thread::spawn(move || {
+                if let Ok(taken) = theirs.begin() {
+                    theirs.bind(taken, STag(2), extent(20), Rights::new(Access::REMOTE_WRITE, Rights::CHILD));
+                }
+            });
+            slot.give_up();
+            binder.join().expect("the core ran");
+            assert!(slot.read(STag(2)).is_err() && slot.begin().is_err());
         });
     }
 }

@@ -79,6 +79,12 @@ impl Draws {
         hash.finish() as u32
     }
 
+    /// Draws of their own, from a secret that these draw.
+    pub(crate) fn fork(&mut self) -> Draws {
+        let mut word = || u64::from(self.next_u32()) << 32 | u64::from(self.next_u32());
+        Draws::new([word(), word()])
+    }
+
     /// A number below `bound`, close enough to uniform for mixing a list.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         ((u64::from(self.next_u32()) * u64::from(bound)) >> 32) as u32

@@ -1,0 +1,82 @@
+//! What a slot's own cache line has no room for: the scope of a tag that is not simply a protection domain's, and the
+//! region behind a window or fast registration.
+//!
+//! Regions of a whole domain never look here. The fields follow the rule of the slot beside them: they change only
+//! while its tag is not live, and after every other core has passed a quiescent point.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use ironwarp_types::{PdId, QpNum, STag};
+
+/// The cold half of a slot.
+pub(crate) struct Scope {
+    pd: AtomicU32,
+    qp: AtomicU32,
+    parent: AtomicU32,
+    /// Of a region, the epoch in which it was registered; of a child, the one that its last end must wait for.
+    mark: AtomicU64,
+    /// The mark of the region behind a child: with its tag, it names one registration for good.
+    parent_mark: AtomicU64,
+    /// The tagged offset of a child's first byte.
+    first_to: AtomicU64,
+}
+
+/// The region behind a child.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Parent {
+    pub stag: STag,
+    pub mark: u64,
+}
+
+impl Scope {
+    pub(crate) fn new() -> Self {
+        Self {
+            pd: AtomicU32::new(0),
+            qp: AtomicU32::new(0),
+            parent: AtomicU32::new(0),
+            mark: AtomicU64::new(0),
+            parent_mark: AtomicU64::new(0),
+            first_to: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn pd(&self) -> PdId {
+        PdId(self.pd.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn qp(&self) -> QpNum {
+        QpNum(self.qp.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn parent(&self) -> Parent {
+        Parent {
+            stag: STag(self.parent.load(Ordering::Relaxed)),
+            mark: self.parent_mark.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn first_to(&self) -> u64 {
+        self.first_to.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_first_to(&self, first_to: u64) {
+        self.first_to.store(first_to, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_home(&self, pd: PdId, qp: QpNum) {
+        self.pd.store(pd.0, Ordering::Relaxed);
+        self.qp.store(qp.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_mark(&self, mark: u64) {
+        self.mark.store(mark, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_parent(&self, parent: Parent) {
+        self.parent.store(parent.stag.0, Ordering::Relaxed);
+        self.parent_mark.store(parent.mark, Ordering::Relaxed);
+    }
+}

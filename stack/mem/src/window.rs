@@ -1,0 +1,94 @@
+//! Tags without memory of their own: memory windows and fast regions, the application's side.
+//!
+//! Both are made once, cost a slot of the table, and are bound by a work request to a piece of a region that has
+//! [`Access::BIND`](crate::Access::BIND); each binding has a fresh tag. A **window** (type 2) gives the peer of one
+//! stream remote rights and nothing else. A **fast region** is a full region made in the order of the send queue, for
+//! local use too, of one stream or of its whole protection domain.
+//!
+//! Deregistering the region underneath never fails: what is bound to it ends with it, at once.
+
+use crate::region::Quiescence;
+use crate::table::{Admitted, Draws, Shared};
+use ironwarp_types::{PdId, STag};
+use std::fmt;
+use std::sync::Arc;
+
+/// A tag that is bound and unbound, and what draws its next one.
+struct Child {
+    shared: Arc<Shared>,
+    slot: u32,
+    pd: PdId,
+    stag: STag,
+    draws: Draws,
+}
+
+/// A memory window of type 2. Dropping it ends its tag at once.
+pub struct Window(Child);
+
+/// A region whose memory is given by work requests. Dropping it ends its tag at once.
+pub struct FastRegion(Child);
+
+impl Child {
+    fn new(shared: Arc<Shared>, admitted: Admitted, draws: Draws) -> Self {
+        Self { shared, slot: admitted.slot, pd: admitted.pd, stag: admitted.stag, draws }
+    }
+
+    fn renew(&mut self) -> STag {
+        self.stag = self.shared.tags.fresh(self.slot, self.stag, &mut self.draws);
+        self.stag
+    }
+
+    fn invalidate(&self) -> Quiescence {
+        Quiescence::new(&self.shared, self.shared.end_child(self.slot))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.shared.bury_child(self.slot);
+        self.shared.collect();
+    }
+}
+
+macro_rules! child {
+    ($name:ident, $what:literal) => {
+        impl $name {
+            pub(crate) fn new(shared: Arc<Shared>, admitted: Admitted, draws: Draws) -> Self {
+                Self(Child::new(shared, admitted, draws))
+            }
+
+            #[doc = concat!("The tag of the ", $what, "'s last binding, or of the one that was asked for last.")]
+            pub fn stag(&self) -> STag {
+                self.0.stag
+            }
+
+            /// The protection domain that it belongs to.
+            pub fn pd(&self) -> PdId {
+                self.0.pd
+            }
+
+            /// Draws the tag of the next binding, which no earlier one had.
+            pub fn renew(&mut self) -> STag {
+                self.0.renew()
+            }
+
+            /// Ends the present binding at once, whatever stream it is for. Safe at any time; the token says when no
+            /// core can be in the middle of a copy any more.
+            pub fn invalidate(&self) -> Quiescence {
+                self.0.invalidate()
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name))
+                    .field("stag", &self.stag())
+                    .field("pd", &self.pd())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+child!(Window, "window");
+child!(FastRegion, "fast region");
