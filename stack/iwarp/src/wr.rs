@@ -6,7 +6,7 @@
 
 use core::fmt;
 
-use ironwarp_mem::Sge;
+use ironwarp_mem::{Access, Binding, Sge};
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 use ironwarp_types::{QpNum, STag};
 
@@ -36,6 +36,28 @@ pub enum SendOpcode {
     Write,
     /// An RDMA Read from `remote_stag`, `remote_to` into the one element of the list.
     Read,
+    /// The same; the element's own steering tag is invalidated before the request completes.
+    ReadInvalidate,
+    /// Invalidates our own steering tag in `remote_stag`. Sends nothing.
+    Invalidate,
+    /// Binds a memory window to the one element of the list; `remote_stag` becomes its steering tag. Sends nothing.
+    Bind,
+    /// Makes a fast region of the one element of the list; `remote_stag` becomes its steering tag. Sends nothing.
+    FastRegister,
+}
+
+impl SendOpcode {
+    /// Whether the peer is asked for data.
+    #[inline]
+    pub const fn is_read(self) -> bool {
+        matches!(self, SendOpcode::Read | SendOpcode::ReadInvalidate)
+    }
+
+    /// Whether nothing is sent.
+    #[inline]
+    pub const fn is_local(self) -> bool {
+        matches!(self, SendOpcode::Invalidate | SendOpcode::Bind | SendOpcode::FastRegister)
+    }
 }
 
 bitflags::bitflags! {
@@ -48,6 +70,10 @@ bitflags::bitflags! {
         const FENCE = 2;
         /// The slot holds the bytes themselves instead of a gather list.
         const INLINE = 4;
+        /// Wait until every earlier request of this queue has completed.
+        const LOCAL_FENCE = 8;
+        /// The fast region is for this stream alone, and its peer may invalidate it.
+        const STREAM_SCOPE = 16;
     }
 
     /// What else a completion says.
@@ -55,6 +81,8 @@ bitflags::bitflags! {
     pub struct CompletionFlags: u8 {
         /// The Send that was received asked for an event (RFC 5040 s5.3).
         const SOLICITED = 1;
+        /// The Send that was received invalidated the steering tag in [`Completion::invalidated`].
+        const INVALIDATED = 2;
     }
 }
 
@@ -66,9 +94,12 @@ pub struct SendWqe {
     pub wr_id: u64,
     /// The tagged offset at the peer, for Write and Read.
     pub remote_to: u64,
-    /// The steering tag at the peer, for Write and Read, and the one that a Send invalidates.
+    /// The steering tag at the peer, for Write and Read, and the one that a Send invalidates. Our own, for the
+    /// requests that send nothing.
     pub remote_stag: STag,
     len: u32,
+    /// The rights that a window or fast region gives.
+    pub access: Access,
     /// What to do.
     pub opcode: SendOpcode,
     /// How.
@@ -95,6 +126,7 @@ impl Default for SendWqe {
             remote_to: 0,
             remote_stag: STag(0),
             len: 0,
+            access: Access::empty(),
             opcode: SendOpcode::Send,
             flags: SendFlags::empty(),
             sges: 0,
@@ -139,6 +171,13 @@ impl SendWqe {
     /// The inline bytes; `None` when there are more than a slot holds.
     pub fn inline_bytes(&self) -> Option<&[u8]> {
         self.list.get(..self.len as usize)
+    }
+
+    /// What a window or fast region is bound to; `None` unless the list has exactly one element.
+    pub fn binding(&self) -> Option<Binding> {
+        let over = self.gather().at(0).filter(|_| self.sges == 1 && !self.is_inline())?;
+        let stream_scope = self.flags.contains(SendFlags::STREAM_SCOPE);
+        Some(Binding { stag: self.remote_stag, over, access: self.access, stream_scope })
     }
 
     /// The elements of the list.
@@ -242,6 +281,9 @@ pub enum CompletionStatus {
     LocalProtection,
     /// The request cannot be carried out on this queue pair: a Read with no sink element, or with no Reads allowed.
     LocalOperation,
+    /// A window or fast region cannot be bound: it is bound already, it or the region is another domain's, or the
+    /// region does not allow it.
+    MemoryBind,
 }
 
 /// What kind of work request completed.
@@ -256,6 +298,12 @@ pub enum CompletionOpcode {
     Read,
     /// A receive.
     Receive,
+    /// The invalidation of our own steering tag.
+    Invalidate,
+    /// A window's binding.
+    Bind,
+    /// A fast registration.
+    FastRegister,
 }
 
 /// The end of one work request.
@@ -265,7 +313,8 @@ pub struct Completion {
     pub wr_id: u64,
     /// The queue pair that carried it out.
     pub qp: QpNum,
-    /// Bytes of the message: received, read, sent or written. 0 unless the status is success.
+    /// Bytes of the message: received, read, sent or written. 0 unless the status is success, and for what sends
+    /// nothing.
     pub byte_len: u32,
     /// What became of it.
     pub status: CompletionStatus,
@@ -273,13 +322,18 @@ pub struct Completion {
     pub opcode: CompletionOpcode,
     /// What else there is to know.
     pub flags: CompletionFlags,
+    /// With [`CompletionFlags::INVALIDATED`], the steering tag that the peer's Send invalidated.
+    pub invalidated: STag,
 }
 
 impl From<SendOpcode> for CompletionOpcode {
     fn from(opcode: SendOpcode) -> Self {
         match opcode {
             SendOpcode::Write => CompletionOpcode::Write,
-            SendOpcode::Read => CompletionOpcode::Read,
+            SendOpcode::Read | SendOpcode::ReadInvalidate => CompletionOpcode::Read,
+            SendOpcode::Invalidate => CompletionOpcode::Invalidate,
+            SendOpcode::Bind => CompletionOpcode::Bind,
+            SendOpcode::FastRegister => CompletionOpcode::FastRegister,
             SendOpcode::Send
             | SendOpcode::SendSolicited
             | SendOpcode::SendInvalidate

@@ -112,6 +112,8 @@ counters! {
         IwarpTxTerminates = "iwarp_tx_terminates": "Terminates handed to TCP.",
         IwarpStreamsFailed = "iwarp_streams_failed": "Streams ended by an error found here.",
         IwarpLocalErrors = "iwarp_local_errors": "Sends that could not be carried out; each ended its stream.",
+        IwarpRxInvalidates = "iwarp_rx_invalidates": "Steering tags that peers' Sends invalidated.",
+        IwarpLocalRequests = "iwarp_local_requests": "Invalidations, bindings and fast registrations carried out.",
         IwarpRequestsFlushed = "iwarp_requests_flushed": "Work requests completed because their stream had ended.",
         IwarpStartupFaults = "iwarp_startup_faults": "Start-up frames that were not as RFC 5044 wants them.",
         IwarpRxMarkerErrors = "iwarp_rx_marker_errors": "FPDUs with a marker that points elsewhere than to their start; each ended its stream.",
@@ -176,6 +178,9 @@ counters! {
         VerbsArrivalsRefused = "verbs_arrivals_refused": "Incoming connections reset because none more could wait.",
         VerbsStartupTimeouts = "verbs_startup_timeouts": "Incoming connections dropped because start-up took too long.",
         VerbsCompletionOverruns = "verbs_completion_overruns": "Completions that found no place. Always 0.",
+        VerbsCompletionsRefused = "verbs_completions_refused": "Messages for shared receives that found no place for their completion; each ended its connection.",
+        VerbsSharedReceivesEmpty = "verbs_shared_receives_empty": "Messages that found their shared receive queue empty; each ended its connection.",
+        VerbsReadsGivenUp = "verbs_reads_given_up": "Connections ended because an outstanding Read got no further.",
         VerbsNoticesDelayed = "verbs_notices_delayed": "Notices that found their context's ring full and waited.",
     }
 }

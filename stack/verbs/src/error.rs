@@ -22,6 +22,23 @@ pub enum VerbsError {
     /// The completion queue is still used by a queue pair.
     #[error("the completion queue is used by a queue pair")]
     CompletionQueueInUse,
+    /// The handle names a shared receive queue that was destroyed, or one of another context.
+    #[error("no such shared receive queue in this context")]
+    UnknownSharedReceiveQueue,
+    /// The shared receive queue is still used by a queue pair.
+    #[error("the shared receive queue is used by a queue pair")]
+    SharedReceiveQueueInUse,
+    /// The queue pair's receives come from a shared queue.
+    #[error("the queue pair takes its receives from a shared queue")]
+    SharedReceives,
+    /// More work requests are outstanding than the completion queue is to have places.
+    #[error("{promised} places are promised, which is more than {asked}")]
+    CqInUse {
+        /// Places promised to work requests that have not been reaped.
+        promised: u32,
+        /// What was asked for.
+        asked: u32,
+    },
     /// The queue pair is not in a state that allows the call.
     #[error("the queue pair is {0:?}, which does not allow this")]
     WrongState(crate::QpState),

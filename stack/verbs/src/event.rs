@@ -7,7 +7,7 @@ use ironwarp_iwarp::Terminate;
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 
-use crate::QueuePair;
+use crate::{CompletionQueue, QueuePair, SharedReceiveQueue};
 
 /// Bytes that the peer's application put beside the connection set-up (RFC 5044 s7.1.1), at most 512.
 pub type PrivateData = ArrayVec<u8, PRIVATE_DATA_BYTES_MAX>;
@@ -69,6 +69,35 @@ pub enum Event {
         qp: QueuePair,
         /// Why.
         reason: DisconnectReason,
+    },
+    /// The first message of the peer has come to the accepting side: both are in full operation (COMM_EST).
+    Communicating {
+        /// The queue pair.
+        qp: QueuePair,
+    },
+    /// A request of our own could not be carried out, and the connection ends with it (QP_FATAL). Its completion says
+    /// what was wrong.
+    QueuePairFatal {
+        /// The queue pair.
+        qp: QueuePair,
+    },
+    /// A message came for a shared receive, and the completion queue had no place left to promise (CQ_ERR). The
+    /// queue pair's connection ends; nothing is lost or overwritten, and nobody else is touched.
+    CompletionQueueError {
+        /// The completion queue.
+        cq: CompletionQueue,
+        /// The queue pair that the message came for.
+        qp: QueuePair,
+    },
+    /// Fewer requests are left in a shared receive queue than its limit says (SRQ_LIMIT). Told once for each arming.
+    SharedReceiveLimit {
+        /// The queue.
+        srq: SharedReceiveQueue,
+    },
+    /// A queue pair that has ended will take no more of its shared receives (LAST_WQE_REACHED).
+    LastReceiveReached {
+        /// The queue pair.
+        qp: QueuePair,
     },
     /// A listening address could not be taken.
     ListenFailed {

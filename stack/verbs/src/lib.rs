@@ -7,8 +7,10 @@
 //! | --- | --- |
 //! | [`ProtectionDomain`] | what a queue pair may reach |
 //! | [`Region`] | registered memory, reached by its [`STag`] |
+//! | [`Window`], [`FastRegion`] | tags that work requests bind to pieces of regions |
 //! | [`CompletionQueue`] | where work requests end |
 //! | [`QueuePair`] | a connection's send and receive queues |
+//! | [`SharedReceiveQueue`] | receives for many queue pairs |
 //! | [`Event`] | a connection's news |
 //!
 //! `examples/first.rs` shows all of them in one page; `examples/reactor.rs` shows an application that owns `main` and
@@ -34,8 +36,8 @@ mod wr;
 
 pub use config::{Config, ConfigError, IdlePolicy};
 pub use context::{
-    AcceptParams, CompletionQueue, ConnectParams, Context, MpaRevision, ProtectionDomain, QpAttr, QpState,
-    QueuePair, RejectParams,
+    AcceptParams, CompletionQueue, ConnectParams, Context, Limits, MpaRevision, ProtectionDomain, QpAttr,
+    QpInfo, QpState, QueuePair, RejectParams, SharedReceiveQueue,
 };
 #[cfg(feature = "dpdk")]
 pub use device::end_dpdk;
@@ -43,7 +45,9 @@ pub use error::{SetupError, VerbsError};
 pub use event::{Asked, ConnectFailure, ConnectionRequest, DisconnectReason, Event, PrivateData, Settled};
 pub use ironwarp_iwarp::mpa::startup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
-pub use ironwarp_mem::{Access, AlignedBuf, Quiescence, RangeError, Region, Sge, StableBytes};
+pub use ironwarp_mem::{
+    Access, AlignedBuf, FastRegion, Quiescence, RangeError, Region, Sge, StableBytes, Window,
+};
 #[cfg(feature = "dpdk")]
 pub use ironwarp_port::dpdk;
 pub use ironwarp_port::instrument;

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use ironwarp_rings::{doorbell, spsc};
 
 use crate::context::Parcel;
-use crate::core_loop::{CqCore, QpCore};
+use crate::core_loop::{CqCore, CqRing, QpCore, SrqCore};
 use crate::event::Event;
 
 /// Control messages in flight from one context to one core: a burst of connects fits, a runaway caller is told
@@ -27,6 +27,14 @@ pub(crate) enum Control {
     CreateQp(Box<QpCore>),
     /// Takes over the core's half of a completion queue.
     CreateCq(Box<CqCore>),
+    /// Takes over the core's half of a shared receive queue.
+    CreateSrq(Box<SrqCore>),
+    /// Writes completions into another ring from now on.
+    ResizeCq { slot: u32, ring: CqRing },
+    /// Says once when fewer requests than this are left in a shared receive queue.
+    ArmSrq { slot: u32, limit: u32 },
+    /// Gives a shared receive queue's half back.
+    DestroySrq { slot: u32 },
     /// Ends a queue pair and gives its half back.
     DestroyQp { slot: u32 },
     /// Gives a completion queue's half back.
@@ -54,6 +62,8 @@ pub(crate) enum Notice {
     QpGone(Box<QpCore>),
     /// The core's half of a completion queue comes back.
     CqGone(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<CqCore>),
+    /// The core's half of a shared receive queue comes back.
+    SrqGone(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<SrqCore>),
     /// A message that has been carried out and whose box comes back to be freed here.
     Spent(#[allow(dead_code, reason = "it is sent only to be dropped")] Box<Parcel>),
 }

@@ -2,7 +2,7 @@
 //!
 //! Nothing here is touched on the data path: cores look at one flag an iteration, contexts at creation.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ironwarp_mem::MemTable;
@@ -36,6 +36,7 @@ pub(crate) struct CoreShared {
     gone: AtomicBool,
     qp_slots: Slots,
     cq_slots: Slots,
+    srq_slots: Slots,
 }
 
 impl Shared {
@@ -68,6 +69,7 @@ impl CoreShared {
             gone: AtomicBool::new(false),
             qp_slots: Slots::new(config.limits.queue_pairs),
             cq_slots: Slots::new(config.limits.completion_queues),
+            srq_slots: Slots::new(config.limits.shared_receive_queues),
         }
     }
 
@@ -75,6 +77,7 @@ impl CoreShared {
         match table {
             Table::QueuePairs => &self.qp_slots,
             Table::CompletionQueues => &self.cq_slots,
+            Table::SharedReceives => &self.srq_slots,
         }
     }
 
@@ -103,6 +106,44 @@ impl CoreShared {
     }
 }
 
+/// The account of a completion queue's places once cores promise some too, as for shared receives. Depth and promises
+/// are one word, so that no promise passes a depth that is just being lowered.
+pub(crate) struct Places(AtomicU64);
+
+const DEPTH_SHIFT: u32 = 32;
+
+impl Places {
+    pub(crate) fn new(depth: u32) -> Self {
+        Places(AtomicU64::new(u64::from(depth) << DEPTH_SHIFT))
+    }
+
+    /// Promises a place. Answers whether there was one.
+    pub(crate) fn take(&self) -> bool {
+        let more = |word: u64| ((word as u32) < (word >> DEPTH_SHIFT) as u32).then(|| word + 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Takes promises back.
+    pub(crate) fn give_back(&self, places: u32) {
+        debug_assert!(places <= self.promised());
+        self.0.fetch_sub(places.into(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn promised(&self) -> u32 {
+        self.0.load(Ordering::Relaxed) as u32
+    }
+
+    /// Takes over promises made before.
+    pub(crate) fn set(&self, promised: u32, depth: u32) {
+        self.0.store(u64::from(depth) << DEPTH_SHIFT | u64::from(promised), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_depth(&self, depth: u32) {
+        let with = |word: u64| Some(u64::from(depth) << DEPTH_SHIFT | u64::from(word as u32));
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
+    }
+}
+
 /// A place in a core's table, given back when the lease is dropped: with the core's half of the object, wherever that
 /// happens to end.
 pub(crate) struct Lease {
@@ -117,6 +158,7 @@ pub(crate) struct Lease {
 pub(crate) enum Table {
     QueuePairs,
     CompletionQueues,
+    SharedReceives,
 }
 
 impl Lease {

@@ -4,7 +4,7 @@
 //! queue's own slot. The memory that a gather list names must stay as it is until the completion.
 
 use ironwarp_iwarp::{SendFlags, SendOpcode};
-use ironwarp_mem::Sge;
+use ironwarp_mem::{Access, FastRegion, Sge, Window};
 use ironwarp_types::STag;
 
 /// A place in the peer's memory, as the peer advertised it.
@@ -23,6 +23,7 @@ pub struct SendWr<'a> {
     pub(crate) opcode: SendOpcode,
     pub(crate) flags: SendFlags,
     pub(crate) remote: RemoteMemory,
+    pub(crate) access: Access,
     pub(crate) source: Source<'a>,
 }
 
@@ -39,7 +40,8 @@ impl<'a> SendWr<'a> {
     const NOWHERE: RemoteMemory = RemoteMemory { stag: STag(0), tagged_offset: 0 };
 
     fn new(wr_id: u64, opcode: SendOpcode, remote: RemoteMemory, source: Source<'a>) -> Self {
-        SendWr { wr_id, opcode, flags: SendFlags::SIGNALED, remote, source }
+        let (flags, access) = (SendFlags::SIGNALED, Access::empty());
+        SendWr { wr_id, opcode, flags, remote, access, source }
     }
 
     /// A Send of the bytes that `gather` names, in order (RFC 5040 s3.1).
@@ -67,6 +69,70 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, SendOpcode::Read, remote, Source::Gather(sink))
     }
 
+    /// As [`SendWr::read`], and the sink's own steering tag ends before the request completes.
+    pub fn read_invalidating(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory) -> Self {
+        Self::new(wr_id, SendOpcode::ReadInvalidate, remote, Source::Gather(sink))
+    }
+
+    /// Ends a steering tag of ours: a region's for good, a window's or fast region's until it is bound again. It does
+    /// not wait for earlier requests, which may still need the tag, unless it is [`SendWr::locally_fenced`]. When it
+    /// completes nobody uses the memory by that tag any more.
+    pub fn invalidate(wr_id: u64, stag: STag) -> Self {
+        let remote = RemoteMemory { stag, tagged_offset: 0 };
+        Self::new(wr_id, SendOpcode::Invalidate, remote, Source::Gather(&[]))
+    }
+
+    /// Binds a window to `over`, a piece of a region that has [`Access::BIND`]: from now on [`Window::stag`] is the tag
+    /// that the peer of this queue pair may use as `access` says. Later requests find it bound.
+    ///
+    /// ```no_run
+    /// # fn lend(
+    /// #     ctx: &mut ironwarp::Context, qp: ironwarp::QueuePair, pool: &ironwarp::Region,
+    /// #     window: &mut ironwarp::Window,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use ironwarp::{Access, SendWr};
+    /// // The peer learns the tag from the Send behind the binding, and ends it by a Send with Invalidate.
+    /// let piece = [pool.slice(0, 4096)?];
+    /// let bind = SendWr::bind(1, window, &piece, Access::REMOTE_WRITE).unsignaled();
+    /// let tag = window.stag().0.to_be_bytes();
+    /// ctx.post_sends(qp, &[bind, SendWr::send_inline(2, &tag)]).map_err(|(_, error)| error)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bind(wr_id: u64, window: &mut Window, over: &'a [Sge; 1], access: Access) -> Self {
+        let remote = RemoteMemory { stag: window.renew(), tagged_offset: 0 };
+        SendWr { access, ..Self::new(wr_id, SendOpcode::Bind, remote, Source::Gather(over)) }
+    }
+
+    /// Makes a fast region of `over`, a piece of a region that has [`Access::BIND`]: from now on [`FastRegion::stag`]
+    /// is its tag, here and at the peer, for the whole protection domain.
+    pub fn fast_register(wr_id: u64, region: &mut FastRegion, over: &'a [Sge; 1], access: Access) -> Self {
+        let remote = RemoteMemory { stag: region.renew(), tagged_offset: 0 };
+        SendWr { access, ..Self::new(wr_id, SendOpcode::FastRegister, remote, Source::Gather(over)) }
+    }
+
+    /// Limits a fast region to this queue pair, whose peer may then invalidate it (RFC 5040 s8.1.1, 7).
+    #[must_use]
+    pub fn for_this_stream(mut self) -> Self {
+        if self.opcode == SendOpcode::FastRegister {
+            self.flags.insert(SendFlags::STREAM_SCOPE);
+        }
+        self
+    }
+
+    /// Ends a steering tag at the peer when the Send is delivered there: a window's, or that of a region of one
+    /// stream. Any other ends the connection (RFC 5040 s5.3). Sends alone carry this.
+    #[must_use]
+    pub fn invalidating(mut self, stag: STag) -> Self {
+        self.opcode = match self.opcode {
+            SendOpcode::Send => SendOpcode::SendInvalidate,
+            SendOpcode::SendSolicited => SendOpcode::SendSolicitedInvalidate,
+            _ => return self,
+        };
+        self.remote.stag = stag;
+        self
+    }
+
     /// Asks for no completion entry when the request succeeds. One that fails always gets one.
     #[must_use]
     pub fn unsignaled(mut self) -> Self {
@@ -77,9 +143,11 @@ impl<'a> SendWr<'a> {
     /// Raises an event at a peer that listens for solicited completions only. Sends alone carry this.
     #[must_use]
     pub fn solicited(mut self) -> Self {
-        if self.opcode == SendOpcode::Send {
-            self.opcode = SendOpcode::SendSolicited;
-        }
+        self.opcode = match self.opcode {
+            SendOpcode::Send => SendOpcode::SendSolicited,
+            SendOpcode::SendInvalidate => SendOpcode::SendSolicitedInvalidate,
+            other => other,
+        };
         self
     }
 
@@ -87,6 +155,13 @@ impl<'a> SendWr<'a> {
     #[must_use]
     pub fn fenced(mut self) -> Self {
         self.flags.insert(SendFlags::FENCE);
+        self
+    }
+
+    /// Holds the request until every earlier request of this queue has completed.
+    #[must_use]
+    pub fn locally_fenced(mut self) -> Self {
+        self.flags.insert(SendFlags::LOCAL_FENCE);
         self
     }
 }

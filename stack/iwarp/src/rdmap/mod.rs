@@ -11,7 +11,7 @@ pub use opcode::Opcode;
 pub use read::{Outstanding, OutstandingReads, PendingResponses, ReadRequest, Response};
 pub use terminate::{Offender, Terminate};
 
-use ironwarp_mem::AccessError;
+use ironwarp_mem::{AccessError, InvalidateError};
 
 /// Queue 0 carries Sends of every kind (RFC 5040 s3.1).
 pub const SEND_QUEUE: u32 = 0;
@@ -71,10 +71,24 @@ impl From<AccessError> for RdmapFault {
     fn from(refused: AccessError) -> Self {
         match refused {
             AccessError::UnknownStag | AccessError::Revoked => RdmapFault::InvalidStag,
-            AccessError::WrongPd => RdmapFault::NotAssociated,
+            AccessError::WrongPd | AccessError::WrongStream => RdmapFault::NotAssociated,
             AccessError::NoRight => RdmapFault::AccessRights,
             AccessError::Bounds => RdmapFault::BaseOrBounds,
             AccessError::Wrap => RdmapFault::TaggedOffsetWrap,
+        }
+    }
+}
+
+impl From<InvalidateError> for RdmapFault {
+    /// RFC 5040 s5.3: a tag that is not this stream's cannot be invalidated; s7.2, check 4: one that is not valid is
+    /// invalid; s8.1.1 (7): one that streams share is not the peer's to end.
+    fn from(refused: InvalidateError) -> Self {
+        match refused {
+            InvalidateError::Shared
+            | InvalidateError::Access(AccessError::WrongPd | AccessError::WrongStream) => {
+                RdmapFault::CannotInvalidate
+            }
+            InvalidateError::Access(error) => error.into(),
         }
     }
 }

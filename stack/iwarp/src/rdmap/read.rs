@@ -92,6 +92,10 @@ pub struct Outstanding {
     pub bytes: u32,
     /// Octets that have come.
     pub placed: u32,
+    /// The request's slot in the send queue.
+    pub seq: u32,
+    /// The buffer's steering tag ends with the Read.
+    pub invalidates: bool,
 }
 
 /// The Reads we wait for, oldest first: at most ORD.
@@ -167,15 +171,21 @@ impl OutstandingReads {
         Ok(())
     }
 
-    /// Moves past a checked and placed segment. Answers whether it ended the oldest Read, which then leaves.
+    /// Moves past a checked and placed segment. Answers the oldest Read when that ended it.
     #[inline]
-    pub fn advance(&mut self, last: bool, payload_bytes: usize) -> bool {
+    pub fn advance(&mut self, last: bool, payload_bytes: usize) -> Option<Outstanding> {
         if last {
-            self.reads.pop_front();
-        } else if let Some(head) = self.reads.front_mut() {
+            return self.reads.pop_front();
+        }
+        if let Some(head) = self.reads.front_mut() {
             head.placed = head.placed.wrapping_add(payload_bytes as u32);
         }
-        last
+        None
+    }
+
+    /// The oldest.
+    pub fn front(&self) -> Option<&Outstanding> {
+        self.reads.front()
     }
 
     /// Forgets them all: the stream has ended.
@@ -269,7 +279,8 @@ mod tests {
 
     fn waiting(bytes: u32) -> OutstandingReads {
         let mut reads = OutstandingReads::new(1);
-        reads.push(Outstanding { sink_stag: STag(5), sink_to: 100, bytes, placed: 0 });
+        let (seq, invalidates) = (0, false);
+        reads.push(Outstanding { sink_stag: STag(5), sink_to: 100, bytes, placed: 0, seq, invalidates });
         reads
     }
 
@@ -286,14 +297,14 @@ mod tests {
     fn a_response_must_continue_the_oldest_read_exactly() {
         let mut reads = waiting(30);
         assert_eq!(reads.check(&segment(5, 100, false), 20), Ok(()));
-        assert!(!reads.advance(false, 20));
+        assert!(reads.advance(false, 20).is_none());
         assert_eq!(reads.check(&segment(6, 120, true), 10), code(1, 1, 0));
         assert_eq!(reads.check(&segment(5, 121, true), 10), code(1, 1, 1));
         assert_eq!(reads.check(&segment(5, 120, true), 11), code(1, 1, 1));
         assert_eq!(reads.check(&segment(5, 120, false), 10), code(0, 2, 7));
         assert_eq!(reads.check(&segment(5, 120, true), 9), code(0, 2, 7));
         assert_eq!(reads.check(&segment(5, 120, true), 10), Ok(()));
-        assert!(reads.advance(true, 10));
+        assert!(reads.advance(true, 10).is_some());
         assert_eq!(reads.check(&segment(5, 130, true), 0), code(0, 2, 6));
     }
 

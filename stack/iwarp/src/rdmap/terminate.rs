@@ -55,6 +55,11 @@ impl Terminate {
         Some(Terminate { layer, etype, code })
     }
 
+    /// Whether it names an error of the sender's own, which no message of the other side caused.
+    pub const fn is_local(self) -> bool {
+        self.layer == Self::LAYER_RDMA && self.etype == 0
+    }
+
     /// Whether the segment that caused the error goes along (RFC 5040 s4.8, figure 10).
     fn names_segment(self) -> bool {
         self.layer == Self::LAYER_DDP || (self.layer == Self::LAYER_RDMA && self.etype != 0)

@@ -1,7 +1,6 @@
 //! What always holds of a stream between two calls. Compiled always, called by tests and the simulator.
 
 use super::{Io, Stream, StreamState};
-use crate::wr::SendOpcode;
 
 impl Stream {
     /// Whether the stream's parts agree with each other and with its rings.
@@ -30,7 +29,7 @@ impl Stream {
     fn reads_agree<C>(&self, io: &Io<'_, C>) -> bool {
         let (mut seq, mut reads) = (io.sends.head(), 0);
         while seq != self.sender.next() {
-            reads += usize::from(io.sends.at(seq).is_some_and(|wqe| wqe.opcode == SendOpcode::Read));
+            reads += usize::from(io.sends.at(seq).is_some_and(|wqe| wqe.opcode.is_read()));
             seq = seq.wrapping_add(1);
         }
         let ours = self.outstanding.len() - usize::from(self.acknowledged.awaits_rtr_read());

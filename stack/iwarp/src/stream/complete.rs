@@ -4,17 +4,16 @@
 //! response has been placed. A request that is done waits behind earlier ones that are not. Errors complete
 //! everything at once: one request may have failed, the rest is flushed.
 
+use ironwarp_mem::{CoreMem, Epoch};
 use ironwarp_stats::Counter;
 
 use super::{CompletionSink, Io, Stream, StreamState};
-use crate::wr::{
-    Completion, CompletionFlags, CompletionOpcode, CompletionStatus, SendFlags, SendOpcode, SendWqe,
-};
+use crate::wr::{Completion, CompletionOpcode, CompletionStatus, SendFlags, SendOpcode, SendWqe};
 
 /// What has been acknowledged, and what each request waits for.
 pub(super) struct Acknowledged {
-    /// For each slot of the send ring, the stream's payload octets up to and with the request's last. A request of
-    /// slot `seq` is at `seq & mask`.
+    /// For each slot of the send ring, the stream's payload octets up to and with the request's last; an epoch for a
+    /// request that ends a tag of ours. A request of slot `seq` is at `seq & mask`.
     ends: Box<[u64]>,
     mask: u32,
     /// Payload octets of ours that TCP has pulled.
@@ -23,6 +22,8 @@ pub(super) struct Acknowledged {
     acked: u64,
     /// Reads answered in full whose completion has not been reported.
     reads_done: u32,
+    /// The oldest request is done but for memory that some core may still use.
+    waits: bool,
     /// The oldest Read that is outstanding is nobody's request: a ready-to-receive indication.
     rtr_read: bool,
 }
@@ -36,6 +37,7 @@ impl Acknowledged {
             pulled: 0,
             acked: 0,
             reads_done: 0,
+            waits: false,
             rtr_read: false,
         }
     }
@@ -53,9 +55,27 @@ impl Acknowledged {
     /// The request of slot `seq` ends with what was pulled last.
     #[inline]
     pub(super) fn ends_here(&mut self, seq: u32) {
-        if let Some(end) = self.ends.get_mut((seq & self.mask) as usize) {
-            *end = self.pulled;
+        self.ends_at(seq, self.pulled);
+    }
+
+    /// The request of slot `seq` ends with `end`: an epoch, where it ends a steering tag of ours.
+    #[inline]
+    pub(super) fn ends_at(&mut self, seq: u32, end: u64) {
+        if let Some(place) = self.ends.get_mut((seq & self.mask) as usize) {
+            *place = end;
         }
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Whether nobody uses the memory any more whose tag the request of slot `seq` ended.
+    #[cold]
+    fn is_quiet(&mut self, seq: u32, memory: &CoreMem) -> bool {
+        let end = self.ends.get((seq & self.mask) as usize).copied().unwrap_or_default();
+        self.waits = !memory.has_passed(Epoch::from_bits(end));
+        !self.waits
     }
 
     /// One more Read was answered in full. The indication's was the first, and completes nothing.
@@ -72,6 +92,13 @@ impl Acknowledged {
     /// Whether it is unanswered.
     pub(super) fn awaits_rtr_read(&self) -> bool {
         self.rtr_read
+    }
+
+    /// Takes one of them back, for the oldest request.
+    fn take_read(&mut self) -> bool {
+        let done = self.reads_done > 0;
+        self.reads_done -= u32::from(done);
+        done
     }
 
     pub(super) fn reads_done(&self) -> u32 {
@@ -102,7 +129,7 @@ impl Stream {
         let (mut seq, mut silent) = (head, 0);
         while seq != self.sender.next() {
             let Some(wqe) = io.sends.at(seq) else { break };
-            if !self.is_done(seq, wqe.opcode) {
+            if !self.is_done(seq, wqe.opcode, io.memory) {
                 break;
             }
             if wqe.flags.contains(SendFlags::SIGNALED) {
@@ -117,13 +144,17 @@ impl Stream {
         }
     }
 
-    fn is_done(&mut self, seq: u32, opcode: SendOpcode) -> bool {
-        if opcode == SendOpcode::Read {
-            let done = self.acknowledged.reads_done > 0;
-            self.acknowledged.reads_done -= u32::from(done);
-            done
-        } else {
-            self.config.complete_on_copy || self.acknowledged.covers(seq)
+    fn is_done(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
+        match opcode {
+            SendOpcode::Read => self.acknowledged.take_read(),
+            SendOpcode::ReadInvalidate => {
+                self.acknowledged.reads_done > 0
+                    && self.acknowledged.is_quiet(seq, memory)
+                    && self.acknowledged.take_read()
+            }
+            SendOpcode::Invalidate => self.acknowledged.is_quiet(seq, memory),
+            SendOpcode::Bind | SendOpcode::FastRegister => true,
+            _ => self.config.complete_on_copy || self.acknowledged.covers(seq),
         }
     }
 
@@ -155,6 +186,7 @@ impl Stream {
         }
         release(io, seq, 0);
         self.sender.skip_to(seq);
+        self.acknowledged.waits = false;
     }
 
     /// The same for receives.
@@ -177,19 +209,20 @@ impl Stream {
     }
 
     fn sent(&self, wqe: &SendWqe, status: CompletionStatus) -> Completion {
+        let carried = status == CompletionStatus::Success && !wqe.opcode.is_local();
         Completion {
             wr_id: wqe.wr_id,
             qp: self.config.qp,
-            byte_len: if status == CompletionStatus::Success { wqe.message_bytes() } else { 0 },
+            byte_len: if carried { wqe.message_bytes() } else { 0 },
             status,
             opcode: wqe.opcode.into(),
-            flags: CompletionFlags::empty(),
+            ..Completion::default()
         }
     }
 
     pub(super) fn received(&self, wr_id: u64, byte_len: u32, status: CompletionStatus) -> Completion {
-        let (qp, opcode, flags) = (self.config.qp, CompletionOpcode::Receive, CompletionFlags::empty());
-        Completion { wr_id, qp, byte_len, status, opcode, flags }
+        let (qp, opcode) = (self.config.qp, CompletionOpcode::Receive);
+        Completion { wr_id, qp, byte_len, status, opcode, ..Completion::default() }
     }
 }
 

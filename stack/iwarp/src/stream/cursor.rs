@@ -3,8 +3,7 @@
 //! Takes a list, a place in it and a piece of a message; moves the place. Every element is looked up each time it is
 //! used, so memory that was revoked meanwhile is found out. An element of no bytes is never looked up.
 
-use ironwarp_mem::{Access, AccessError, CoreMem, Span};
-use ironwarp_types::PdId;
+use ironwarp_mem::{Access, AccessError, CoreMem, Reach, Span};
 
 use crate::wr::Sges;
 
@@ -15,11 +14,11 @@ pub(super) struct Cursor {
     offset: u32,
 }
 
-/// Whose list it is: the core's view of memory, and the protection domain.
+/// Whose list it is: the core's view of memory, and the stream.
 #[derive(Clone, Copy)]
 pub(super) struct Domain<'a> {
     pub(super) memory: &'a CoreMem,
-    pub(super) pd: PdId,
+    pub(super) reach: Reach,
 }
 
 impl Cursor {
@@ -73,7 +72,7 @@ impl Cursor {
             if left > 0 {
                 let bytes = left.min(u32::try_from(most).unwrap_or(u32::MAX));
                 let to = sge.addr.checked_add(self.offset.into()).ok_or(AccessError::Wrap)?;
-                let span = domain.memory.resolve(sge.lkey, domain.pd, to, bytes, need)?;
+                let span = domain.memory.resolve(sge.lkey, domain.reach, to, bytes, need)?;
                 self.offset += bytes;
                 return Ok(span);
             }

@@ -19,7 +19,7 @@ impl Stream {
         scratch: &mut [u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamError> {
-        while self.state == StreamState::Open {
+        while self.reading {
             let Some(size) = self.rx_markers.and_then(|rhythm| rhythm.arrived(bytes)) else { return Ok(()) };
             let outcome = self.on_marked_fpdu(size, bytes, scratch, io);
             bytes.consume(size);
@@ -28,7 +28,9 @@ impl Stream {
                 return outcome;
             }
         }
-        bytes.consume(bytes.available());
+        if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
+            bytes.consume(bytes.available());
+        }
         Ok(())
     }
 

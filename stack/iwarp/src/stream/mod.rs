@@ -17,6 +17,7 @@
 mod check;
 mod complete;
 mod cursor;
+mod local;
 mod marked;
 mod receive;
 mod rtr;
@@ -25,8 +26,8 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
-use ironwarp_mem::CoreMem;
-use ironwarp_rings::slots::SlotConsumer;
+use ironwarp_mem::{CoreMem, Reach};
+use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{PdId, QpNum};
 
@@ -39,6 +40,7 @@ use crate::rdmap::{Offender, Outstanding, OutstandingReads, PendingResponses, Re
 use crate::wr::{Completion, RecvWqe, SendWqe};
 use complete::Acknowledged;
 use cursor::Cursor;
+use local::Held;
 use transmit::Sender;
 
 /// Where completions go. A place was promised when the request was posted, so no completion is ever refused.
@@ -48,6 +50,22 @@ pub trait CompletionSink {
 
     /// Takes the completion of a receive.
     fn on_receive(&mut self, completion: Completion);
+
+    /// Moves the next request of a shared receive queue into `feed`, the other end of the queue pair's own, and
+    /// promises a place for its completion. Asked once a message, and only of queue pairs that have a feed.
+    fn feed(&mut self, feed: &mut SlotProducer<RecvWqe>) -> Result<(), NoReceive> {
+        let _ = feed;
+        Err(NoReceive::Empty)
+    }
+}
+
+/// Why a shared receive queue gives no receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoReceive {
+    /// None is posted.
+    Empty,
+    /// The completion queue has no place left to promise.
+    NoPlace,
 }
 
 /// What the core loop lends for one call.
@@ -56,6 +74,8 @@ pub struct Io<'a, C> {
     pub sends: &'a mut SlotConsumer<SendWqe>,
     /// The queue pair's receive ring.
     pub receives: &'a mut SlotConsumer<RecvWqe>,
+    /// Its other end, where receives come from a shared queue.
+    pub feed: Option<&'a mut SlotProducer<RecvWqe>>,
     /// Where completions go.
     pub completions: &'a mut C,
     /// The core's view of registered memory.
@@ -71,6 +91,8 @@ pub struct StreamConfig {
     pub qp: QpNum,
     /// The protection domain whose memory it may reach.
     pub pd: PdId,
+    /// That of its receives: its own, or that of the shared receive queue which they come from.
+    pub recv_pd: PdId,
     /// Reads of ours that may be outstanding at the peer.
     pub ord: u16,
     /// Reads of the peer's that may be outstanding here.
@@ -168,6 +190,10 @@ pub enum StreamError {
 pub struct Stream {
     config: StreamConfig,
     state: StreamState,
+    /// FPDUs are taken: the stream is open and no delivery is held.
+    reading: bool,
+    /// A delivery that waits until nobody uses the steering tag that it ended.
+    held: Option<Held>,
     crc: bool,
     /// Where the next marker comes, in what we send and in what we receive, when they are in use.
     tx_markers: Option<Rhythm>,
@@ -193,6 +219,8 @@ impl Stream {
         Stream {
             config,
             state: StreamState::Idle,
+            reading: false,
+            held: None,
             crc: true,
             tx_markers: None,
             rx_markers: None,
@@ -213,6 +241,7 @@ impl Stream {
     pub fn start(&mut self, start: Start) {
         if self.state == StreamState::Idle {
             self.state = StreamState::Open;
+            self.reading = true;
             self.crc = start.crc;
             self.tx_markers = start.markers.sent.then(Rhythm::new);
             self.rx_markers = start.markers.received.then(Rhythm::new);
@@ -250,6 +279,7 @@ impl Stream {
     /// Ends the stream without a Terminate, because TCP is gone or is about to be, and flushes every request.
     pub fn abort<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.state = StreamState::Ended;
+        self.reading = false;
         self.close(io);
     }
 
@@ -278,6 +308,7 @@ impl Stream {
         // RFC 5044 s7.1.2: a responder that has seen no FPDU may not send one, not even a Terminate.
         let may_send = self.sender.may_send();
         self.state = if may_send { StreamState::Terminating } else { StreamState::Ended };
+        self.reading = false;
         self.offender = offender;
         let end = StreamError::Failed(error);
         self.end = Some(end);
@@ -289,6 +320,7 @@ impl Stream {
     #[cold]
     fn peer_terminated<C: CompletionSink>(&mut self, error: Terminate, io: &mut Io<'_, C>) -> StreamError {
         self.state = StreamState::Ended;
+        self.reading = false;
         let end = StreamError::PeerTerminated(error);
         self.end = Some(end);
         io.stats.count(Counter::IwarpRxTerminates);
@@ -300,7 +332,14 @@ impl Stream {
     fn close<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.outstanding.clear();
         self.responses.clear();
+        self.held = None;
         self.flush(io);
+    }
+
+    /// Whose memory it reaches.
+    #[inline]
+    fn reach(&self) -> Reach {
+        Reach::new(self.config.pd, self.config.qp)
     }
 }
 

@@ -4,12 +4,13 @@
 //! version, then the operation's own rules (RFC 5040 s7.2). Only what has passed all of them is placed, so an FPDU
 //! that is refused leaves memory untouched. The first refusal ends the stream; what arrives later is dropped.
 
-use ironwarp_mem::Access;
+use ironwarp_mem::{Access, Reach};
 use ironwarp_stats::Counter;
 use ironwarp_tcp::ByteStream;
+use ironwarp_types::STag;
 
 use super::cursor::{Cursor, Domain};
-use super::{CompletionSink, Io, Stream, StreamError, StreamState};
+use super::{CompletionSink, Io, NoReceive, Stream, StreamError, StreamState};
 use crate::ddp::untagged::Queue;
 use crate::ddp::{DdpFault, Header, Tagged, Untagged};
 use crate::mpa::{MpaFault, fpdu};
@@ -17,7 +18,7 @@ use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
     Offender, Opcode, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE, Terminate,
 };
-use crate::wr::{CompletionFlags, CompletionStatus, SendOpcode};
+use crate::wr::{Completion, CompletionFlags, CompletionStatus};
 
 /// Why a segment is refused, and what besides the stream it ends.
 struct Refused {
@@ -58,10 +59,13 @@ impl Stream {
         scratch: &mut [u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamError> {
+        if !self.reading && self.held.is_some() && !self.resume(io) {
+            return Ok(());
+        }
         if self.rx_markers.is_some() {
             return self.on_marked(bytes, scratch, io);
         }
-        while self.state == StreamState::Open {
+        while self.reading {
             let Some(size) = fpdu::arrived(bytes) else { return Ok(()) };
             let outcome = match bytes.front().get(..size) {
                 Some(whole) => self.on_fpdu(whole, io),
@@ -73,7 +77,7 @@ impl Stream {
                 return outcome;
             }
         }
-        if self.state != StreamState::Idle {
+        if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
             bytes.consume(bytes.available());
         }
         Ok(())
@@ -119,7 +123,7 @@ impl Stream {
         }
         match self.on_segment(ulpdu, io) {
             Err(refused) => Err(self.refuse(refused, ulpdu, io)),
-            Ok(()) if self.state == StreamState::Open => Ok(()),
+            Ok(()) if self.reading => Ok(()),
             Ok(()) => self.end.map_or(Ok(()), Err),
         }
     }
@@ -173,7 +177,12 @@ impl Stream {
         self.outstanding.check(header, payload.len())?;
         self.place(header, payload, Access::LOCAL_WRITE, io)
             .map_err(|fault| Refused::with_victim(fault, Victim::Read, CompletionStatus::LocalProtection))?;
-        if self.outstanding.advance(header.last, payload.len()) {
+        if let Some(read) = self.outstanding.advance(header.last, payload.len()) {
+            if read.invalidates {
+                let victim =
+                    |fault| Refused::with_victim(fault, Victim::Read, CompletionStatus::LocalProtection);
+                self.end_sink(&read, io).map_err(victim)?;
+            }
             self.acknowledged.read_done();
             self.complete(io);
         }
@@ -193,7 +202,7 @@ impl Stream {
             return Ok(());
         }
         let bytes = u32::try_from(payload.len()).map_err(|_| DdpFault::BaseOrBounds)?;
-        let span = io.memory.resolve(header.stag, self.config.pd, header.tagged_offset, bytes, need)?;
+        let span = io.memory.resolve(header.stag, self.reach(), header.tagged_offset, bytes, need)?;
         span.copy_in(0, payload).map_err(|_| DdpFault::BaseOrBounds)
     }
 
@@ -207,7 +216,7 @@ impl Stream {
     ) -> Result<(), Refused> {
         let opcode = self.checked_send(header, payload, io)?;
         let wqe = io.receives.at(io.receives.head()).ok_or(DdpFault::NoBuffer)?;
-        let domain = Domain { memory: io.memory, pd: self.config.pd };
+        let domain = Domain { memory: io.memory, reach: Reach::new(self.config.recv_pd, self.config.qp) };
         let landed = self.landing.scatter(wqe.scatter(), domain, payload);
         // The receive names memory that it may not: our own application's error, and no header is shown for it.
         landed.map_err(|_| {
@@ -216,14 +225,22 @@ impl Stream {
         })?;
         let wr_id = wqe.wr_id;
         if let Some(message_bytes) = self.sends_in.advance(header.last, payload.len()) {
-            self.deliver(wr_id, message_bytes, opcode, io);
+            let mut completion = self.received(wr_id, message_bytes, CompletionStatus::Success);
+            completion.flags.set(CompletionFlags::SOLICITED, opcode.is_solicited());
+            self.landing = Cursor::default();
+            if opcode.invalidates() {
+                completion.flags.insert(CompletionFlags::INVALIDATED);
+                completion.invalidated = STag(header.ulp_word);
+                return Ok(self.deliver_invalidating(completion, completion.invalidated, io)?);
+            }
+            self.hand_over(completion, io);
         }
         Ok(())
     }
 
     /// RFC 5041 s7.1, then RFC 5040 s7.2.
     #[inline]
-    fn checked_send<C>(
+    fn checked_send<C: CompletionSink>(
         &self,
         header: &Untagged,
         payload: &[u8],
@@ -231,7 +248,7 @@ impl Stream {
     ) -> Result<Opcode, Refused> {
         let head = io.receives.head();
         if io.receives.at(head).is_none() {
-            io.receives.refresh();
+            self.find_receive(header, io)?;
         }
         let room = io.receives.at(head).map(|wqe| wqe.room_bytes());
         self.sends_in.check(header, payload.len(), room).map_err(|fault| match fault {
@@ -242,16 +259,38 @@ impl Stream {
         if !opcode.is_send() {
             return Err(RdmapFault::Opcode.into());
         }
-        // RFC 5040 s5.3: a steering tag that this stream may not invalidate. Remote invalidation is not offered, so
-        // none may be.
-        if opcode.invalidates() { Err(RdmapFault::CannotInvalidate.into()) } else { Ok(opcode) }
+        // RFC 5040 s5.3: the tag is looked at when the message is whole.
+        if opcode.invalidates() && header.last {
+            self.check_invalidate(STag(header.ulp_word), io)?;
+        }
+        Ok(opcode)
+    }
+
+    /// Looks for a receive that has come since the last look, or for one of a shared queue. A segment that is
+    /// refused anyway takes none.
+    fn find_receive<C: CompletionSink>(
+        &self,
+        header: &Untagged,
+        io: &mut Io<'_, C>,
+    ) -> Result<(), RdmapFault> {
+        if io.receives.refresh() != io.receives.head() || header.msn != self.sends_in.msn() {
+            return Ok(());
+        }
+        let Some(feed) = io.feed.as_deref_mut() else { return Ok(()) };
+        match io.completions.feed(feed) {
+            Ok(()) => {
+                io.receives.refresh();
+                Ok(())
+            }
+            // The segment finds no buffer (RFC 5041 s7.1).
+            Err(NoReceive::Empty) => Ok(()),
+            Err(NoReceive::NoPlace) => Err(RdmapFault::StreamCatastrophic),
+        }
     }
 
     /// Completes the receive at the front of its queue.
-    fn deliver<C: CompletionSink>(&mut self, wr_id: u64, bytes: u32, opcode: Opcode, io: &mut Io<'_, C>) {
-        let mut completion = self.received(wr_id, bytes, CompletionStatus::Success);
-        completion.flags.set(CompletionFlags::SOLICITED, opcode.is_solicited());
-        self.landing = Cursor::default();
+    #[inline]
+    pub(super) fn hand_over<C: CompletionSink>(&mut self, completion: Completion, io: &mut Io<'_, C>) {
         io.completions.on_receive(completion);
         io.receives.release_to(io.receives.head().wrapping_add(1));
         io.stats.count(Counter::IwarpRxSends);
@@ -288,7 +327,7 @@ impl Stream {
             return Ok(());
         }
         let ReadRequest { source_stag, source_to, bytes, .. } = *request;
-        match io.memory.resolve(source_stag, self.config.pd, source_to, bytes, Access::REMOTE_READ) {
+        match io.memory.resolve(source_stag, self.reach(), source_to, bytes, Access::REMOTE_READ) {
             Ok(_) => Ok(()),
             Err(refused) => {
                 let error = RdmapFault::from(refused).into();
@@ -342,7 +381,7 @@ impl Stream {
         let mut answered = self.acknowledged.reads_done();
         let mut seq = io.sends.head();
         while seq != self.sender.next() {
-            let is_read = io.sends.at(seq)?.opcode == SendOpcode::Read;
+            let is_read = io.sends.at(seq)?.opcode.is_read();
             if is_read && answered == 0 {
                 return Some(seq);
             }

@@ -77,7 +77,9 @@ impl Stream {
             Rtr::Read => {
                 *read_msn = read_msn.wrapping_add(1);
                 let ReadRequest { sink_stag, sink_to, bytes, .. } = RTR_READ;
-                self.outstanding.push_rtr(Outstanding { sink_stag, sink_to, bytes, placed: 0 });
+                let (placed, seq, invalidates) = (0, 0, false);
+                let read = Outstanding { sink_stag, sink_to, bytes, placed, seq, invalidates };
+                self.outstanding.push_rtr(read);
                 self.acknowledged.rtr_read_sent();
             }
         }

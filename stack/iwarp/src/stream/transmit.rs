@@ -39,6 +39,8 @@ pub(super) struct Sender {
     next: u32,
     /// Whether part of it is sent.
     under_way: bool,
+    /// It waits until no core uses the steering tag that it binds.
+    waits: bool,
     sent: u32,
     cursor: Cursor,
     /// The number of the next message on queue 0, and on queue 1.
@@ -61,6 +63,8 @@ enum Gate {
 enum Turn {
     Sends,
     Responses,
+    /// A request that sends nothing.
+    Local,
 }
 
 /// How much of a segment is left for the next FPDU.
@@ -79,6 +83,7 @@ impl Sender {
             responses_first: false,
             next: 0,
             under_way: false,
+            waits: false,
             sent: 0,
             cursor: Cursor::default(),
             // RFC 5041 s4.3: the first message of every queue is number 1.
@@ -136,6 +141,19 @@ impl Sender {
     pub(super) fn skip_to(&mut self, seq: u32) {
         self.next = seq;
         self.under_way = false;
+        self.waits = false;
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    pub(super) fn wait(&mut self) {
+        self.waits = true;
+    }
+
+    pub(super) fn retry(&mut self) {
+        self.waits = false;
     }
 
     /// Moves past a segment of the request under way.
@@ -157,11 +175,31 @@ impl Sender {
 pub struct Transmit<'s, 'i, C> {
     stream: &'s mut Stream,
     io: Io<'i, C>,
+    allowance: i64,
+}
+
+impl<C> Transmit<'_, '_, C> {
+    /// Lets it be pulled from until `bytes` are used up. The unit that passes them is still whole.
+    #[must_use]
+    pub fn within(mut self, bytes: i64) -> Self {
+        self.allowance = bytes;
+        self
+    }
+
+    /// What is left of the allowance: below zero when the last unit passed it.
+    pub fn left(&self) -> i64 {
+        self.allowance
+    }
 }
 
 impl<C: CompletionSink> UnitSource for Transmit<'_, '_, C> {
     fn fill(&mut self, room: &mut [u8]) -> usize {
-        self.stream.fill(room, &mut self.io)
+        if self.allowance <= 0 {
+            return 0;
+        }
+        let bytes = self.stream.fill(room, &mut self.io);
+        self.allowance -= bytes as i64;
+        bytes
     }
 }
 
@@ -169,7 +207,7 @@ impl Stream {
     /// What TCP pulls from, for one call. A send that cannot be carried out ends the stream; look at
     /// [`Stream::state`] afterwards.
     pub fn transmit<'s, 'i, C: CompletionSink>(&'s mut self, io: Io<'i, C>) -> Transmit<'s, 'i, C> {
-        Transmit { stream: self, io }
+        Transmit { stream: self, io, allowance: i64::MAX }
     }
 
     /// Whether there is something to pull now.
@@ -180,15 +218,19 @@ impl Stream {
                 self.turn(io).is_some()
             }
             StreamState::Open if self.sender.rtr().is_some() => true,
+            StreamState::Open => {
+                io.sends.refresh();
+                self.turn(io) == Some(Turn::Local)
+            }
             StreamState::Terminating => true,
-            StreamState::Open | StreamState::Idle | StreamState::Ended => false,
+            StreamState::Idle | StreamState::Ended => false,
         }
     }
 
     fn fill<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => self.fill_open(room, io),
-            StreamState::Open => self.fill_rtr(room, io.stats),
+            StreamState::Open => self.fill_gated(room, io),
             StreamState::Terminating => self.fill_terminate(room, io.stats),
             StreamState::Idle | StreamState::Ended => 0,
         }
@@ -214,6 +256,19 @@ impl Stream {
         used
     }
 
+    /// Nothing of the application's may be sent yet, but what sends nothing is carried out: a peer may have been told of
+    /// a tag already.
+    #[cold]
+    fn fill_gated<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
+        self.run_locals(io);
+        if self.state == StreamState::Open { self.fill_rtr(room, io.stats) } else { 0 }
+    }
+
+    pub(super) fn run_locals_now<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+        io.sends.refresh();
+        while self.turn(io) == Some(Turn::Local) && self.run_local(io) {}
+    }
+
     /// `bytes` for the next FPDU, which is not to be cut.
     #[inline]
     pub(super) fn room<'a>(&self, bytes: &'a mut [u8]) -> Room<'a> {
@@ -226,13 +281,16 @@ impl Stream {
 
     /// Writes one FPDU and answers its octets, 0 when nothing is sent.
     fn next_fpdu<C: CompletionSink>(&mut self, room: Room<'_>, io: &mut Io<'_, C>) -> usize {
-        if io.sends.at(self.sender.next).is_none() {
-            io.sends.refresh();
-        }
-        let outcome = match self.turn(io) {
-            Some(Turn::Sends) => self.send_segment(room, io),
-            Some(Turn::Responses) => self.response_segment(room, io),
-            None => return 0,
+        let outcome = loop {
+            if io.sends.at(self.sender.next).is_none() {
+                io.sends.refresh();
+            }
+            match self.turn(io) {
+                Some(Turn::Sends) => break self.send_segment(room, io),
+                Some(Turn::Responses) => break self.response_segment(room, io),
+                Some(Turn::Local) if self.run_local(io) => {}
+                Some(Turn::Local) | None => return 0,
+            }
         };
         outcome.inspect(|_| io.stats.count(Counter::IwarpTxFpdus)).unwrap_or(0)
     }
@@ -242,9 +300,10 @@ impl Stream {
         if self.sender.under_way {
             return Some(Turn::Sends);
         }
-        let send = io.sends.at(self.sender.next).filter(|wqe| self.may_begin(wqe));
+        let send = io.sends.at(self.sender.next).filter(|wqe| self.may_begin(wqe, io.sends.head()));
         match (send, self.responses.front()) {
             (None, None) => None,
+            (Some(wqe), _) if wqe.opcode.is_local() => Some(Turn::Local),
             (Some(_), None) => Some(Turn::Sends),
             (None, Some(_)) => Some(Turn::Responses),
             (Some(wqe), Some(response)) => Some(self.between(wqe, response)),
@@ -261,23 +320,31 @@ impl Stream {
         }
     }
 
-    /// Whether a request may be begun now.
-    fn may_begin(&self, wqe: &SendWqe) -> bool {
-        // A fence is held until the Reads before it have completed.
-        if wqe.flags.contains(SendFlags::FENCE) && !self.outstanding.is_empty() {
+    /// Whether a request may be begun now; `head` is the oldest that has not completed.
+    fn may_begin(&self, wqe: &SendWqe, head: u32) -> bool {
+        let fences = SendFlags::FENCE.union(SendFlags::LOCAL_FENCE);
+        if wqe.flags.intersects(fences) && self.is_fenced(wqe.flags, head) {
             return false;
         }
         // RFC 5040 s6.1: a Read waits while as many as were negotiated are outstanding. With none allowed at all
         // waiting would be for ever; it begins, and fails.
-        wqe.opcode != SendOpcode::Read || self.outstanding.has_room() || self.outstanding.limit() == 0
+        let waits_for_room =
+            wqe.opcode.is_read() && !self.outstanding.has_room() && self.outstanding.limit() > 0;
+        !waits_for_room && !self.sender.waits
+    }
+
+    /// A read fence is held until the Reads before it are answered, a local fence until everything has completed.
+    fn is_fenced(&self, flags: SendFlags, head: u32) -> bool {
+        (flags.contains(SendFlags::FENCE) && !self.outstanding.is_empty())
+            || (flags.contains(SendFlags::LOCAL_FENCE) && head != self.sender.next)
     }
 
     /// Writes one segment of the send queue's request. Nothing is written when it does not fit.
     fn send_segment<C: CompletionSink>(&mut self, room: Room<'_>, io: &mut Io<'_, C>) -> Option<usize> {
         let seq = self.sender.next;
-        let domain = Domain { memory: io.memory, pd: self.config.pd };
+        let domain = Domain { memory: io.memory, reach: self.reach() };
         let outcome = match io.sends.at(seq) {
-            Some(wqe) if wqe.opcode == SendOpcode::Read => self.read_request(wqe, domain, room),
+            Some(wqe) if wqe.opcode.is_read() => self.read_request(wqe, domain, room),
             Some(wqe) => self.message_segment(wqe, domain, room),
             None => Ok(None),
         };
@@ -344,7 +411,8 @@ impl Stream {
             SendOpcode::SendSolicited => (Opcode::SendSolicited, STag(0)),
             SendOpcode::SendInvalidate => (Opcode::SendInvalidate, wqe.remote_stag),
             SendOpcode::SendSolicitedInvalidate => (Opcode::SendSolicitedInvalidate, wqe.remote_stag),
-            SendOpcode::Write | SendOpcode::Read => {
+            // The others never come here: what reads has its own segment, what is local has none.
+            _ => {
                 // RFC 5041 s5.2: each segment's offset is the message's plus that of its payload.
                 let tagged_offset = wqe.remote_to.wrapping_add(self.sender.sent.into());
                 let ulp = Opcode::Write.control();
@@ -374,7 +442,8 @@ impl Stream {
         }
         let written = self.seal(room, BYTES);
         let ReadRequest { sink_stag, sink_to, bytes, .. } = request;
-        self.outstanding.push(Outstanding { sink_stag, sink_to, bytes, placed: 0 });
+        let (seq, invalidates) = (self.sender.next, wqe.opcode == SendOpcode::ReadInvalidate);
+        self.outstanding.push(Outstanding { sink_stag, sink_to, bytes, placed: 0, seq, invalidates });
         self.sender.read_msn = self.sender.read_msn.wrapping_add(1);
         self.sender.advance(0, true);
         Ok(Some(written))
@@ -390,7 +459,7 @@ impl Stream {
             return Err(CompletionStatus::LocalLength);
         }
         if bytes > 0 {
-            let found = domain.memory.resolve(sink.lkey, domain.pd, sink.addr, bytes, Access::LOCAL_WRITE);
+            let found = domain.memory.resolve(sink.lkey, domain.reach, sink.addr, bytes, Access::LOCAL_WRITE);
             found.map_err(|_| CompletionStatus::LocalProtection)?;
         }
         Ok(ReadRequest {
@@ -442,7 +511,7 @@ impl Stream {
         let Response { request, sent, .. } = response;
         let to = request.source_to.checked_add(u64::from(*sent)).ok_or(RdmapFault::TaggedOffsetWrap)?;
         let (stag, bytes) = (request.source_stag, payload.len() as u32);
-        let span = io.memory.resolve(stag, self.config.pd, to, bytes, Access::REMOTE_READ)?;
+        let span = io.memory.resolve(stag, self.reach(), to, bytes, Access::REMOTE_READ)?;
         span.copy_out(0, payload).map_err(|_| RdmapFault::BaseOrBounds)
     }
 
@@ -459,7 +528,12 @@ impl Stream {
     /// A request that cannot be carried out completes with its own status and ends the stream. RFC 5040 s7.1, case
     /// 1: a Terminate goes instead of the message, and shows no headers.
     #[cold]
-    fn fail_send<C: CompletionSink>(&mut self, seq: u32, status: CompletionStatus, io: &mut Io<'_, C>) {
+    pub(super) fn fail_send<C: CompletionSink>(
+        &mut self,
+        seq: u32,
+        status: CompletionStatus,
+        io: &mut Io<'_, C>,
+    ) {
         io.stats.count(Counter::IwarpLocalErrors);
         self.doom(RdmapFault::LocalCatastrophic.into(), Offender::default(), io.stats);
         self.flush_sends(Some((seq, status)), io);

@@ -118,11 +118,13 @@ pub struct LimitsConfig {
     pub queue_pairs: u32,
     /// Completion queues a core.
     pub completion_queues: u32,
+    /// Shared receive queues a core.
+    pub shared_receive_queues: u32,
     /// Incoming connections a core that have not been accepted or rejected yet.
     pub half_open: u32,
     /// Listening addresses a core.
     pub listeners: u32,
-    /// Memory regions in the process.
+    /// Memory regions, windows and fast regions in the process.
     pub regions: u32,
     /// Application contexts.
     pub contexts: u32,
@@ -137,6 +139,7 @@ impl Default for LimitsConfig {
         LimitsConfig {
             queue_pairs: 1024,
             completion_queues: 1024,
+            shared_receive_queues: 64,
             half_open: 256,
             listeners: 64,
             regions: 4096,
@@ -151,6 +154,8 @@ impl LimitsConfig {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         in_range("limits.queue_pairs", self.queue_pairs, 1..=1 << 17, "1 to 131072")?;
         in_range("limits.completion_queues", self.completion_queues, 1..=1 << 17, "1 to 131072")?;
+        let shared = "1 to 65536";
+        in_range("limits.shared_receive_queues", self.shared_receive_queues, 1..=65_536, shared)?;
         in_range("limits.half_open", self.half_open, 1..=65_536, "1 to 65536")?;
         in_range("limits.listeners", self.listeners, 1..=1024, "1 to 1024")?;
         in_range("limits.regions", self.regions, 1..=1 << 20, "1 to 1048576")?;

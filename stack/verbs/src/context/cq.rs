@@ -12,10 +12,10 @@ use ironwarp_rings::spsc;
 use rustix::event::EventfdFlags;
 
 use super::Context;
-use crate::core_loop::CqCore;
+use crate::core_loop::{CqCore, CqParts};
 use crate::error::VerbsError;
 use crate::link::Control;
-use crate::shared::{Lease, Table, next_object};
+use crate::shared::{Lease, Places, Table, next_object};
 
 /// Names a completion queue of one context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -31,63 +31,124 @@ impl CompletionQueue {
 }
 
 /// The most completions a queue may be made for: a ring of them takes 64 MiB.
-const DEPTH_MAX: u32 = 1 << 20;
+pub(super) const CQ_DEPTH_MAX: u32 = 1 << 20;
 
 /// The application's half of a completion queue.
 pub(super) struct AppCq {
     serial: u32,
-    rings: Box<[spsc::Consumer<Completion>]>,
+    rings: Box<[Ring]>,
     /// The queue's place in each core's table.
     slots: Box<[u32]>,
     /// The ring that the next poll starts with.
     next: usize,
-    pub(super) depth: u32,
+    depth: u32,
+    /// The depth that a resize asked for, until every core writes into its new ring.
+    growing: Option<u32>,
     /// Places promised to work requests that were posted and not reaped.
-    pub(super) promised: u32,
+    promised: u32,
+    /// The account, once cores promise places too: then it is there and not in `promised`.
+    places: Arc<Places>,
+    shared: bool,
     pub(super) users: u32,
     armed: Arc<Armed>,
     eventfd: Arc<OwnedFd>,
 }
 
+/// One core's completions: the ring, and the one that follows it in a resize.
+struct Ring {
+    now: spsc::Consumer<Completion>,
+    next: Option<spsc::Consumer<Completion>>,
+}
+
+impl Ring {
+    fn pop(&mut self) -> Option<Completion> {
+        // Asked before the last look: what the core wrote before it moved on is found then.
+        let left = self.next.is_some() && self.has_moved();
+        if let Some(completion) = self.now.pop() {
+            return Some(completion);
+        }
+        if !left {
+            return None;
+        }
+        self.now = self.next.take()?;
+        self.now.pop()
+    }
+
+    fn has_moved(&self) -> bool {
+        self.next.is_none() || self.now.is_abandoned()
+    }
+}
+
 impl Context {
     /// A completion queue with places for `depth` work requests that were posted and not reaped.
     pub fn create_cq(&mut self, depth: u32) -> Result<CompletionQueue, VerbsError> {
-        if !(1..=DEPTH_MAX).contains(&depth) {
-            let allowed = "1 to 1048576";
-            return Err(VerbsError::Attribute {
-                what: "completion queue depth",
-                value: depth.into(),
-                allowed,
-            });
-        }
+        check_depth(depth)?;
         let eventfd = Arc::new(eventfd()?);
         let armed = Arc::new(Armed::default());
-        let (mut rings, mut slots) = (Vec::new(), Vec::new());
+        let places = Arc::new(Places::new(depth));
         (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
-        for core in 0..self.cores.len() {
-            let lease = Lease::take(&self.shared, core as u16, Table::CompletionQueues);
-            let lease = lease.ok_or(VerbsError::LimitReached("completion queues"))?;
-            let slot = lease.slot();
-            let (producer, consumer) = spsc::channel(depth as usize);
-            let cq = CqCore::new(lease, producer, armed.clone(), eventfd.clone());
-            self.control(core, Control::CreateCq(Box::new(cq)))?;
-            rings.push(consumer);
-            slots.push(slot);
-        }
         let serial = next_object();
         let cq = AppCq {
             serial,
-            rings: rings.into(),
-            slots: slots.into(),
+            rings: Box::default(),
+            slots: Box::default(),
             next: 0,
             depth,
+            growing: None,
             promised: 0,
+            places,
+            shared: false,
             users: 0,
             armed,
             eventfd,
         };
-        let index = place(&mut self.cqs, cq);
-        Ok(CompletionQueue { index, serial })
+        let handle = CompletionQueue { index: place(&mut self.cqs, cq), serial };
+        let made = self.create_halves(handle);
+        if made.is_err() {
+            self.cqs[handle.slot()] = None;
+        }
+        made.map(|()| handle)
+    }
+
+    fn create_halves(&mut self, handle: CompletionQueue) -> Result<(), VerbsError> {
+        let (mut rings, mut slots) = (Vec::new(), Vec::new());
+        for core in 0..self.cores.len() {
+            let lease = Lease::take(&self.shared, core as u16, Table::CompletionQueues);
+            let lease = lease.ok_or(VerbsError::LimitReached("completion queues"))?;
+            slots.push(lease.slot());
+            let app = self.cq(handle)?;
+            let (ring, consumer) = spsc::channel(app.depth as usize);
+            let (places, armed, eventfd) = (app.places.clone(), app.armed.clone(), app.eventfd.clone());
+            let half = CqCore::new(lease, CqParts { handle, ring, places, armed, eventfd });
+            self.control(core, Control::CreateCq(Box::new(half)))?;
+            rings.push(Ring { now: consumer, next: None });
+        }
+        let app = self.cq_mut(handle)?;
+        (app.rings, app.slots) = (rings.into(), slots.into());
+        Ok(())
+    }
+
+    /// Gives a completion queue another depth, with work outstanding; nothing is lost, and order is kept.
+    ///
+    /// A smaller depth holds at once, and is refused below what is outstanding. A larger one holds as soon as the cores
+    /// have heard of it: until then posting may still say [`VerbsError::CqFull`].
+    pub fn resize_cq(&mut self, cq: CompletionQueue, depth: u32) -> Result<(), VerbsError> {
+        check_depth(depth)?;
+        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
+        let app = self.cq_mut(cq)?;
+        if app.rings.iter().any(|ring| ring.next.is_some()) {
+            return Err(VerbsError::Busy);
+        }
+        app.shrink(depth)?;
+        for core in 0..self.cores.len() {
+            let (ring, consumer) = spsc::channel(depth as usize);
+            let app = self.cq_mut(cq)?;
+            let slot = app.slot_on(core);
+            app.rings[core].next = Some(consumer);
+            app.growing = Some(depth);
+            self.control(core, Control::ResizeCq { slot, ring })?;
+        }
+        Ok(())
     }
 
     /// Moves completions into `into`, oldest first per queue pair, and answers how many.
@@ -138,6 +199,68 @@ impl AppCq {
         self.slots[core]
     }
 
+    /// Promises a place.
+    #[inline]
+    pub(super) fn promise(&mut self) -> Result<(), VerbsError> {
+        if self.shared {
+            return if self.places.take() { Ok(()) } else { Err(VerbsError::CqFull) };
+        }
+        if self.promised >= self.depth {
+            return Err(VerbsError::CqFull);
+        }
+        self.promised += 1;
+        Ok(())
+    }
+
+    /// Takes promises back.
+    #[inline]
+    pub(super) fn give_back(&mut self, places: u32) {
+        if self.shared {
+            self.places.give_back(places);
+        } else {
+            self.promised = self.promised.saturating_sub(places);
+        }
+    }
+
+    /// From now on cores promise places too.
+    pub(super) fn share(&mut self) {
+        if !core::mem::replace(&mut self.shared, true) {
+            self.places.set(self.promised, self.depth);
+        }
+    }
+
+    fn promised(&self) -> u32 {
+        if self.shared { self.places.promised() } else { self.promised }
+    }
+
+    /// Holds a smaller depth at once, so that the new rings have room for all that is promised.
+    fn shrink(&mut self, depth: u32) -> Result<(), VerbsError> {
+        let before = self.depth;
+        self.set_depth(before.min(depth));
+        let promised = self.promised();
+        if promised > depth {
+            self.set_depth(before);
+            return Err(VerbsError::CqInUse { promised, asked: depth });
+        }
+        Ok(())
+    }
+
+    fn set_depth(&mut self, depth: u32) {
+        self.depth = depth;
+        self.places.set_depth(depth);
+    }
+
+    /// Holds the depth of a resize once every core writes into its new ring. Answers whether it grew.
+    pub(super) fn grow(&mut self) -> bool {
+        if self.growing.is_none() || !self.rings.iter().all(Ring::has_moved) {
+            return false;
+        }
+        let depth = self.growing.take().unwrap_or(self.depth);
+        let grew = depth > self.depth;
+        self.set_depth(depth);
+        grew
+    }
+
     fn poll(&mut self, into: &mut [Completion]) -> usize {
         let mut reaped = 0;
         for turn in 0..self.rings.len() {
@@ -149,9 +272,22 @@ impl AppCq {
             }
         }
         self.next = if self.next + 1 < self.rings.len() { self.next + 1 } else { 0 };
-        self.promised = self.promised.saturating_sub(reaped as u32);
+        if reaped > 0 {
+            self.give_back(reaped as u32);
+        }
+        if self.growing.is_some() {
+            self.grow();
+        }
         reaped
     }
+}
+
+fn check_depth(depth: u32) -> Result<(), VerbsError> {
+    if (1..=CQ_DEPTH_MAX).contains(&depth) {
+        return Ok(());
+    }
+    let (what, allowed) = ("completion queue depth", "1 to 1048576");
+    Err(VerbsError::Attribute { what, value: depth.into(), allowed })
 }
 
 /// Puts `object` into the first free place.

@@ -12,10 +12,12 @@ mod connect;
 mod cq;
 mod params;
 mod qp;
+mod query;
+mod srq;
 
 use std::sync::Arc;
 
-use ironwarp_mem::{Access, Region, StableBytes};
+use ironwarp_mem::{Access, FastRegion, Reach, Region, StableBytes, Window};
 use ironwarp_types::PdId;
 
 pub use cq::CompletionQueue;
@@ -23,6 +25,8 @@ pub use params::{AcceptParams, ConnectParams, MpaRevision, RejectParams};
 pub(crate) use params::{Parcel, Terms};
 pub(crate) use qp::QpShared;
 pub use qp::{QpAttr, QpState, QueuePair};
+pub use query::{Limits, QpInfo};
+pub use srq::SharedReceiveQueue;
 
 use crate::error::VerbsError;
 use crate::event::Event;
@@ -30,6 +34,7 @@ use crate::link::{CoreLink, Notice, link};
 use crate::shared::Shared;
 use cq::AppCq;
 use qp::AppQp;
+use srq::AppSrq;
 
 /// A protection domain: a queue pair reaches only the regions of its own domain (RFC 5042 s2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +48,7 @@ pub struct Context {
     cores: Vec<CoreLink>,
     qps: Vec<Option<AppQp>>,
     cqs: Vec<Option<AppCq>>,
+    srqs: Vec<Option<AppSrq>>,
     /// `Cell` makes the context `!Sync`: one thread at a time.
     _not_sync: core::marker::PhantomData<core::cell::Cell<()>>,
 }
@@ -67,6 +73,7 @@ impl Context {
             cores,
             qps: Vec::new(),
             cqs: Vec::new(),
+            srqs: Vec::new(),
             _not_sync: core::marker::PhantomData,
         })
     }
@@ -86,6 +93,29 @@ impl Context {
         Ok(self.shared.mem.register(pd.0, owner, access)?)
     }
 
+    /// As [`Context::register`], for one queue pair alone: no other can use the tag, not even one of the same
+    /// protection domain, and the queue pair's peer may invalidate it (RFC 5040 s5.3, s8.1.1).
+    pub fn register_for<O: StableBytes + Send + 'static>(
+        &self,
+        qp: QueuePair,
+        owner: O,
+        access: Access,
+    ) -> Result<Region, VerbsError> {
+        let reach = Reach::new(self.qp(qp)?.pd.0, qp.num());
+        Ok(self.shared.mem.register_for(reach, owner, access)?)
+    }
+
+    /// A memory window, for [`SendWr::bind`](crate::SendWr::bind). It takes the place of a region in the table.
+    pub fn create_window(&self, pd: ProtectionDomain) -> Result<Window, VerbsError> {
+        Ok(self.shared.mem.window(pd.0)?)
+    }
+
+    /// A region without memory, for [`SendWr::fast_register`](crate::SendWr::fast_register). It takes the place of a
+    /// region in the table.
+    pub fn create_fast_region(&self, pd: ProtectionDomain) -> Result<FastRegion, VerbsError> {
+        Ok(self.shared.mem.fast_region(pd.0)?)
+    }
+
     /// The next piece of news, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         for core in 0..self.cores.len() {
@@ -93,7 +123,7 @@ impl Context {
                 match notice {
                     Notice::Event(event) => return Some(event),
                     Notice::QpGone(qp) => self.forget_qp(&qp),
-                    Notice::CqGone(_) | Notice::Spent(_) => {}
+                    Notice::CqGone(_) | Notice::SrqGone(_) | Notice::Spent(_) => {}
                 }
             }
         }

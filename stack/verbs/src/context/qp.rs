@@ -7,15 +7,15 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
-use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
+use ironwarp_iwarp::{RecvWqe, SendFlags, SendWqe};
 use ironwarp_rings::doorbell::Bell;
 use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::QpNum;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, SGE_MAX};
 
 use super::cq::{AppCq, place};
-use super::{CompletionQueue, Context, ProtectionDomain};
-use crate::core_loop::{QpCore, QpSetup};
+use super::{CompletionQueue, Context, ProtectionDomain, QpInfo, SharedReceiveQueue};
+use crate::core_loop::{QpCore, QpSetup, Selected};
 use crate::error::VerbsError;
 use crate::event::Settled;
 use crate::link::Control;
@@ -60,6 +60,8 @@ pub struct QpAttr {
     pub send_cq: CompletionQueue,
     /// Where receives complete.
     pub recv_cq: CompletionQueue,
+    /// Where receives come from, when not from a queue of its own.
+    pub srq: Option<SharedReceiveQueue>,
     /// Send requests outstanding, 1 to 65536; rounded up to a power of two.
     pub send_depth: u32,
     /// Receives outstanding, 1 to 65536; rounded up to a power of two.
@@ -83,6 +85,7 @@ impl QpAttr {
         QpAttr {
             send_cq: cq,
             recv_cq: cq,
+            srq: None,
             send_depth: 128,
             recv_depth: 128,
             sges: SGE_MAX,
@@ -99,9 +102,9 @@ impl QpAttr {
     }
 
     fn validate(&self, reads_max: u16) -> Result<(), VerbsError> {
-        let depth = "1 to 65536";
-        within("send depth", self.send_depth.into(), 1, 1 << 16, depth)?;
-        within("receive depth", self.recv_depth.into(), 1, 1 << 16, depth)?;
+        let (most, depth) = (WORK_DEPTH_MAX.into(), "1 to 65536");
+        within("send depth", self.send_depth.into(), 1, most, depth)?;
+        within("receive depth", self.recv_depth.into(), 1, most, depth)?;
         within("elements", self.sges as u64, 1, SGE_MAX as u64, "1 to 16")?;
         within("inline bytes", self.inline_bytes as u64, 0, INLINE_BYTES_MAX as u64, "0 to 256")?;
         let reads = "0 to limits.reads";
@@ -110,7 +113,10 @@ impl QpAttr {
     }
 }
 
-fn within(
+/// The most requests that a send or receive queue may be made for.
+pub(super) const WORK_DEPTH_MAX: u32 = 1 << 16;
+
+pub(super) fn within(
     what: &'static str,
     value: u64,
     least: u64,
@@ -177,8 +183,11 @@ const _: () = assert!(FLAG_BITS + 4 * DEPTH_BITS == u64::BITS);
 /// The application's half of a queue pair.
 pub(super) struct AppQp {
     handle: QueuePair,
+    pub(super) pd: ProtectionDomain,
     sq: SlotProducer<SendWqe>,
+    /// Of no use with a shared receive queue.
     rq: SlotProducer<RecvWqe>,
+    srq: Option<SharedReceiveQueue>,
     bell: Arc<Bell>,
     shared: Arc<QpShared>,
     sges: usize,
@@ -202,16 +211,21 @@ impl Context {
     pub fn create_qp(&mut self, pd: ProtectionDomain, attr: &QpAttr) -> Result<QueuePair, VerbsError> {
         attr.validate(self.shared.config.limits.reads)?;
         self.cq(attr.send_cq).and(self.cq(attr.recv_cq))?;
+        let recv_pd = self.join_srq(attr)?.unwrap_or(pd.0);
         self.cq_mut(attr.send_cq)?.users += 1;
         self.cq_mut(attr.recv_cq)?.users += 1;
         let num = QpNum(next_object());
         let (sq, sq_core) = slots::ring(attr.send_depth as usize);
-        let (rq, rq_core) = slots::ring(attr.recv_depth as usize);
+        // With a shared queue the core fills the ring itself, one receive at a time.
+        let (rq, rq_core) = slots::ring(if attr.srq.is_some() { 1 } else { attr.recv_depth as usize });
+        let (rq, feed) = if attr.srq.is_some() { (slots::ring(1).0, Some(rq)) } else { (rq, None) };
         let (bell, shared) = (Arc::new(Bell::default()), Arc::new(QpShared::new()));
         let app = AppQp {
             handle: QueuePair { index: 0, num },
+            pd,
             sq,
             rq,
+            srq: attr.srq,
             bell: bell.clone(),
             shared: shared.clone(),
             sges: attr.sges,
@@ -226,11 +240,22 @@ impl Context {
         };
         let index = place(&mut self.qps, app);
         let handle = QueuePair { index, num };
-        let setup = QpSetup { handle, pd: pd.0, bell, shared, sq: sq_core, rq: rq_core, attr: attr.clone() };
+        let (pd, attr) = (pd.0, attr.clone());
+        let setup = QpSetup { handle, pd, recv_pd, bell, shared, sq: sq_core, rq: rq_core, feed, attr };
         let app = self.qp_mut(handle)?;
         app.handle = handle;
         app.resting = Some(Box::new(QpCore::new(setup)));
         Ok(handle)
+    }
+
+    /// Counts a new queue pair with its shared receive queue, and lets cores promise places in its completion queue.
+    fn join_srq(&mut self, attr: &QpAttr) -> Result<Option<ironwarp_types::PdId>, VerbsError> {
+        let Some(srq) = attr.srq else { return Ok(None) };
+        let app = self.srq_mut(srq)?;
+        app.users += 1;
+        let pd = app.pd;
+        self.cq_mut(attr.recv_cq)?.share();
+        Ok(Some(pd))
     }
 
     /// Where the queue pair is in its life.
@@ -323,10 +348,9 @@ impl Context {
             reclaimed += silent.wrapping_sub(app.silent_seen);
             app.silent_seen = silent;
         }
-        if let Ok(cq) = self.cq_mut(cq) {
-            cq.promised = cq.promised.saturating_sub(reclaimed);
-        }
-        reclaimed > 0
+        let Ok(cq) = self.cq_mut(cq) else { return false };
+        cq.give_back(reclaimed);
+        cq.grow() || reclaimed > 0
     }
 
     /// The core's half came back: the queue pair is gone.
@@ -345,8 +369,11 @@ impl Context {
             // No core will complete these receives: their places in the queue are free again.
             let posted = app.rq.depth() - app.rq.free();
             if let Ok(cq) = self.cq_mut(app.recv_cq) {
-                cq.promised = cq.promised.saturating_sub(posted);
+                cq.give_back(posted);
             }
+        }
+        if let Some(Ok(srq)) = app.srq.map(|srq| self.srq_mut(srq)) {
+            srq.users -= 1;
         }
         for cq in [app.send_cq, app.recv_cq] {
             if let Ok(cq) = self.cq_mut(cq) {
@@ -362,15 +389,18 @@ impl Context {
         if app.resting.is_none() {
             return Err(VerbsError::WrongState(state));
         }
-        let (send_cq, recv_cq) = (app.send_cq, app.recv_cq);
-        let send_slot = self.cq(send_cq)?.slot_on(core.into());
-        let recv_slot = self.cq(recv_cq)?.slot_on(core.into());
+        let srq = app.srq.map(|srq| self.srq(srq)).transpose()?;
+        let queues = Selected {
+            send_cq: self.cq(app.send_cq)?.slot_on(core.into()),
+            recv_cq: self.cq(app.recv_cq)?.slot_on(core.into()),
+            srq: srq.map(|srq| srq.slot_on(core.into())),
+        };
         let lease = Lease::take(&self.shared, core, Table::QueuePairs);
         let lease = lease.ok_or(VerbsError::LimitReached("queue pairs"))?;
         let slot = lease.slot();
         let app = self.qp_mut(qp)?;
         let mut half = app.resting.take().ok_or(VerbsError::WrongState(state))?;
-        half.settle(lease, send_slot, recv_slot);
+        half.settle(lease, queues);
         app.home = Some((core, slot));
         app.shared.set(QpState::Connecting);
         Ok((slot, half))
@@ -387,7 +417,7 @@ impl Context {
         found.filter(|found| found.is(qp)).ok_or(VerbsError::UnknownQueuePair)
     }
 
-    fn qp_mut(&mut self, qp: QueuePair) -> Result<&mut AppQp, VerbsError> {
+    pub(super) fn qp_mut(&mut self, qp: QueuePair) -> Result<&mut AppQp, VerbsError> {
         let found = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
         found
             .filter(|found| found.handle.num == qp.num && !found.destroyed)
@@ -401,6 +431,28 @@ impl AppQp {
         self.handle == qp && !self.destroyed
     }
 
+    /// The queue pair as it is now.
+    pub(super) fn info(&mut self) -> QpInfo {
+        let (send_depth, own) = (self.sq.depth(), self.srq.is_none());
+        let recv_depth = if own { self.rq.depth() } else { 0 };
+        QpInfo {
+            state: self.shared.state(),
+            pd: self.pd,
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            srq: self.srq,
+            send_depth,
+            recv_depth,
+            sends_outstanding: send_depth - self.sq.free(),
+            receives_outstanding: if own { recv_depth - self.rq.free() } else { 0 },
+            sges: self.sges,
+            inline_bytes: self.inline_bytes,
+            settled: self.shared.settled(),
+            inbound_reads: self.reads.ird,
+            outbound_reads: self.reads.ord,
+        }
+    }
+
     fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), VerbsError> {
         let state = self.shared.state();
         if matches!(state, QpState::Idle | QpState::Draining) {
@@ -410,7 +462,7 @@ impl AppQp {
         if self.sq.free() == 0 {
             return Err(VerbsError::QueueFull);
         }
-        promise(cq)?;
+        cq.promise()?;
         self.sq.stage(|slot| write_send(slot, wr)).map_err(|_| VerbsError::QueueFull)?;
         Ok(())
     }
@@ -426,20 +478,23 @@ impl AppQp {
         if asked > self.sges {
             return Err(VerbsError::TooManySges { asked, allowed: self.sges });
         }
-        if wr.opcode == SendOpcode::Read && asked != 1 {
+        if wr.opcode.is_read() && asked != 1 {
             return Err(VerbsError::ReadSink);
         }
         if bytes > u64::from(MESSAGE_BYTES_MAX) { Err(VerbsError::MessageTooLong(bytes)) } else { Ok(()) }
     }
 
     fn stage_recv(&mut self, cq: &mut AppCq, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
+        if self.srq.is_some() {
+            return Err(VerbsError::SharedReceives);
+        }
         if wr.scatter.len() > self.sges {
             return Err(VerbsError::TooManySges { asked: wr.scatter.len(), allowed: self.sges });
         }
         if self.rq.free() == 0 {
             return Err(VerbsError::QueueFull);
         }
-        promise(cq)?;
+        cq.promise()?;
         self.rq.stage(|slot| write_recv(slot, wr)).map_err(|_| VerbsError::QueueFull)?;
         Ok(())
     }
@@ -452,21 +507,13 @@ impl AppQp {
     }
 }
 
-/// Promises a place in the completion queue.
-fn promise(cq: &mut AppCq) -> Result<(), VerbsError> {
-    if cq.promised >= cq.depth {
-        return Err(VerbsError::CqFull);
-    }
-    cq.promised += 1;
-    Ok(())
-}
-
 fn write_send(slot: &mut SendWqe, wr: &SendWr<'_>) {
     slot.wr_id = wr.wr_id;
     slot.opcode = wr.opcode;
     slot.flags = wr.flags;
     slot.remote_stag = wr.remote.stag;
     slot.remote_to = wr.remote.tagged_offset;
+    slot.access = wr.access;
     match wr.source {
         Source::Gather(sges) => slot.set_gather(sges),
         Source::Inline(bytes) => {
@@ -476,7 +523,7 @@ fn write_send(slot: &mut SendWqe, wr: &SendWr<'_>) {
     }
 }
 
-fn write_recv(slot: &mut RecvWqe, wr: &RecvWr<'_>) {
+pub(super) fn write_recv(slot: &mut RecvWqe, wr: &RecvWr<'_>) {
     slot.wr_id = wr.wr_id;
     slot.set_scatter(wr.scatter);
 }

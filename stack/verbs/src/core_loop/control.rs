@@ -60,6 +60,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 cq.context = context;
                 self.cqs.insert(cq);
             }
+            Control::CreateSrq(mut srq) => {
+                srq.context = context;
+                self.cqs.insert_srq(srq);
+            }
+            Control::ResizeCq { slot, ring } => self.cqs.resize(slot, ring),
+            Control::ArmSrq { slot, limit } => self.cqs.arm_srq(slot, limit),
+            Control::DestroySrq { slot } => {
+                if let Some(srq) = self.cqs.remove_srq(slot) {
+                    self.tell(context, Notice::SrqGone(srq));
+                }
+            }
             Control::DestroyQp { slot } if self.owns(context, slot) => self.destroy_qp(now, slot),
             Control::DestroyCq { slot } => {
                 if let Some(cq) = self.cqs.remove(slot) {
@@ -103,6 +114,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     pub(super) fn tell_event(&mut self, context: u16, event: Event) {
         self.tell(context, Notice::Event(event));
+    }
+
+    /// Tells of shared receive queues that run low.
+    pub(super) fn tell_limits(&mut self) {
+        while let Some((context, event)) = self.cqs.next_passed() {
+            self.tell_event(context, event);
+        }
     }
 
     /// A context whose rings are abandoned: its queue pairs end, its listeners close, its objects are freed.

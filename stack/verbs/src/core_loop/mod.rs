@@ -14,8 +14,8 @@ mod build;
 mod check;
 mod connection;
 mod control;
-mod cq;
 mod qp;
+mod queues;
 mod receive;
 mod timers;
 mod transmit;
@@ -34,10 +34,10 @@ use ironwarp_types::{Clock, Nanos};
 
 pub(crate) use build::CoreParts;
 use connection::passive::PassiveTable;
-pub(crate) use cq::CqCore;
-use cq::CqTable;
 use qp::QpTable;
 pub(crate) use qp::{QpCore, QpSetup};
+use queues::Queues;
+pub(crate) use queues::{CqCore, CqParts, CqRing, Selected, SrqCore};
 
 use crate::config::MpaConfig;
 use crate::link::ContextLink;
@@ -88,13 +88,15 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     scratch: Box<[u8]>,
     qps: QpTable,
     passives: PassiveTable,
-    cqs: CqTable,
+    cqs: Queues,
     owners: Box<[Owner]>,
     /// What TCP's timers told, until it is passed on: at most one entry a connection.
     fired: Vec<(ConnId, TcpEvents)>,
     contexts: Vec<Option<ContextLink>>,
     /// Who has something to send, in turn, each at most once.
     ready: VecDeque<Sender>,
+    /// Queue pairs with something that waits until no core uses a steering tag, each at most once.
+    waiting: Vec<u32>,
     /// Queue pairs that wait for a link address.
     resolving: Vec<u32>,
     /// [`Net::route_changes`] when they were last looked at.
@@ -124,10 +126,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.mailboxes(now);
         self.doorbells();
         self.timers(now);
+        self.look_at_memory(now);
         self.transmit(now);
         self.tcp.flush_acks(now, &mut self.wire);
         self.wire.flush();
         self.cqs.notify();
+        self.tell_limits();
         self.rest();
         Polled { work: self.work, next_deadline: self.next_deadline(now) }
     }
@@ -142,6 +146,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         if self.tcp.owes_acks()
             || !self.ready.is_empty()
+            || !self.waiting.is_empty()
             || self.wire.waiting_frames() > 0
             || self.paths_at.is_some()
         {

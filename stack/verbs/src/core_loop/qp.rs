@@ -7,13 +7,13 @@ use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
 use ironwarp_mem::CoreMem;
 use ironwarp_rings::doorbell::Bell;
-use ironwarp_rings::slots::SlotConsumer;
+use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::ConnId;
 use ironwarp_types::{Nanos, PdId};
 
 use super::connection::setup::Setup;
-use super::cq::CqTable;
+use super::queues::{Queues, Selected};
 use crate::context::{QpAttr, QpShared, QpState, QueuePair};
 use crate::event::DisconnectReason;
 use crate::shared::Lease;
@@ -22,10 +22,14 @@ use crate::shared::Lease;
 pub(crate) struct QpSetup {
     pub(crate) handle: QueuePair,
     pub(crate) pd: PdId,
+    /// That of its receives.
+    pub(crate) recv_pd: PdId,
     pub(crate) bell: Arc<Bell>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) sq: SlotConsumer<SendWqe>,
     pub(crate) rq: SlotConsumer<RecvWqe>,
+    /// The receive ring's other end, where receives come from a shared queue.
+    pub(crate) feed: Option<SlotProducer<RecvWqe>>,
     pub(crate) attr: QpAttr,
 }
 
@@ -34,6 +38,7 @@ impl QpSetup {
         StreamConfig {
             qp: self.handle.num(),
             pd: self.pd,
+            recv_pd: self.recv_pd,
             ord: self.attr.outbound_reads,
             ird: self.attr.inbound_reads,
             send_depth: self.attr.send_depth.next_power_of_two(),
@@ -69,11 +74,11 @@ pub(crate) struct QpCore {
     pub(super) shared: Arc<QpShared>,
     pub(super) sq: SlotConsumer<SendWqe>,
     pub(super) rq: SlotConsumer<RecvWqe>,
+    feed: Option<SlotProducer<RecvWqe>>,
     pub(super) slot: u32,
     /// Keeps the place for as long as this half exists.
     lease: Option<Lease>,
-    pub(super) send_cq: u32,
-    pub(super) recv_cq: u32,
+    queues: Selected,
     /// The context that owns it, by place.
     pub(super) context: u16,
     pub(super) conn: Option<ConnId>,
@@ -86,6 +91,14 @@ pub(crate) struct QpCore {
     pub(super) stream: Stream,
     /// Whether it waits in the loop's list of senders.
     pub(super) queued: bool,
+    /// Whether it waits in the loop's list of those who wait for memory.
+    pub(super) waiting: bool,
+    /// Bytes that it may still send in its turn; below zero what the last one took too much.
+    pub(super) deficit: i64,
+    /// It accepted, and has not heard the peer's first message.
+    pub(super) awaits_peer: bool,
+    /// How far its oldest Read was when the timer was set, and whether it is set.
+    pub(super) read_seen: Option<u64>,
     /// Sends are held until then ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
     pub(super) hold_until: Nanos,
     /// When a disconnect that is still draining is given up.
@@ -103,10 +116,10 @@ impl QpCore {
             shared: setup.shared,
             sq: setup.sq,
             rq: setup.rq,
+            feed: setup.feed,
             slot: 0,
             lease: None,
-            send_cq: 0,
-            recv_cq: 0,
+            queues: Selected::default(),
             context: 0,
             conn: None,
             phase: Phase::Idle,
@@ -114,10 +127,19 @@ impl QpCore {
             rtr_awaited: false,
             stream,
             queued: false,
+            waiting: false,
+            deficit: 0,
+            awaits_peer: false,
+            read_seen: None,
             hold_until: Nanos::ZERO,
             drain_until: Nanos::MAX,
             reason: DisconnectReason::Closed,
         }
+    }
+
+    /// Whether its receives come from a shared queue.
+    pub(super) fn shares_receives(&self) -> bool {
+        self.feed.is_some()
     }
 
     pub(crate) fn handle(&self) -> QueuePair {
@@ -125,21 +147,21 @@ impl QpCore {
     }
 
     /// Gives the queue pair its places on a core.
-    pub(crate) fn settle(&mut self, lease: Lease, send_cq: u32, recv_cq: u32) {
-        (self.slot, self.send_cq, self.recv_cq) = (lease.slot(), send_cq, recv_cq);
+    pub(crate) fn settle(&mut self, lease: Lease, queues: Selected) {
+        (self.slot, self.queues) = (lease.slot(), queues);
         self.lease = Some(lease);
     }
 
     /// The stream, and what it is lent for a call.
     pub(super) fn stream_io<'a>(
         &'a mut self,
-        cqs: &'a mut CqTable,
+        cqs: &'a mut Queues,
         memory: &'a CoreMem,
         stats: &'a CoreStats,
-    ) -> (&'a mut Stream, Io<'a, CqTable>) {
-        cqs.select(self.send_cq, self.recv_cq);
-        let io = Io { sends: &mut self.sq, receives: &mut self.rq, completions: cqs, memory, stats };
-        (&mut self.stream, io)
+    ) -> (&'a mut Stream, Io<'a, Queues>) {
+        cqs.select(self.queues);
+        let (sends, receives, feed) = (&mut self.sq, &mut self.rq, self.feed.as_mut());
+        (&mut self.stream, Io { sends, receives, feed, completions: cqs, memory, stats })
     }
 
     /// Whether the connection has not come up yet, as its application sees it.

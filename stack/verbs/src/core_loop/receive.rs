@@ -9,6 +9,8 @@ use super::*;
 use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
 use ironwarp_tcp::ByteStream;
 
+use crate::event::Event;
+
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(super) fn receive(&mut self, now: Nanos, bursts: usize) {
         if self.wire.has_own() {
@@ -132,7 +134,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 let mut bytes = self.tcp.rx(conn);
                 let outcome = stream.on_readable(&mut bytes, &mut self.scratch, &mut io);
                 let wants_tx = stream.wants_tx(&mut io);
-                if qp.rtr_awaited && outcome.is_ok() {
+                let waits = stream.waits_for_memory();
+                let rtr_awaited = qp.rtr_awaited;
+                if qp.awaits_peer {
+                    self.on_first_message(slot);
+                }
+                if waits {
+                    self.wait_for_memory(slot);
+                }
+                if rtr_awaited && outcome.is_ok() {
                     self.after_first_fpdu(slot);
                 }
                 if let Err(end) = outcome {
@@ -160,11 +170,26 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let draining = matches!(qp.phase, Phase::Draining);
         let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
         stream.on_acked(acked, &mut io);
+        let waits = stream.waits_for_memory();
         if stream.wants_tx(&mut io) || self.tcp.wants_transmit(conn) {
             self.make_ready(Sender::Qp(slot));
         }
+        if waits {
+            self.wait_for_memory(slot);
+        }
         if draining {
             self.close_if_drained(now, slot);
+        }
+    }
+
+    /// The accepting side has heard the peer: both are in full operation.
+    #[cold]
+    fn on_first_message(&mut self, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        if qp.stream.may_send() {
+            qp.awaits_peer = false;
+            let (context, event) = (qp.context, Event::Communicating { qp: qp.handle });
+            self.tell_event(context, event);
         }
     }
 }

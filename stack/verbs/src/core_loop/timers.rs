@@ -36,6 +36,72 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
+    /// A queue pair has something that waits until no core uses a steering tag.
+    #[cold]
+    pub(super) fn wait_for_memory(&mut self, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        if !core::mem::replace(&mut qp.waiting, true) {
+            self.waiting.push(slot);
+        }
+    }
+
+    /// Asks for everyone who waits whether it is over: other cores pass in an iteration of theirs.
+    pub(super) fn look_at_memory(&mut self, now: Nanos) {
+        let mut index = self.waiting.len();
+        while index > 0 {
+            index -= 1;
+            let Some(&slot) = self.waiting.get(index) else { continue };
+            if !self.still_waits(slot) {
+                self.waiting.swap_remove(index);
+                self.after_waiting(now, slot);
+            }
+        }
+    }
+
+    fn still_waits(&mut self, slot: u32) -> bool {
+        let Some(qp) = self.qps.at(slot) else { return false };
+        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        stream.on_memory(&mut io);
+        // A binding that was held is tried again by the transmit stage, which says if it has to wait on.
+        qp.waiting = stream.waits_for_memory();
+        qp.waiting
+    }
+
+    /// What came meanwhile is read, and what was held is sent.
+    fn after_waiting(&mut self, now: Nanos, slot: u32) {
+        self.work += 1;
+        self.make_ready(Sender::Qp(slot));
+        if let Some(conn) = self.qps.at(slot).and_then(|qp| qp.conn) {
+            self.on_readable(now, slot, conn);
+        }
+    }
+
+    /// A Read of ours is outstanding: unless it gets on within the user timeout, the connection ends. TCP does not
+    /// notice, since a peer that falls silent may have acknowledged everything.
+    pub(super) fn watch_reads(&mut self, now: Nanos, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        if qp.read_seen.is_none() {
+            qp.read_seen = qp.stream.read_progress();
+            let deadline = now + self.drain_timeout;
+            self.arm_qp(slot, deadline);
+        }
+    }
+
+    /// The timer of a running queue pair: a hold-off is over, or a Read has had its time. Answers whether the peer
+    /// has fallen silent.
+    pub(super) fn reads_are_stuck(&mut self, now: Nanos, slot: u32) -> bool {
+        let Some(qp) = self.qps.at(slot) else { return false };
+        let seen = qp.read_seen.take();
+        if seen.is_some() && seen == qp.stream.read_progress() {
+            self.stats.count(Counter::VerbsReadsGivenUp);
+            return true;
+        }
+        if qp.stream.read_progress().is_some() {
+            self.watch_reads(now, slot);
+        }
+        false
+    }
+
     /// Ways have changed, or paths have not been looked at for a while: who waits for a way tries again, and the paths of
     /// connections are brought up to date, a few in an iteration.
     #[cold]

@@ -1,15 +1,20 @@
 //! The transmit stage: whoever has something to send takes a turn.
 //!
-//! Each turn pulls at most [`TURN_UNITS`] units, so that a long Write on one queue pair delays a small message on
-//! another by a bounded number of segments. Who was stopped by a full device ring or an empty pool keeps the place
-//! in the list; who was stopped by a window or by congestion comes back when TCP says so.
+//! Deficit round robin by bytes: each turn of a queue pair is worth [`QUANTUM_BYTES`]. Its last unit may pass that, and
+//! what it took too much is missing in its next turn, so that queue pairs get equal bytes whatever the sizes of their
+//! messages. A long Write or Read Response on one queue pair so delays a small message on another by a bounded number
+//! of segments. Who was stopped by a full device ring or an empty pool keeps the place in the list; who was stopped by
+//! a window or by congestion comes back when TCP says so.
 
 use super::qp::Phase;
 use super::*;
 use ironwarp_tcp::Blocked;
 
-/// Units that one sender may pull in its turn. 16 full segments of 9000 bytes take about 10 µs.
-const TURN_UNITS: usize = 16;
+/// Bytes of FPDUs that a queue pair gets for each turn: four full segments of 9000 bytes or 23 of 1500.
+const QUANTUM_BYTES: i64 = 32 * 1024;
+
+/// Segments in a turn, those that go again included: bounds what tiny messages cost, whose bytes hardly count.
+const TURN_UNITS: usize = 64;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Puts a sender into the list unless it is there.
@@ -47,8 +52,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.tcp.transmit(now, conn, &mut (), &mut self.wire, TURN_UNITS)
             }
             Phase::Running | Phase::Draining | Phase::Terminating => {
-                let (stream, io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
-                self.tcp.transmit(now, conn, &mut stream.transmit(io), &mut self.wire, TURN_UNITS)
+                return self.serve_stream(now, slot, conn);
             }
             Phase::Idle | Phase::Closing | Phase::Ended => {
                 self.tcp.transmit(now, conn, &mut (), &mut self.wire, TURN_UNITS)
@@ -57,6 +61,32 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.work += sent.units;
         if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == TURN_UNITS {
             self.make_ready(Sender::Qp(slot));
+        }
+        self.after_sending(now, slot);
+    }
+
+    /// The turn of a queue pair whose stream runs.
+    fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let allowance = qp.deficit + QUANTUM_BYTES;
+        let (stream, io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        let mut source = stream.transmit(io).within(allowance);
+        let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wire, TURN_UNITS);
+        let left = source.left();
+        self.work += sent.units;
+        // Who has nothing more to send saves nothing up for later.
+        qp.deficit = left.min(0);
+        let (waits, reads) = (qp.stream.waits_for_memory(), qp.stream.read_progress().is_some());
+        let watch = reads && qp.read_seen.is_none() && matches!(qp.phase, Phase::Running);
+        let stopped = matches!(sent.blocked, Blocked::Pool | Blocked::Wire);
+        if stopped || left <= 0 || sent.units == TURN_UNITS {
+            self.make_ready(Sender::Qp(slot));
+        }
+        if waits {
+            self.wait_for_memory(slot);
+        }
+        if watch {
+            self.watch_reads(now, slot);
         }
         self.after_sending(now, slot);
     }

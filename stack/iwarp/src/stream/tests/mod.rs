@@ -2,9 +2,11 @@
 
 mod errors;
 mod markers;
+mod memory;
 mod operations;
 mod oracle;
 mod order;
+mod ordering;
 mod rtr;
 
 use std::collections::VecDeque;
@@ -100,6 +102,7 @@ fn config() -> StreamConfig {
     StreamConfig {
         qp: QpNum(1),
         pd: PD,
+        recv_pd: PD,
         ord: 4,
         ird: 4,
         send_depth: 64,
@@ -145,7 +148,7 @@ impl Side {
 
     fn with<R>(&mut self, call: impl FnOnce(&mut Stream, &mut Io<'_, Log>) -> R) -> R {
         let Side { stream, sends, receives, memory, stats, log, .. } = self;
-        call(stream, &mut Io { sends, receives, completions: log, memory, stats })
+        call(stream, &mut Io { sends, receives, feed: None, completions: log, memory, stats })
     }
 
     fn region(&self, bytes: usize, access: Access) -> Region {
@@ -196,7 +199,9 @@ impl Side {
     fn pull(&mut self, room: usize) -> Vec<u8> {
         let mut out = vec![0xee; room];
         let Side { stream, sends, receives, memory, stats, log, .. } = self;
-        let bytes = stream.transmit(Io { sends, receives, completions: log, memory, stats }).fill(&mut out);
+        let bytes = stream
+            .transmit(Io { sends, receives, feed: None, completions: log, memory, stats })
+            .fill(&mut out);
         self.pulled += bytes as u64;
         self.check();
         out.truncate(bytes);
@@ -210,7 +215,7 @@ impl Side {
     fn feed(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
         self.arrived.push(bytes);
         let Side { stream, sends, receives, memory, stats, log, arrived, scratch, .. } = self;
-        let mut io = Io { sends, receives, completions: log, memory, stats };
+        let mut io = Io { sends, receives, feed: None, completions: log, memory, stats };
         let outcome = stream.on_readable(arrived, scratch, &mut io);
         self.check();
         outcome
@@ -246,7 +251,7 @@ fn at_remote(wqe: &mut SendWqe, gather: &[Sge], (stag, to): (STag, u64)) {
 
 fn memory() -> (MemTable, CoreMem) {
     // A known secret: the same tags in every run.
-    let table = MemTable::with_secret(MemLimits { regions_max: 256, cores_max: 1 }, [1, 2]).unwrap();
+    let table = MemTable::with_secret(MemLimits { regions_max: 256, cores_max: 2 }, [1, 2]).unwrap();
     let core = table.core(CoreId(0)).unwrap();
     (table, core)
 }

@@ -125,9 +125,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         qp.stream.start(start);
         qp.shared.settle(settled);
         qp.rtr_awaited = start.role == Role::Responder && !start.rtr_awaited.is_empty();
+        qp.awaits_peer = start.role == Role::Responder;
         let (context, awaits) = (qp.context, qp.rtr_awaited);
         let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
         qp.enter(Phase::Running);
+        // The peer may know of tags from the private data: they are bound before its first message is looked at.
+        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        stream.run_locals(&mut io);
         if let Phase::Setup(setup) = phase {
             self.spend(context, setup);
         }

@@ -85,6 +85,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 StreamError::Failed(terminate) => (true, terminate),
                 StreamError::PeerTerminated(terminate) => (false, terminate),
             };
+            if let Some(cq) = self.cqs.take_full() {
+                self.tell_event(context, Event::CompletionQueueError { cq, qp: handle });
+            } else if sent && terminate.is_local() {
+                self.tell_event(context, Event::QueuePairFatal { qp: handle });
+            }
             self.tell_event(context, Event::Terminated { qp: handle, sent, terminate });
             self.arm_qp(slot, now + self.mpa.terminate_timeout());
         }
@@ -140,8 +145,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         qp.enter(Phase::Ended);
         let (context, event) = (qp.context, Event::Disconnected { qp: qp.handle, reason: qp.reason });
+        let last = qp.shares_receives().then_some(Event::LastReceiveReached { qp: qp.handle });
         self.arm_qp(slot, Nanos::MAX);
         self.flush_all(slot);
+        if let Some(last) = last {
+            self.tell_event(context, last);
+        }
         self.tell_event(context, event);
     }
 
@@ -176,13 +185,22 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             _ if qp.is_coming_up() => self.give_up(now, slot, ConnectFailure::TimedOut),
             Phase::Terminating | Phase::Closing => self.end_by_patience(now, slot),
             Phase::Draining if now >= qp.drain_until => self.end_by_patience(now, slot),
-            Phase::Running => self.make_ready(Sender::Qp(slot)),
+            Phase::Running => self.on_running_timer(now, slot),
             Phase::Draining => {
                 let deadline = qp.drain_until;
                 self.arm_qp(slot, deadline);
                 self.make_ready(Sender::Qp(slot));
             }
             Phase::Idle | Phase::Setup(_) | Phase::Ended => {}
+        }
+    }
+
+    /// A hold-off is over, or a Read has had its time.
+    fn on_running_timer(&mut self, now: Nanos, slot: u32) {
+        if self.reads_are_stuck(now, slot) {
+            self.end_by_patience(now, slot);
+        } else {
+            self.make_ready(Sender::Qp(slot));
         }
     }
 
@@ -206,6 +224,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if let Some(qp) = self.qps.remove(slot) {
             if qp.queued {
                 self.ready.retain(|sender| *sender != Sender::Qp(slot));
+            }
+            if qp.waiting {
+                self.waiting.retain(|waiting| *waiting != slot);
             }
             self.tell(qp.context, Notice::QpGone(qp));
         }

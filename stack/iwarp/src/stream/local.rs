@@ -1,0 +1,139 @@
+//! What a send queue does to our own steering tags, and what waits for memory to be quiet.
+//!
+//! Invalidations, bindings and fast registrations take effect in the order of the send queue: before any later
+//! request begins, and without waiting for earlier ones unless a fence says so. They send nothing.
+//!
+//! A tag is invalid for every later look-up as soon as it is invalidated. That no core is in the middle of a copy any
+//! more shows by epochs: a completion that says so waits for it, and whatever is behind it waits too. The core loop
+//! asks again ([`Stream::on_memory`]) for as long as [`Stream::waits_for_memory`].
+
+use ironwarp_mem::{BindError, Epoch, Invalidator};
+use ironwarp_stats::Counter;
+use ironwarp_types::STag;
+
+use super::{CompletionSink, Io, Stream, StreamState};
+use crate::rdmap::{Outstanding, RdmapFault};
+use crate::wr::{Completion, CompletionStatus, SendOpcode, SendWqe};
+
+/// A delivered Send with Invalidate whose completion waits. Nothing more is read meanwhile.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    completion: Completion,
+    epoch: Epoch,
+}
+
+impl Stream {
+    /// Whether some completion or request waits until no core uses a steering tag that was invalidated.
+    pub fn waits_for_memory(&self) -> bool {
+        self.held.is_some() || self.sender.waits() || self.acknowledged.waits()
+    }
+
+    /// Carries out what the send queue begins with that sends nothing, so that it does not wait for TCP.
+    pub fn run_locals<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+        if self.state == StreamState::Open {
+            self.run_locals_now(io);
+        }
+    }
+
+    /// A number that changes whenever a Read of ours gets on; `None` while none is outstanding.
+    pub fn read_progress(&self) -> Option<u64> {
+        let head = self.outstanding.front()?;
+        Some(u64::from(head.seq) << 32 | u64::from(head.placed))
+    }
+
+    /// Looks again at what waits for memory. Afterwards bytes may be readable and units may be pulled that were not.
+    pub fn on_memory<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+        self.sender.retry();
+        if self.state == StreamState::Open {
+            self.resume(io);
+            self.complete(io);
+        }
+    }
+
+    /// Completes a held delivery whose time has come. Answers whether reading goes on.
+    #[cold]
+    pub(super) fn resume<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
+        let Some(held) = self.held else { return self.reading };
+        if !io.memory.has_passed(held.epoch) {
+            return false;
+        }
+        self.held = None;
+        self.reading = self.state == StreamState::Open;
+        self.hand_over(held.completion, io);
+        self.reading
+    }
+
+    /// Ends the tag that the peer's Send names, then completes the receive as soon as nobody uses it (RFC 5040 s5.3).
+    #[cold]
+    pub(super) fn deliver_invalidating<C: CompletionSink>(
+        &mut self,
+        completion: Completion,
+        stag: STag,
+        io: &mut Io<'_, C>,
+    ) -> Result<(), RdmapFault> {
+        let epoch = io.memory.invalidate(stag, self.reach(), Invalidator::Remote)?;
+        io.stats.count(Counter::IwarpRxInvalidates);
+        if io.memory.has_passed(epoch) {
+            self.hand_over(completion, io);
+        } else {
+            self.held = Some(Held { completion, epoch });
+            self.reading = false;
+        }
+        Ok(())
+    }
+
+    /// RFC 5040 s7.2, checks 4 and 5: before anything of the last segment is placed.
+    #[cold]
+    pub(super) fn check_invalidate<C>(&self, stag: STag, io: &Io<'_, C>) -> Result<(), RdmapFault> {
+        Ok(io.memory.may_invalidate(stag, self.reach(), Invalidator::Remote)?)
+    }
+
+    /// A Read is answered: its own buffer's tag ends where the request said so, before the Read completes.
+    #[cold]
+    pub(super) fn end_sink<C>(&mut self, read: &Outstanding, io: &Io<'_, C>) -> Result<(), RdmapFault> {
+        // Nothing of an empty Read's sink is looked at, but the tag to invalidate is.
+        let epoch = io.memory.invalidate(read.sink_stag, self.reach(), Invalidator::Local);
+        let epoch = epoch.map_err(|_| RdmapFault::LocalCatastrophic)?;
+        self.acknowledged.ends_at(read.seq, epoch.to_bits());
+        Ok(())
+    }
+
+    /// Carries out the request at the front of the send queue that sends nothing. Answers whether the next one may
+    /// be looked at.
+    #[cold]
+    pub(super) fn run_local<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
+        let seq = self.sender.next();
+        let Some(wqe) = io.sends.at(seq) else { return false };
+        match self.outcome(wqe, io) {
+            Ok(epoch) => {
+                io.stats.count(Counter::IwarpLocalRequests);
+                self.acknowledged.ends_at(seq, epoch.to_bits());
+                self.sender.skip_to(seq.wrapping_add(1));
+                self.complete(io);
+                true
+            }
+            Err(None) => {
+                self.sender.wait();
+                true
+            }
+            Err(Some(status)) => {
+                self.fail_send(seq, status, io);
+                false
+            }
+        }
+    }
+
+    /// The epoch that the request completes with; `None` where it must be tried again.
+    fn outcome<C>(&self, wqe: &SendWqe, io: &Io<'_, C>) -> Result<Epoch, Option<CompletionStatus>> {
+        if wqe.opcode == SendOpcode::Invalidate {
+            let ended = io.memory.invalidate(wqe.remote_stag, self.reach(), Invalidator::Local);
+            return ended.map_err(|_| Some(CompletionStatus::LocalProtection));
+        }
+        let binding = wqe.binding().ok_or(Some(CompletionStatus::LocalOperation))?;
+        match io.memory.bind(&binding, self.reach()) {
+            Ok(()) => Ok(Epoch::default()),
+            Err(BindError::Soon) => Err(None),
+            Err(BindError::NotUnbound | BindError::Region(_)) => Err(Some(CompletionStatus::MemoryBind)),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What can be asked about a queue pair and about the stack as a whole.
+
+use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PRIVATE_DATA_BYTES_MAX, SGE_MAX};
+
+use super::cq::CQ_DEPTH_MAX;
+use super::qp::WORK_DEPTH_MAX;
+use super::{CompletionQueue, Context, ProtectionDomain, QpState, QueuePair, SharedReceiveQueue};
+use crate::error::VerbsError;
+use crate::event::Settled;
+
+/// A queue pair as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct QpInfo {
+    /// Where it is in its life.
+    pub state: QpState,
+    /// Whose memory it reaches.
+    pub pd: ProtectionDomain,
+    /// Where sends complete.
+    pub send_cq: CompletionQueue,
+    /// Where receives complete.
+    pub recv_cq: CompletionQueue,
+    /// Where receives come from, when not from its own queue.
+    pub srq: Option<SharedReceiveQueue>,
+    /// Send requests that fit, at least as many as were asked for.
+    pub send_depth: u32,
+    /// Receives that fit; 0 with a shared queue.
+    pub recv_depth: u32,
+    /// Send requests posted and not yet completed by the core.
+    pub sends_outstanding: u32,
+    /// Receives posted and not yet completed by the core.
+    pub receives_outstanding: u32,
+    /// Gather or scatter elements in a request.
+    pub sges: usize,
+    /// Inline bytes in a request.
+    pub inline_bytes: usize,
+    /// What start-up settled, once it has: the numbers of Reads that hold.
+    pub settled: Option<Settled>,
+    /// Reads that the peer may have outstanding here, as asked for (IRD).
+    pub inbound_reads: u16,
+    /// Reads that we may have outstanding at the peer, as asked for (ORD).
+    pub outbound_reads: u16,
+}
+
+/// How many of everything there may be, and what a work request can carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Cores that carry connections.
+    pub cores: usize,
+    /// Queue pairs a core.
+    pub queue_pairs: u32,
+    /// Completion queues a core.
+    pub completion_queues: u32,
+    /// Shared receive queues a core.
+    pub shared_receive_queues: u32,
+    /// Memory regions, windows and fast regions in the process, together.
+    pub regions: u32,
+    /// Application contexts.
+    pub contexts: u32,
+    /// Requests in a send or receive queue.
+    pub work_depth: u32,
+    /// Places in a completion queue.
+    pub completion_depth: u32,
+    /// Gather or scatter elements in a Send, Write or receive.
+    pub sges: usize,
+    /// Sink elements of a Read.
+    pub read_sges: usize,
+    /// Inline bytes in a request.
+    pub inline_bytes: usize,
+    /// Bytes in a message.
+    pub message_bytes: u32,
+    /// Reads outstanding in either direction of a queue pair.
+    pub reads: u16,
+    /// Private data bytes sent with a connection.
+    pub private_data_bytes: usize,
+    /// Whether atomic operations are offered. Not yet.
+    pub atomics: bool,
+}
+
+impl Context {
+    /// A queue pair as it is now.
+    pub fn query_qp(&mut self, qp: QueuePair) -> Result<QpInfo, VerbsError> {
+        self.qp_mut(qp).map(super::qp::AppQp::info)
+    }
+
+    /// What this stack allows.
+    pub fn limits(&self) -> Limits {
+        let limits = &self.shared.config.limits;
+        Limits {
+            cores: self.cores.len(),
+            queue_pairs: limits.queue_pairs,
+            completion_queues: limits.completion_queues,
+            shared_receive_queues: limits.shared_receive_queues,
+            regions: limits.regions,
+            contexts: limits.contexts,
+            work_depth: WORK_DEPTH_MAX,
+            completion_depth: CQ_DEPTH_MAX,
+            sges: SGE_MAX,
+            read_sges: 1,
+            inline_bytes: INLINE_BYTES_MAX,
+            message_bytes: MESSAGE_BYTES_MAX,
+            reads: limits.reads,
+            private_data_bytes: PRIVATE_DATA_BYTES_MAX,
+            atomics: false,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Shared receive queues, the application's half: receives for whichever of many queue pairs a message comes to.
+//!
+//! A queue has one ring for each core; a post fills the one that has most room. Its receives promise no place in a
+//! completion queue when they are posted, since nobody knows yet in which one they will complete: the place is
+//! promised when a message takes the receive.
+
+use ironwarp_iwarp::RecvWqe;
+use ironwarp_rings::slots::{self, SlotProducer};
+use ironwarp_types::PdId;
+use ironwarp_types::limits::SGE_MAX;
+
+use super::cq::place;
+use super::qp::{within, write_recv};
+use super::{Context, ProtectionDomain};
+use crate::core_loop::SrqCore;
+use crate::error::VerbsError;
+use crate::link::Control;
+use crate::shared::{Lease, Table, next_object};
+use crate::wr::RecvWr;
+
+/// Names a shared receive queue of one context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct SharedReceiveQueue {
+    index: u32,
+    serial: u32,
+}
+
+/// The application's half of a shared receive queue.
+pub(super) struct AppSrq {
+    serial: u32,
+    pub(super) pd: PdId,
+    /// One ring and one place in the table for each core.
+    rings: Box<[SlotProducer<RecvWqe>]>,
+    slots: Box<[u32]>,
+    sges: usize,
+    pub(super) users: u32,
+}
+
+impl Context {
+    /// A shared receive queue in `pd` for `depth` receives a core, 1 to 65536, of at most `sges` elements each. The
+    /// elements are checked against `pd`, whatever queue pair takes them.
+    pub fn create_srq(
+        &mut self,
+        pd: ProtectionDomain,
+        depth: u32,
+        sges: usize,
+    ) -> Result<SharedReceiveQueue, VerbsError> {
+        within("receive depth", depth.into(), 1, 1 << 16, "1 to 65536")?;
+        within("elements", sges as u64, 1, SGE_MAX as u64, "1 to 16")?;
+        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
+        let serial = next_object();
+        let app = AppSrq { serial, pd: pd.0, rings: Box::default(), slots: Box::default(), sges, users: 0 };
+        let handle = SharedReceiveQueue { index: place(&mut self.srqs, app), serial };
+        let made = self.create_shards(handle, depth);
+        if made.is_err() {
+            self.srqs[handle.index as usize] = None;
+        }
+        made.map(|()| handle)
+    }
+
+    fn create_shards(&mut self, handle: SharedReceiveQueue, depth: u32) -> Result<(), VerbsError> {
+        let (mut rings, mut places) = (Vec::new(), Vec::new());
+        for core in 0..self.cores.len() {
+            let lease = Lease::take(&self.shared, core as u16, Table::SharedReceives);
+            let lease = lease.ok_or(VerbsError::LimitReached("shared receive queues"))?;
+            places.push(lease.slot());
+            let (producer, consumer) = slots::ring(depth as usize);
+            self.control(core, Control::CreateSrq(Box::new(SrqCore::new(lease, handle, consumer))))?;
+            rings.push(producer);
+        }
+        let app = self.srq_mut(handle)?;
+        (app.rings, app.slots) = (rings.into(), places.into());
+        Ok(())
+    }
+
+    /// Posts one receive for whichever queue pair needs it first.
+    pub fn post_srq_recv(&mut self, srq: SharedReceiveQueue, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
+        let app = self.srq_mut(srq)?;
+        if wr.scatter.len() > app.sges {
+            return Err(VerbsError::TooManySges { asked: wr.scatter.len(), allowed: app.sges });
+        }
+        let emptiest = app.rings.iter_mut().map(|ring| (ring.free(), ring)).max_by_key(|(free, _)| *free);
+        let (_, ring) = emptiest.ok_or(VerbsError::QueueFull)?;
+        ring.post(|slot| write_recv(slot, wr)).map(|_| ()).map_err(|_| VerbsError::QueueFull)
+    }
+
+    /// Asks for one [`Event::SharedReceiveLimit`](crate::Event::SharedReceiveLimit) when fewer than `limit` receives are
+    /// left on a core. 0 asks for none.
+    pub fn arm_srq(&mut self, srq: SharedReceiveQueue, limit: u32) -> Result<(), VerbsError> {
+        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
+        for core in 0..self.cores.len() {
+            let slot = self.srq(srq)?.slot_on(core);
+            self.control(core, Control::ArmSrq { slot, limit })?;
+        }
+        Ok(())
+    }
+
+    /// Destroys a shared receive queue that no queue pair uses any more. What is posted to it is forgotten: its memory
+    /// is the application's again when the call returns.
+    pub fn destroy_srq(&mut self, srq: SharedReceiveQueue) -> Result<(), VerbsError> {
+        if self.srq(srq)?.users > 0 {
+            return Err(VerbsError::SharedReceiveQueueInUse);
+        }
+        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
+        for core in 0..self.cores.len() {
+            let slot = self.srq(srq)?.slot_on(core);
+            self.control(core, Control::DestroySrq { slot })?;
+        }
+        self.srqs[srq.index as usize] = None;
+        Ok(())
+    }
+
+    pub(super) fn srq(&self, srq: SharedReceiveQueue) -> Result<&AppSrq, VerbsError> {
+        let found = self.srqs.get(srq.index as usize).and_then(Option::as_ref);
+        found.filter(|found| found.serial == srq.serial).ok_or(VerbsError::UnknownSharedReceiveQueue)
+    }
+
+    pub(super) fn srq_mut(&mut self, srq: SharedReceiveQueue) -> Result<&mut AppSrq, VerbsError> {
+        let found = self.srqs.get_mut(srq.index as usize).and_then(Option::as_mut);
+        found.filter(|found| found.serial == srq.serial).ok_or(VerbsError::UnknownSharedReceiveQueue)
+    }
+}
+
+impl AppSrq {
+    pub(super) fn slot_on(&self, core: usize) -> u32 {
+        self.slots.get(core).copied().unwrap_or_default()
+    }
+}

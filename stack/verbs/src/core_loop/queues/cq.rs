@@ -1,0 +1,69 @@
+//! One completion queue, the core's half: where completions go, and whom to wake.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use ironwarp_iwarp::{Completion, CompletionFlags, CompletionStatus};
+use ironwarp_rings::notify::Armed;
+use ironwarp_rings::spsc;
+
+use crate::context::CompletionQueue;
+use crate::shared::{Lease, Places};
+
+/// The core's end of a completion ring.
+pub(crate) type CqRing = spsc::Producer<Completion>;
+
+/// The core's half of a completion queue.
+pub(crate) struct CqCore {
+    pub(super) handle: CompletionQueue,
+    ring: CqRing,
+    pub(super) places: Arc<Places>,
+    armed: Arc<Armed>,
+    eventfd: Arc<OwnedFd>,
+    /// Completions came since the last look at who is to be woken.
+    pub(super) news: bool,
+    /// One of them was solicited or failed.
+    solicited: bool,
+    /// The context that owns it, by place.
+    pub(in crate::core_loop) context: u16,
+    pub(super) lease: Lease,
+}
+
+/// What a completion queue's half on a core is made from.
+pub(crate) struct CqParts {
+    pub(crate) handle: CompletionQueue,
+    pub(crate) ring: CqRing,
+    pub(crate) places: Arc<Places>,
+    pub(crate) armed: Arc<Armed>,
+    pub(crate) eventfd: Arc<OwnedFd>,
+}
+
+impl CqCore {
+    pub(crate) fn new(lease: Lease, parts: CqParts) -> Self {
+        let CqParts { handle, ring, places, armed, eventfd } = parts;
+        CqCore { handle, ring, places, armed, eventfd, news: false, solicited: false, context: 0, lease }
+    }
+
+    /// Adds a completion. The place was promised when the work was posted, so it is there; the answer is `false`
+    /// only if that promise was broken.
+    pub(super) fn push(&mut self, completion: Completion) -> bool {
+        self.news = true;
+        self.solicited |= completion.flags.contains(CompletionFlags::SOLICITED)
+            || completion.status != CompletionStatus::Success;
+        self.ring.push(completion).is_ok()
+    }
+
+    /// Writes into another ring from now on. The old one is read to its end by the application, and freed there.
+    pub(super) fn move_to(&mut self, ring: CqRing) {
+        self.ring = ring;
+    }
+
+    /// Wakes whoever armed the queue, once.
+    pub(super) fn notify(&mut self) {
+        let (news, solicited) = (core::mem::take(&mut self.news), core::mem::take(&mut self.solicited));
+        if news && self.armed.fire(solicited) {
+            // A full counter means that the reader has a wake-up waiting already.
+            let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
+        }
+    }
+}

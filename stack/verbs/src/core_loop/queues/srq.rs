@@ -1,0 +1,64 @@
+//! One core's share of a shared receive queue.
+//!
+//! A receive is copied out of the shared ring into the queue pair's own when a message arrives for it, and its slot is
+//! free again at once: messages of different queue pairs end in any order, and the ring knows only one.
+
+use ironwarp_iwarp::{NoReceive, RecvWqe};
+use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
+
+use super::cq::CqCore;
+use crate::context::SharedReceiveQueue;
+use crate::shared::Lease;
+
+/// The core's half of a shared receive queue.
+pub(crate) struct SrqCore {
+    pub(super) handle: SharedReceiveQueue,
+    ring: SlotConsumer<RecvWqe>,
+    /// Say once when fewer are left; 0 is never.
+    limit: u32,
+    /// The limit was passed, and the context has not been told.
+    pub(super) passed: bool,
+    /// The context that owns it, by place.
+    pub(in crate::core_loop) context: u16,
+    pub(super) lease: Lease,
+}
+
+impl SrqCore {
+    pub(crate) fn new(lease: Lease, handle: SharedReceiveQueue, ring: SlotConsumer<RecvWqe>) -> Self {
+        SrqCore { handle, ring, limit: 0, passed: false, context: 0, lease }
+    }
+
+    /// Arms the limit. Answers whether it is passed already.
+    pub(super) fn arm(&mut self, limit: u32) -> bool {
+        self.limit = limit;
+        self.look()
+    }
+
+    /// Moves the oldest request into a queue pair's ring, for which `cq` promises a place.
+    pub(super) fn feed(&mut self, feed: &mut SlotProducer<RecvWqe>, cq: &CqCore) -> Result<bool, NoReceive> {
+        let head = self.ring.head();
+        if self.ring.at(head).is_none() && self.ring.refresh() == head {
+            return Err(NoReceive::Empty);
+        }
+        let Some(wqe) = self.ring.at(head) else { return Err(NoReceive::Empty) };
+        if !cq.places.take() {
+            return Err(NoReceive::NoPlace);
+        }
+        if feed.post(|slot| slot.clone_from(wqe)).is_err() {
+            // A queue pair asks for the next receive when its last one is done, so its ring has room.
+            cq.places.give_back(1);
+            return Err(NoReceive::Empty);
+        }
+        self.ring.release_to(head.wrapping_add(1));
+        Ok(self.look())
+    }
+
+    fn look(&mut self) -> bool {
+        if self.limit == 0 || self.ring.refresh().wrapping_sub(self.ring.head()) >= self.limit {
+            return false;
+        }
+        self.limit = 0;
+        self.passed = true;
+        true
+    }
+}
