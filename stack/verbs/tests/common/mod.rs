@@ -133,6 +133,10 @@ impl Node {
         self.events.iter().any(|event| matches!(event, Event::Disconnected { qp: one, .. } if *one == qp))
     }
 
+    pub fn is_disconnected_any(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Disconnected { .. }))
+    }
+
     /// Registered memory filled with `bytes`, every right.
     pub fn memory(&self, bytes: &[u8]) -> Region {
         let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;

@@ -1,0 +1,223 @@
+//! Windows, fast regions and invalidation between two nodes: who may do what, and when it ends.
+
+mod common;
+
+use common::{Pair, contents, pattern};
+use ironwarp::{
+    Access, CompletionFlags, CompletionOpcode, CompletionStatus, Event, QueuePair, RecvWr, Region,
+    RemoteMemory, STag, SendWr, Terminate, VerbsError,
+};
+
+const OK: CompletionStatus = CompletionStatus::Success;
+const POOL: Access = Access::LOCAL_WRITE.union(Access::BIND);
+
+fn at(stag: STag, region: &Region, offset: u64) -> RemoteMemory {
+    RemoteMemory { stag, tagged_offset: region.base_to() + offset }
+}
+
+/// A far pool of pattern bytes that windows are made of, and a near buffer.
+fn pool(pair: &Pair) -> Region {
+    pair.far.ctx.register(pair.far.pd, pattern(8192, 1), POOL).unwrap()
+}
+
+#[track_caller]
+fn terminated(pair: &mut Pair, far: QueuePair) -> (u8, u8, u8) {
+    pair.until("the Terminate", |pair| pair.far.is_disconnected(far));
+    let found = pair.far.events.iter().find_map(|event| match event {
+        Event::Terminated { qp, sent: true, terminate: Terminate { layer, etype, code } } if *qp == far => {
+            Some((*layer, *etype, *code))
+        }
+        _ => None,
+    });
+    found.expect("a Terminate was sent")
+}
+
+/// The whole life of a window, as storage targets use it: bound and told in one chain, read by the peer, ended by the
+/// peer's Send (RFC 5040 s5.3), bound again under another tag.
+#[test]
+fn a_window_is_lent_to_the_peer_and_handed_back_by_its_send() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let pool = pool(&pair);
+    let (sink, inbox) = (pair.near.memory(&[0; 2048]), pair.far.memory(&[0; 64]));
+    let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
+    let mut tags = Vec::new();
+    for round in 0..4u64 {
+        let piece = [pool.slice(round as usize * 2048, 2048).unwrap()];
+        let bind = SendWr::bind(10, &mut window, &piece, Access::REMOTE_READ);
+        pair.far.ctx.post_send(far, &bind).unwrap();
+        pair.until("the binding", |pair| pair.far.completions.len() == 1);
+        let bound = pair.far.completions.remove(0);
+        assert_eq!((bound.wr_id, bound.opcode, bound.status), (10, CompletionOpcode::Bind, OK));
+
+        pair.far.ctx.post_recv(far, &RecvWr::new(20, &[inbox.slice(0, 64).unwrap()])).unwrap();
+        let into = [sink.slice(0, 2048).unwrap()];
+        let from = at(window.stag(), &pool, round * 2048);
+        let give_back = SendWr::send_inline(2, b"done").invalidating(window.stag()).fenced();
+        pair.near.ctx.post_sends(near, &[SendWr::read(1, &into, from), give_back]).unwrap();
+        pair.until("the window back", |pair| {
+            pair.far.completions.len() == 1 && pair.near.completions.len() == 2
+        });
+        let received = pair.far.completions.remove(0);
+        assert_eq!((received.wr_id, received.status, received.invalidated), (20, OK, window.stag()));
+        assert!(received.flags.contains(CompletionFlags::INVALIDATED));
+        assert_eq!(contents(&sink), contents(&pool)[round as usize * 2048..][..2048]);
+        pair.near.completions.clear();
+        assert!(!tags.contains(&window.stag()), "a tag is used once");
+        tags.push(window.stag());
+    }
+    assert_eq!(pair.far.counter("iwarp_rx_invalidates"), 4);
+    // RFC 5040 s7.2 (4): what has been invalidated is not valid any more.
+    pair.near.ctx.post_send(near, &SendWr::send_inline(3, b"again").invalidating(window.stag())).unwrap();
+    pair.far.ctx.post_recv(far, &RecvWr::new(21, &[inbox.slice(0, 64).unwrap()])).unwrap();
+    assert_eq!(terminated(&mut pair, far), (0, 1, 0));
+}
+
+/// RFC 5040 s5.3 and s8.1.1 (7): a tag of a whole protection domain is not a peer's to end.
+#[test]
+fn a_peer_cannot_invalidate_a_region_that_streams_share() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let (shared, inbox) = (pair.far.memory(&[1; 64]), pair.far.memory(&[0; 64]));
+    pair.far.ctx.post_recv(far, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x").invalidating(shared.stag())).unwrap();
+    assert_eq!(terminated(&mut pair, far), (0, 1, 9));
+    // It is as good as before for another connection.
+    pair.far.events.clear();
+    let (near, _) = pair.connect();
+    pair.near.completions.clear();
+    let write = SendWr::write_inline(2, b"still", at(shared.stag(), &shared, 0));
+    pair.near.ctx.post_send(near, &write).unwrap();
+    pair.until("the Write", |pair| pair.near.completions.iter().any(|one| one.status == OK));
+}
+
+/// RFC 5040 s8.1.1 (2, 7): a region of one stream serves that stream alone, and its peer may end it.
+#[test]
+fn a_region_of_one_stream_is_ended_by_its_peer_and_closed_to_others() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    pair.near.events.clear();
+    pair.far.events.clear();
+    let (other, other_far) = pair.connect();
+    let own =
+        pair.far.ctx.register_for(far, vec![0u8; 64], Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let write = |id| SendWr::write_inline(id, b"mine", at(own.stag(), &own, 0));
+    pair.near.ctx.post_send(near, &write(1)).unwrap();
+    pair.until("the Write", |pair| pair.near.completions.len() == 1);
+    assert_eq!(contents(&own)[..4], *b"mine");
+    pair.near.ctx.post_send(other, &write(2)).unwrap();
+    // RFC 5041 s7.2: the tag is not associated with that stream.
+    assert_eq!(terminated(&mut pair, other_far), (1, 1, 2));
+
+    let inbox = pair.far.memory(&[0; 8]);
+    pair.far.ctx.post_recv(far, &RecvWr::new(3, &[inbox.slice(0, 8).unwrap()])).unwrap();
+    pair.near
+        .ctx
+        .post_send(near, &SendWr::send_inline(3, b"end").invalidating(own.stag()).solicited())
+        .unwrap();
+    pair.until("the Send", |pair| pair.far.completions.iter().any(|one| one.invalidated == own.stag()));
+    pair.near.ctx.post_send(near, &write(4)).unwrap();
+    assert_eq!(terminated(&mut pair, far), (1, 1, 0));
+}
+
+/// RFC 5040 s8.1.1 (6): deregistering never fails, and what is bound to the region ends with it at once.
+#[test]
+fn a_window_ends_with_its_region() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let pool = pool(&pair);
+    let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
+    let piece = [pool.slice(0, 4096).unwrap()];
+    pair.far.ctx.post_send(far, &SendWr::bind(1, &mut window, &piece, Access::REMOTE_READ)).unwrap();
+    pair.until("the binding", |pair| pair.far.completions.len() == 1);
+    let from = at(window.stag(), &pool, 0);
+    let token = pool.deregister();
+    let sink = pair.near.memory(&[7; 64]);
+    pair.near.ctx.post_send(near, &SendWr::read(1, &[sink.slice(0, 64).unwrap()], from)).unwrap();
+    assert_eq!(terminated(&mut pair, far), (0, 1, 0));
+    pair.until("nobody to use the memory", |_| token.poll());
+    assert_eq!(contents(&sink), [7; 64]);
+}
+
+#[test]
+fn a_fast_region_lives_from_its_request_to_its_invalidation() {
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    let pool = pair.near.ctx.register(pair.near.pd, vec![0u8; 4096], POOL).unwrap();
+    let source = pair.far.memory(&pattern(4096, 9));
+    let mut region = pair.near.ctx.create_fast_region(pair.near.pd).unwrap();
+    for _ in 0..3 {
+        let over = [pool.slice(0, 4096).unwrap()];
+        let register = SendWr::fast_register(1, &mut region, &over, Access::LOCAL_WRITE).unsignaled();
+        let sink = [ironwarp::Sge { lkey: region.stag(), ..over[0] }];
+        let chain = [
+            register,
+            SendWr::read_invalidating(2, &sink, at(source.stag(), &source, 0)),
+            SendWr::invalidate(3, region.stag()).locally_fenced(),
+        ];
+        pair.near.ctx.post_sends(near, &chain).unwrap();
+        pair.until("the chain", |pair| pair.near.completions.len() == 2);
+        let done: Vec<_> = pair.near.completions.drain(..).map(|one| (one.wr_id, one.status)).collect();
+        assert_eq!(done, [(2, OK), (3, OK)]);
+        assert_eq!(contents(&pool), pattern(4096, 9));
+        pool.fill(0, 4096, 0).unwrap();
+    }
+    assert_eq!(pair.near.counter("iwarp_local_requests"), 6);
+}
+
+/// A binding that is not allowed is the application's own error: a completion, QP_FATAL, a Terminate without headers.
+#[test]
+fn a_binding_over_memory_that_is_not_lent_ends_the_connection() {
+    let mut pair = Pair::new();
+    let (_, far) = pair.connect();
+    let plain = pair.far.memory(&[0; 64]);
+    let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
+    let piece = [plain.slice(0, 64).unwrap()];
+    pair.far.ctx.post_send(far, &SendWr::bind(5, &mut window, &piece, Access::REMOTE_READ)).unwrap();
+    pair.until("the end", |pair| pair.far.is_disconnected(far));
+    assert_eq!(pair.far.completions[0].status, CompletionStatus::MemoryBind);
+    assert!(pair.far.events.iter().any(|event| matches!(event, Event::QueuePairFatal { qp } if *qp == far)));
+}
+
+/// Tags may be told in the private data of the reply: they are bound before the peer's first message is looked at.
+#[test]
+fn a_window_bound_while_accepting_is_there_for_the_peers_first_message() {
+    let mut pair = Pair::new();
+    let near = pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).unwrap();
+    let far = pair.far.ctx.create_qp(pair.far.pd, &ironwarp::QpAttr::new(pair.far.cq)).unwrap();
+    let pool = pool(&pair);
+    let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
+    pair.far.ctx.listen(common::FAR.parse().unwrap()).unwrap();
+    pair.far.turn();
+    pair.near.ctx.connect(near, common::FAR.parse().unwrap(), b"").unwrap();
+    pair.until("the request", |pair| !pair.far.events.is_empty());
+    let piece = [pool.slice(0, 64).unwrap()];
+    let bind = SendWr::bind(1, &mut window, &piece, Access::REMOTE_READ);
+    if let Event::ConnectRequest { request, .. } = pair.far.events.remove(0) {
+        pair.far.ctx.accept(request, far, &window.stag().0.to_be_bytes()).unwrap();
+    }
+    pair.far.ctx.post_send(far, &bind).unwrap();
+    let sink = pair.near.memory(&[0; 64]);
+    let from = at(window.stag(), &pool, 0);
+    pair.near.ctx.post_send(near, &SendWr::read(2, &[sink.slice(0, 64).unwrap()], from)).unwrap();
+    pair.until("the Read", |pair| !pair.near.completions.is_empty());
+    assert_eq!(pair.near.completions[0].status, OK);
+    assert_eq!(contents(&sink), pattern(8192, 1)[..64]);
+    assert!(pair.far.events.iter().any(|event| matches!(event, Event::Communicating { qp } if *qp == far)));
+}
+
+/// RFC 5040 s8.1.2 (6): one process's limit of regions holds for windows too, and says so by name.
+#[test]
+fn windows_beyond_the_limit_of_regions_are_refused_by_name() {
+    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
+        let mut config = common::config(address);
+        config.limits.regions = 4;
+        config
+    });
+    let (ctx, pd) = (&pair.near.ctx, pair.near.pd);
+    let windows: Vec<_> = (0..4).map(|_| ctx.create_window(pd).unwrap()).collect();
+    assert!(matches!(ctx.create_window(pd), Err(VerbsError::Register(_))));
+    assert!(matches!(ctx.create_fast_region(pd), Err(VerbsError::Register(_))));
+    drop(windows);
+    pair.until("room again", |pair| pair.near.ctx.create_window(pair.near.pd).is_ok());
+}

@@ -1,0 +1,213 @@
+//! Completion queues that change their size, notification, what can be asked, and requests in chains.
+
+mod common;
+
+use common::{Pair, contents, pattern};
+use ironwarp::{
+    CompletionStatus, Context, Event, QpAttr, QpState, RecvWr, RemoteMemory, SendWr, Sge, VerbsError,
+};
+
+const OK: CompletionStatus = CompletionStatus::Success;
+
+fn remote(region: &ironwarp::Region) -> RemoteMemory {
+    RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() }
+}
+
+/// RDMAC verbs s5.3: resizing works with requests outstanding, loses nothing and keeps the order.
+#[test]
+fn a_queue_that_grows_keeps_what_is_in_it_and_takes_more() {
+    let mut pair = Pair::new();
+    let small = pair.near.ctx.create_cq(4).unwrap();
+    let attr = QpAttr { send_cq: small, ..QpAttr::new(pair.near.cq) };
+    let far_attr = QpAttr::new(pair.far.cq);
+    let (near, _) = pair.connect_with(&attr, &far_attr);
+    let target = pair.far.memory(&[0; 64]);
+    let write = |id| SendWr::write_inline(id, b"x", remote(&target));
+    (0..4).for_each(|id| pair.near.ctx.post_send(near, &write(id)).unwrap());
+    assert!(matches!(pair.near.ctx.post_send(near, &write(4)), Err(VerbsError::CqFull)));
+    (0..50).for_each(|_| pair.turn());
+    pair.near.ctx.resize_cq(small, 16).unwrap();
+    assert!(
+        matches!(pair.near.ctx.post_send(near, &write(4)), Err(VerbsError::CqFull)),
+        "the core must hear of it"
+    );
+    assert!(matches!(pair.near.ctx.resize_cq(small, 32), Err(VerbsError::Busy)));
+    pair.turn();
+    (4..16).for_each(|id| pair.near.ctx.post_send(near, &write(id)).unwrap());
+    assert!(matches!(pair.near.ctx.post_send(near, &write(16)), Err(VerbsError::CqFull)));
+    (0..200).for_each(|_| pair.turn());
+    let mut reaped = [ironwarp::Completion::default(); 32];
+    let count = pair.near.ctx.poll_cq(small, &mut reaped).unwrap();
+    let ids: Vec<u64> = reaped[..count].iter().map(|one| one.wr_id).collect();
+    assert_eq!(ids, (0..16).collect::<Vec<_>>());
+    assert!(reaped[..count].iter().all(|one| one.status == OK));
+    assert_eq!(pair.near.counter("verbs_completion_overruns"), 0);
+}
+
+#[test]
+fn a_queue_shrinks_as_far_as_its_promises_allow() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let inbox = pair.far.memory(&[0; 64]);
+    for id in 0..8 {
+        pair.far.ctx.post_recv(far, &RecvWr::new(id, &[inbox.slice(0, 8).unwrap()])).unwrap();
+    }
+    let cq = pair.far.cq;
+    let refused = pair.far.ctx.resize_cq(cq, 7);
+    assert!(matches!(refused, Err(VerbsError::CqInUse { promised: 8, asked: 7 })));
+    assert!(matches!(pair.far.ctx.resize_cq(cq, 0), Err(VerbsError::Attribute { .. })));
+    pair.far.ctx.resize_cq(cq, 8).unwrap();
+    let ninth = pair.far.ctx.post_recv(far, &RecvWr::new(8, &[inbox.slice(0, 8).unwrap()]));
+    assert!(matches!(ninth, Err(VerbsError::CqFull)), "a smaller depth holds at once");
+    (0..8).for_each(|id| pair.near.ctx.post_send(near, &SendWr::send_inline(id, b"x")).unwrap());
+    pair.until("all of them", |pair| pair.far.completions.len() == 8);
+    let ids: Vec<u64> = pair.far.completions.iter().map(|one| one.wr_id).collect();
+    assert_eq!(ids, (0..8).collect::<Vec<_>>());
+}
+
+/// RDMAC verbs s8.2.5: one event for one arming; "solicited" means Sends that say so, and failures.
+#[test]
+fn a_queue_armed_for_solicited_completions_sleeps_through_the_others() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let inbox = pair.far.memory(&[0; 8]);
+    for id in 0..4 {
+        pair.far.ctx.post_recv(far, &RecvWr::new(id, &[inbox.slice(0, 8).unwrap()])).unwrap();
+    }
+    let fired = |ctx: &Context, cq| {
+        let mut count = [0; 8];
+        rustix::io::read(ctx.cq_fd(cq).unwrap(), &mut count).is_ok()
+    };
+    let cq = pair.far.cq;
+    pair.far.ctx.arm_cq(cq, true).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"plain")).unwrap();
+    pair.until("the plain one", |pair| pair.far.completions.len() == 1);
+    assert!(!fired(&pair.far.ctx, cq));
+    pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"ring").solicited()).unwrap();
+    pair.until("the solicited one", |pair| pair.far.completions.len() == 2);
+    assert!(fired(&pair.far.ctx, cq));
+    pair.near.ctx.post_send(near, &SendWr::send_inline(3, b"ring").solicited()).unwrap();
+    pair.until("another", |pair| pair.far.completions.len() == 3);
+    assert!(!fired(&pair.far.ctx, cq), "one event for one arming");
+    pair.far.ctx.arm_cq(cq, true).unwrap();
+    pair.near.ctx.destroy_qp(near).unwrap();
+    pair.until("the end", |pair| pair.far.is_disconnected(far));
+    assert!(fired(&pair.far.ctx, cq), "a failed completion counts as solicited");
+}
+
+/// Gather lists of 16 elements on both sides, the empty ones among them never looked at.
+#[test]
+fn sixteen_elements_are_gathered_and_scattered_in_order() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let (source, sink) = (pair.near.memory(&pattern(4096, 3)), pair.far.memory(&[0; 4096]));
+    // Backwards at the source: 256 bytes each, one of them empty under a tag that does not exist.
+    let mut gather: Vec<Sge> = (0..16).rev().map(|i| source.slice(i * 256, 256).unwrap()).collect();
+    gather[5] = Sge { len: 0, lkey: ironwarp::STag(0xbad), ..gather[5] };
+    let scatter: Vec<Sge> = (0..16).map(|i| sink.slice(i * 256, 256).unwrap()).collect();
+    pair.far.ctx.post_recv(far, &RecvWr::new(1, &scatter)).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::send(1, &gather)).unwrap();
+    pair.until("the Send", |pair| pair.far.completions.len() == 1);
+    assert_eq!(pair.far.completions[0].byte_len, 15 * 256);
+    let bytes = pattern(4096, 3);
+    let want: Vec<u8> =
+        (0..16).rev().filter(|i| *i != 10).flat_map(|i| bytes[i * 256..][..256].to_vec()).collect();
+    assert_eq!(contents(&sink)[..15 * 256], want);
+    let too_many = vec![gather[0]; 17];
+    let refused = pair.near.ctx.post_send(near, &SendWr::send(2, &too_many));
+    assert!(matches!(refused, Err(VerbsError::TooManySges { asked: 17, allowed: 16 })));
+}
+
+/// RDMAC verbs s8.1: a list is posted in order; the first request that cannot be posted stops it, and is counted.
+#[test]
+fn a_chain_is_posted_as_far_as_it_goes() {
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    let target = pair.far.memory(&[0; 8]);
+    let long = [0u8; 300];
+    let chain = [
+        SendWr::write_inline(1, b"a", remote(&target)),
+        SendWr::write_inline(2, b"b", remote(&target)),
+        SendWr::write_inline(3, &long, remote(&target)),
+        SendWr::write_inline(4, b"d", remote(&target)),
+    ];
+    let outcome = pair.near.ctx.post_sends(near, &chain);
+    assert!(matches!(outcome, Err((2, VerbsError::InlineTooLong { .. }))));
+    pair.until("two of them", |pair| pair.near.completions.len() == 2);
+    assert_eq!(contents(&target)[0], b'b');
+}
+
+/// RDMAC verbs s9.2: what was asked for, what was given, and where the queue pair stands.
+#[test]
+fn a_queue_pair_tells_what_it_is() {
+    let mut pair = Pair::new();
+    let attr =
+        QpAttr { send_depth: 5, recv_depth: 3, sges: 2, outbound_reads: 7, ..QpAttr::new(pair.near.cq) };
+    let far_attr = QpAttr::new(pair.far.cq);
+    let (near, _) = pair.connect_with(&attr, &far_attr);
+    let inbox = pair.near.memory(&[0; 8]);
+    pair.near.ctx.post_recv(near, &RecvWr::new(1, &[inbox.slice(0, 8).unwrap()])).unwrap();
+    let info = pair.near.ctx.query_qp(near).unwrap();
+    assert_eq!((info.state, info.pd, info.send_cq), (QpState::Established, pair.near.pd, pair.near.cq));
+    assert_eq!((info.send_depth, info.recv_depth), (8, 4), "rounded up");
+    assert_eq!((info.sends_outstanding, info.receives_outstanding), (0, 1));
+    assert_eq!((info.sges, info.inline_bytes, info.inbound_reads, info.outbound_reads), (2, 256, 16, 7));
+    pair.near.ctx.disconnect(near).unwrap();
+    pair.until("the end", |pair| pair.near.is_disconnected(near));
+    assert_eq!(pair.near.ctx.query_qp(near).unwrap().state, QpState::Error);
+}
+
+#[test]
+fn every_limit_can_be_asked_for() {
+    let pair = Pair::new();
+    let limits = pair.near.ctx.limits();
+    assert_eq!((limits.sges, limits.read_sges, limits.inline_bytes), (16, 1, 256));
+    assert_eq!((limits.queue_pairs, limits.completion_queues, limits.regions), (1024, 1024, 4096));
+    assert_eq!((limits.reads, limits.shared_receive_queues, limits.cores), (128, 64, 1));
+    assert!(!limits.atomics);
+}
+
+/// SQ drain: what was posted before a disconnect is carried out, what comes after it is refused (RFC 5040 s6.2).
+#[test]
+fn a_draining_queue_pair_carries_out_what_was_posted_and_takes_no_more() {
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    let (source, target) = (pair.near.memory(&pattern(100_000, 4)), pair.far.memory(&[0; 100_000]));
+    let all = [source.slice(0, 100_000).unwrap()];
+    for id in 0..4 {
+        pair.near.ctx.post_send(near, &SendWr::write(id, &all, remote(&target))).unwrap();
+    }
+    let own = SendWr::invalidate(4, source.stag()).locally_fenced();
+    pair.near.ctx.post_send(near, &own).unwrap();
+    pair.near.ctx.disconnect(near).unwrap();
+    pair.near.worker.poll(1);
+    let late = pair.near.ctx.post_send(near, &SendWr::write(9, &all, remote(&target)));
+    assert!(matches!(late, Err(VerbsError::WrongState(QpState::Draining))));
+    pair.until("the end", |pair| pair.near.is_disconnected(near));
+    let done: Vec<_> = pair.near.completions.iter().map(|one| (one.wr_id, one.status)).collect();
+    assert_eq!(done, (0..5).map(|id| (id, OK)).collect::<Vec<_>>());
+    assert_eq!(contents(&target), pattern(100_000, 4));
+}
+
+/// COMM_EST: the accepting side hears of the peer's first message, once; the connecting side has no need to.
+#[test]
+fn the_accepting_side_is_told_of_the_first_message() {
+    // RFC 6581 s9.2: in the other model the initiator's first FPDU comes by itself.
+    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
+        let mut config = common::config(address);
+        config.mpa.peer_to_peer = false;
+        config
+    });
+    let (near, far) = pair.connect();
+    let heard =
+        |events: &[Event]| events.iter().filter(|event| matches!(event, Event::Communicating { .. })).count();
+    let target = pair.far.memory(&[0; 8]);
+    (0..20).for_each(|_| pair.turn());
+    assert_eq!(heard(&pair.far.events), 0);
+    for id in 0..3 {
+        pair.near.ctx.post_send(near, &SendWr::write_inline(id, b"x", remote(&target))).unwrap();
+        pair.until("the Write", |pair| pair.near.completions.len() as u64 == id + 1);
+    }
+    assert_eq!((heard(&pair.far.events), heard(&pair.near.events)), (1, 0));
+    assert!(pair.far.events.iter().any(|event| matches!(event, Event::Communicating { qp } if *qp == far)));
+}

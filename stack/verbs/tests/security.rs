@@ -1,0 +1,280 @@
+//! What RFC 5040 s8.1.1 and RFC 5042 s5, s6 ask of an RNIC, one test for each that two nodes can show.
+//!
+//! Bounds, wrap, rights and each refusal's code have tests of their own beside the table of regions and the stream; here
+//! is what only a whole node shows.
+
+mod common;
+
+use common::{Pair, contents, pattern};
+use ironwarp::{
+    Access, CompletionStatus, Event, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr,
+    VerbsError,
+};
+use std::collections::HashSet;
+
+const OK: CompletionStatus = CompletionStatus::Success;
+
+fn at(region: &Region, offset: u64) -> RemoteMemory {
+    RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() + offset }
+}
+
+fn again(pair: &mut Pair) -> (QueuePair, QueuePair) {
+    pair.near.events.clear();
+    pair.far.events.clear();
+    pair.near.completions.clear();
+    pair.connect()
+}
+
+/// RFC 5040 s8.1.1 (1): a stream of one protection domain cannot use a tag of another, to write or to read.
+#[test]
+fn a_stream_cannot_use_a_tag_of_another_protection_domain() {
+    let mut pair = Pair::new();
+    let other = pair.far.ctx.alloc_pd();
+    let foreign = pair.far.ctx.register(other, pattern(64, 1), Access::all()).unwrap();
+    let sink = pair.near.memory(&[0; 64]);
+    let into = [sink.slice(0, 64).unwrap()];
+    for wr in [SendWr::write_inline(1, b"x", at(&foreign, 0)), SendWr::read(2, &into, at(&foreign, 0))] {
+        let (near, _) = again(&mut pair);
+        pair.near.ctx.post_send(near, &wr).unwrap();
+        pair.until("the end", |pair| pair.near.is_disconnected(near));
+    }
+    assert_eq!((contents(&foreign), contents(&sink)), (pattern(64, 1), vec![0; 64]));
+}
+
+/// RFC 5040 s8.1.1 (3): byte granularity, on either side of a region that has neighbours in the same allocation.
+#[test]
+fn not_one_byte_beside_a_region_is_reached() {
+    let mut pair = Pair::new();
+    let pool =
+        pair.far.ctx.register(pair.far.pd, vec![7u8; 4096], Access::LOCAL_WRITE | Access::BIND).unwrap();
+    let mut region = pair.far.ctx.create_fast_region(pair.far.pd).unwrap();
+    for (offset, len) in [(-1i64, 1usize), (0, 513), (512, 1), (511, 2), (-8, 8)] {
+        let (near, far) = again(&mut pair);
+        let over = [pool.slice(1024, 512).unwrap()];
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        pair.far.ctx.post_send(far, &SendWr::fast_register(1, &mut region, &over, access)).unwrap();
+        pair.until("the registration", |pair| pair.far.completions.len() == 1);
+        pair.far.completions.clear();
+        let bytes = vec![9u8; len];
+        let tagged_offset = over[0].addr.wrapping_add_signed(offset);
+        let remote = RemoteMemory { stag: region.stag(), tagged_offset };
+        let source = pair.near.memory(&bytes);
+        let gather = [source.slice(0, len as u32).unwrap()];
+        pair.near.ctx.post_send(near, &SendWr::write(1, &gather, remote)).unwrap();
+        pair.until("the end", |pair| pair.near.is_disconnected(near) && pair.far.is_disconnected(far));
+        let _ = region.invalidate();
+        pair.far.completions.clear();
+    }
+    assert_eq!(contents(&pool), vec![7; 4096]);
+}
+
+/// RFC 5040 s8.1.1 (6): when the token of a revocation is complete the network no longer changes the buffer, though a long
+/// Write is under way.
+#[test]
+fn a_revoked_buffer_is_not_changed_any_more() {
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    const LONG: usize = 4 << 20;
+    let (source, target) = (pair.near.memory(&vec![1; LONG]), pair.far.memory(&vec![0; LONG]));
+    let all = [source.slice(0, LONG as u32).unwrap()];
+    pair.near.ctx.post_send(near, &SendWr::write(1, &all, at(&target, 0))).unwrap();
+    pair.until("a part of it", |_| target.load_u8_acquire(10_000).unwrap() == 1);
+    let token = target.revoke();
+    pair.until("quiescence", |_| token.poll());
+    let then = contents(&target);
+    assert!(then.contains(&0), "the Write must not have been over");
+    pair.until("the end", |pair| pair.near.is_disconnected(near));
+    assert!(contents(&target) == then, "changed after its revocation");
+}
+
+/// RFC 5040 s8.1.1 (8), RFC 5042 s6.1.1: tags are hard to predict, sparse over the whole range and not soon reused.
+#[test]
+fn tags_are_sparse_unpredictable_and_not_soon_reused() {
+    let pair = Pair::new();
+    let mut tags: Vec<u32> = (0..256).map(|_| pair.far.memory(&[0; 8]).stag().0).collect();
+    assert_eq!(tags.iter().collect::<HashSet<_>>().len(), 256, "none comes back though each was given up");
+    let other = Pair::new();
+    assert_ne!(tags[0], other.far.memory(&[0; 8]).stag().0, "two stacks draw differently");
+    let steps: HashSet<u32> = tags.windows(2).map(|two| two[1].wrapping_sub(two[0])).collect();
+    assert!(steps.len() > 250, "no arithmetic progression");
+    tags.sort_unstable();
+    for quarter in 0..4u32 {
+        let range = u32::MAX / 4;
+        let inside = tags.iter().filter(|tag| (**tag / range).min(3) == quarter).count();
+        assert!(inside > 16, "{inside} of 256 tags in quarter {quarter}");
+    }
+}
+
+/// RFC 5042 s6.2: guessing costs the guesser its connection, every time.
+#[test]
+fn a_guessed_tag_costs_the_connection() {
+    let mut pair = Pair::new();
+    let target = pair.far.memory(&[5; 64]);
+    for guess in [0, 1, u32::MAX, target.stag().0 ^ 1, target.stag().0 ^ 0x8000_0000] {
+        let (near, _) = again(&mut pair);
+        let remote = RemoteMemory { stag: STag(guess), tagged_offset: target.base_to() };
+        pair.near.ctx.post_send(near, &SendWr::write_inline(1, b"x", remote)).unwrap();
+        pair.until("the end", |pair| pair.near.is_disconnected(near));
+    }
+    assert_eq!(contents(&target), [5; 64]);
+}
+
+/// The right REMOTE_READ is a right: memory that may be written is not memory that may be read, and the reverse.
+#[test]
+fn reading_and_writing_are_two_rights() {
+    let mut pair = Pair::new();
+    let written =
+        pair.far.ctx.register(pair.far.pd, pattern(64, 1), Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+    let read = pair.far.ctx.register(pair.far.pd, pattern(64, 2), Access::REMOTE_READ).unwrap();
+    let written = written.unwrap();
+    let sink = pair.near.memory(&[0; 64]);
+    let into = [sink.slice(0, 64).unwrap()];
+    for wr in [SendWr::read(1, &into, at(&written, 0)), SendWr::write_inline(2, b"x", at(&read, 0))] {
+        let (near, _) = again(&mut pair);
+        pair.near.ctx.post_send(near, &wr).unwrap();
+        pair.until("the end", |pair| pair.near.is_disconnected(near));
+    }
+    assert_eq!((contents(&sink), contents(&read)), (vec![0; 64], pattern(64, 2)));
+    let (near, _) = again(&mut pair);
+    pair.near.ctx.post_send(near, &SendWr::write_inline(1, b"fine", at(&written, 0))).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::read(2, &into, at(&read, 0))).unwrap();
+    pair.until("both", |pair| pair.near.completions.iter().filter(|one| one.status == OK).count() == 2);
+}
+
+/// RFC 5042 s6.4.3 and RFC 5040 s8.1.1 (10, 11): limits hold for each process and each connection, and say so by name.
+#[test]
+fn every_limit_refuses_by_name_and_harms_nobody() {
+    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
+        let mut config = common::config(address);
+        let limits = &mut config.limits;
+        (limits.regions, limits.completion_queues, limits.shared_receive_queues) = (8, 3, 2);
+        (limits.contexts, limits.reads) = (2, 16);
+        config
+    });
+    let (near, _) = pair.connect();
+    let (ctx, pd, cq) = (&mut pair.near.ctx, pair.near.pd, pair.near.cq);
+    let regions: Vec<_> = (0..8).map(|_| ctx.register(pd, vec![0u8; 8], Access::empty()).unwrap()).collect();
+    let one_more = ctx.register(pd, vec![0u8; 8], Access::empty());
+    assert!(matches!(one_more, Err(VerbsError::Register(_))));
+    let _queues: Vec<_> = (0..2).map(|_| ctx.create_cq(4).unwrap()).collect();
+    assert!(matches!(ctx.create_cq(4), Err(VerbsError::LimitReached(_))));
+    let _shared: Vec<_> = (0..2).map(|_| ctx.create_srq(pd, 4, 1).unwrap()).collect();
+    assert!(matches!(ctx.create_srq(pd, 4, 1), Err(VerbsError::LimitReached(_))));
+    let greedy = QpAttr { inbound_reads: 17, ..QpAttr::new(cq) };
+    assert!(matches!(ctx.create_qp(pd, &greedy), Err(VerbsError::Attribute { .. })));
+    let _second = pair.near.stack.context().unwrap();
+    assert!(matches!(pair.near.stack.context(), Err(VerbsError::LimitReached(_))));
+    drop(regions);
+    let target = pair.far.memory(&[0; 8]);
+    pair.near.ctx.post_send(near, &SendWr::write_inline(1, b"x", at(&target, 0))).unwrap();
+    pair.until("the connection goes on", |pair| pair.near.completions.len() == 1);
+}
+
+/// RFC 5040 s8.1.1 (10): a completion queue can promise no more places than it has, so none ever overflows.
+#[test]
+fn a_completion_queue_never_overflows() {
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    let small = pair.near.ctx.create_cq(2).unwrap();
+    let attr = QpAttr { send_cq: small, ..QpAttr::new(pair.near.cq) };
+    let far_attr = QpAttr::new(pair.far.cq);
+    pair.near.events.clear();
+    pair.far.events.clear();
+    let (crowded, _) = pair.connect_with(&attr, &far_attr);
+    let target = pair.far.memory(&[0; 8]);
+    (0..2).for_each(|id| {
+        pair.near.ctx.post_send(crowded, &SendWr::write_inline(id, b"x", at(&target, 0))).unwrap();
+    });
+    let third = pair.near.ctx.post_send(crowded, &SendWr::write_inline(3, b"x", at(&target, 0)));
+    assert!(matches!(third, Err(VerbsError::CqFull)));
+    pair.near.ctx.post_send(near, &SendWr::write_inline(4, b"x", at(&target, 0))).unwrap();
+    pair.until("the other connection's Write", |pair| pair.near.completions.len() == 1);
+    assert_eq!(pair.near.counter("verbs_completion_overruns"), 0);
+}
+
+/// A storm: every queue pair is ended by an error of its own, many times over. Others do not notice, nothing stays behind.
+#[test]
+fn a_terminate_storm_disturbs_nobody_and_leaks_nothing() {
+    let mut pair = Pair::new();
+    let (bystander, _) = pair.connect();
+    let target = pair.far.memory(&[0; 64]);
+    let (own, inbox) = (pair.far.memory(&[0; 64]), pair.far.memory(&[0; 64]));
+    let sink = pair.near.memory(&[0; 64]);
+    for round in 0..6u64 {
+        let mut lines = Vec::new();
+        for _ in 0..6 {
+            lines.push(again(&mut pair));
+        }
+        pair.near.events.clear();
+        pair.far.events.clear();
+        let into = [sink.slice(0, 64).unwrap()];
+        let unknown = RemoteMemory { stag: STag(0x0101_0101), tagged_offset: 0 };
+        let long = [1u8; 65];
+        for (index, (near, far)) in lines.iter().enumerate() {
+            let room = [inbox.slice(0, 64).unwrap()];
+            if index % 6 != 0 {
+                pair.far.ctx.post_recv(*far, &RecvWr::new(1, &room)).unwrap();
+            }
+            let wr = match (index as u64 + round) % 6 {
+                0 => SendWr::send_inline(1, &long),
+                1 => SendWr::write_inline(1, b"x", unknown),
+                2 => SendWr::read(1, &into, unknown),
+                3 => SendWr::send_inline(1, b"x").invalidating(own.stag()),
+                4 => SendWr::write_inline(1, b"x", at(&own, 64)),
+                _ => SendWr::invalidate(1, STag(0x0202_0202)),
+            };
+            pair.near.ctx.post_send(*near, &wr).unwrap();
+        }
+        pair.near.completions.clear();
+        pair.near
+            .ctx
+            .post_send(bystander, &SendWr::write_inline(round, b"calm", at(&target, round * 4)))
+            .unwrap();
+        pair.until("the bystander's Write", |pair| {
+            pair.near.completions.iter().any(|one| one.qp == bystander.num() && one.status == OK)
+        });
+        pair.until("every end", |pair| {
+            lines.iter().all(|(near, far)| pair.near.is_disconnected(*near) && pair.far.is_disconnected(*far))
+        });
+        for (near, far) in lines {
+            let sent = |event: &Event| matches!(event, Event::Terminated { qp, .. } if *qp == far);
+            assert_eq!(pair.far.events.iter().filter(|event| sent(event)).count(), 1, "one Terminate each");
+            pair.near.ctx.destroy_qp(near).unwrap();
+            pair.far.ctx.destroy_qp(far).unwrap();
+        }
+        (0..20).for_each(|_| pair.turn());
+    }
+    assert_eq!(contents(&target)[..24], b"calm".repeat(6));
+    assert_eq!(contents(&own), [0; 64]);
+    assert_eq!(pair.near.counter("verbs_completion_overruns"), 0);
+    // Whatever was promised has been given back: the queues take their full depth again.
+    let (near, _) = again(&mut pair);
+    for id in 0..128 {
+        pair.near.ctx.post_send(near, &SendWr::write_inline(id, b"x", at(&target, 0))).unwrap();
+    }
+    pair.until("all of them", |pair| {
+        pair.near.completions.iter().filter(|one| one.qp == near.num()).count() == 128
+    });
+}
+
+/// RFC 5042 s6.6: nothing of earlier messages or of memory shows in what a Terminate, a pad or an unused field carries.
+/// The frames of a connection that carries one short message after a long secret one are looked through for it.
+#[test]
+fn nothing_of_an_earlier_message_leaks_into_padding_or_a_terminate() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let secret = [0x5e; 256];
+    let inbox = pair.far.memory(&[0; 1024]);
+    for id in 0..2 {
+        pair.far.ctx.post_recv(far, &RecvWr::new(id, &[inbox.slice(0, 1024).unwrap()])).unwrap();
+    }
+    pair.near.ctx.post_send(near, &SendWr::send_inline(1, &secret)).unwrap();
+    pair.until("the secret", |pair| pair.far.completions.len() == 1);
+    inbox.fill(0, 1024, 0).unwrap();
+    // The slot and the frame buffers that carried the secret are used again for one byte.
+    pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"x")).unwrap();
+    pair.until("the short one", |pair| pair.far.completions.len() == 2);
+    let seen = contents(&inbox);
+    assert_eq!((seen[0], pair.far.completions[1].byte_len), (b'x', 1));
+    assert!(seen[1..].iter().all(|byte| *byte == 0), "only the message itself is placed");
+}
