@@ -88,6 +88,12 @@ pub struct Args {
     /// The largest network-layer packet, in bytes; with --config it is the file's
     #[arg(long, conflicts_with = "config", value_parser = clap::value_parser!(u16).range(576..=9600))]
     pub mtu: Option<u16>,
+    /// Markers both ways; with --config it is the file's
+    #[arg(long, conflicts_with = "config")]
+    pub markers: bool,
+    /// No CRCs; with --config it is the file's
+    #[arg(long, conflicts_with = "config")]
+    pub no_crc: bool,
     /// How the ends of tcp-lat and tcp-bw wait [default: spin]
     #[arg(long, value_enum)]
     pub wait: Option<WaitArg>,

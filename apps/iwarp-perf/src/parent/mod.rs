@@ -163,6 +163,10 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
     let session = |mtu: u16| {
         let mut session = kind.session(mtu, cores, args.app_core, folder.path());
         session.pcap = args.pcap.clone();
+        let mpa = mpa_settings(args);
+        for config in [&mut session.near_config, &mut session.far_setup.config].into_iter().flatten() {
+            config.push_str(&mpa);
+        }
         session
     };
     match args.what {
@@ -171,6 +175,14 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
             Ok(suite(session, kind.path(), args.quick))
         }
         _ => one(args, session(args.mtu_or_default()), kind),
+    }
+}
+
+/// What the options say of MPA, for both ends' configurations.
+fn mpa_settings(args: &Args) -> String {
+    match (args.markers, args.no_crc) {
+        (false, false) => String::new(),
+        (markers, no_crc) => format!("[mpa]\nmarkers = {markers}\ncrc = {}\n", !no_crc),
     }
 }
 
