@@ -18,7 +18,6 @@ mod check;
 mod complete;
 mod cursor;
 mod local;
-mod marked;
 mod receive;
 mod rtr;
 mod transmit;

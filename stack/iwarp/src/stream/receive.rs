@@ -5,7 +5,7 @@
 //! that is refused leaves memory untouched. The first refusal ends the stream; what arrives later is dropped.
 
 use ironwarp_mem::{Access, Reach};
-use ironwarp_stats::Counter;
+use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::ByteStream;
 use ironwarp_types::STag;
 
@@ -62,15 +62,10 @@ impl Stream {
         if !self.reading && self.held.is_some() && !self.resume(io) {
             return Ok(());
         }
-        if self.rx_markers.is_some() {
-            return self.on_marked(bytes, scratch, io);
-        }
         while self.reading {
-            let Some(size) = fpdu::arrived(bytes) else { return Ok(()) };
-            let outcome = match bytes.front().get(..size) {
-                Some(whole) => self.on_fpdu(whole, io),
-                None => self.on_split_fpdu(size, bytes, scratch, io),
-            };
+            let Some(size) = self.arrived(bytes) else { return Ok(()) };
+            let opened = self.open(size, bytes, scratch, io.stats);
+            let outcome = self.on_fpdu(opened, io);
             bytes.consume(size);
             if outcome.is_err() {
                 bytes.consume(bytes.available());
@@ -83,29 +78,41 @@ impl Stream {
         Ok(())
     }
 
-    /// An FPDU that lies in several pieces.
-    fn on_split_fpdu<C: CompletionSink>(
+    /// The octets of the FPDU at the front of `bytes`, when all of it has arrived.
+    #[inline]
+    fn arrived(&self, bytes: &impl ByteStream) -> Option<usize> {
+        match &self.rx_markers {
+            None => fpdu::arrived(bytes),
+            Some(rhythm) => rhythm.arrived(bytes),
+        }
+    }
+
+    /// The ULPDU of a whole FPDU, found right: in its place where it lies in one piece without markers inside.
+    #[inline]
+    fn open<'a>(
         &mut self,
         size: usize,
-        bytes: &impl ByteStream,
-        scratch: &mut [u8],
-        io: &mut Io<'_, C>,
-    ) -> Result<(), StreamError> {
-        io.stats.count(Counter::IwarpRxFpdusGathered);
-        match scratch.get_mut(..size).map(|whole| (bytes.peek(whole), whole)) {
-            Some((true, whole)) => self.on_fpdu(whole, io),
-            _ => Err(self.fail(DdpFault::LocalCatastrophic, Offender::default(), io)),
+        bytes: &'a impl ByteStream,
+        scratch: &'a mut [u8],
+        stats: &CoreStats,
+    ) -> Result<&'a [u8], MpaFault> {
+        match (bytes.front().get(..size), &mut self.rx_markers) {
+            (Some(whole), None) => fpdu::open(whole, self.crc),
+            (Some(whole), Some(rhythm)) => rhythm.open(whole, scratch, self.crc),
+            (None, rhythm) => {
+                stats.count(Counter::IwarpRxFpdusGathered);
+                let whole = scratch.get_mut(..size).ok_or(MpaFault::LocalCatastrophic)?;
+                bytes.peek(whole);
+                match rhythm {
+                    None => fpdu::open(whole, self.crc),
+                    Some(rhythm) => rhythm.open_gathered(whole, self.crc),
+                }
+            }
         }
     }
 
     #[inline]
-    fn on_fpdu<C: CompletionSink>(&mut self, whole: &[u8], io: &mut Io<'_, C>) -> Result<(), StreamError> {
-        self.on_opened(fpdu::open(whole, self.crc), io)
-    }
-
-    /// An FPDU whose CRC and markers were looked at.
-    #[inline]
-    pub(super) fn on_opened<C: CompletionSink>(
+    fn on_fpdu<C: CompletionSink>(
         &mut self,
         opened: Result<&[u8], MpaFault>,
         io: &mut Io<'_, C>,
@@ -133,7 +140,8 @@ impl Stream {
     fn on_bad_fpdu<C: CompletionSink>(&mut self, fault: MpaFault, io: &mut Io<'_, C>) -> StreamError {
         let counter = match fault {
             MpaFault::Marker => Counter::IwarpRxMarkerErrors,
-            _ => Counter::IwarpRxCrcErrors,
+            MpaFault::Crc => Counter::IwarpRxCrcErrors,
+            _ => Counter::IwarpLocalErrors,
         };
         io.stats.count(counter);
         self.fail(fault, Offender::default(), io)

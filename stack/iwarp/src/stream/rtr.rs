@@ -27,7 +27,7 @@ impl Stream {
     #[cold]
     pub(super) fn fill_rtr(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
         let Some(rtr) = self.sender.rtr() else { return 0 };
-        let mut room = self.room(room);
+        let mut room = Room::<true>::new(room);
         let Some(ulpdu_bytes) = self.write_rtr(rtr, &mut room) else { return 0 };
         let written = self.seal(room, ulpdu_bytes);
         if written > 0 {
@@ -38,7 +38,7 @@ impl Stream {
         written
     }
 
-    fn write_rtr(&mut self, rtr: Rtr, room: &mut Room<'_>) -> Option<usize> {
+    fn write_rtr(&mut self, rtr: Rtr, room: &mut Room<'_, true>) -> Option<usize> {
         let (send_msn, read_msn) = self.sender.numbers();
         let untagged = |opcode: Opcode, qn, msn| Untagged {
             last: true,

@@ -67,11 +67,10 @@ enum Turn {
     Local,
 }
 
-/// How much of a segment is left for the next FPDU.
-pub(super) struct Room<'a> {
+/// How much of a segment is left for the next FPDU. `MARKED`: markers may fall into it. The type tells, so that a stream
+/// without markers never asks.
+pub(super) struct Room<'a, const MARKED: bool> {
     bytes: &'a mut [u8],
-    /// What an FPDU may take of it: all that is left beside the markers that may fall into it.
-    fpdu_bytes: usize,
     /// Whether a message may be cut to fill it.
     cut: bool,
 }
@@ -229,20 +228,27 @@ impl Stream {
 
     fn fill<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         match self.state {
-            StreamState::Open if self.sender.gate == Gate::Open => self.fill_open(room, io),
+            StreamState::Open if self.sender.gate == Gate::Open => match self.tx_markers {
+                None => self.fill_open::<C, false>(room, io),
+                Some(_) => self.fill_open::<C, true>(room, io),
+            },
             StreamState::Open => self.fill_gated(room, io),
             StreamState::Terminating => self.fill_terminate(room, io.stats),
             StreamState::Idle | StreamState::Ended => 0,
         }
     }
 
-    fn fill_open<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
+    fn fill_open<C: CompletionSink, const MARKED: bool>(
+        &mut self,
+        room: &mut [u8],
+        io: &mut Io<'_, C>,
+    ) -> usize {
         let whole = room.len();
         let mut used = 0;
         while let Some(left) = room.get_mut(used..) {
-            let mut room = self.room(left);
+            let mut room = Room::<MARKED>::new(left);
             // RFC 5044 s4.5: MULPDU is never offered below 128 octets because a segment is partly filled.
-            let worth = room.bytes.len() >= whole / CUT_WORTH && room.fpdu_bytes >= fpdu::ROOM_BYTES_MIN;
+            let worth = room.bytes.len() >= whole / CUT_WORTH && room.fpdu_bytes() >= fpdu::ROOM_BYTES_MIN;
             room.cut = used == 0 || worth;
             let bytes = self.next_fpdu(room, io);
             if bytes == 0 {
@@ -269,18 +275,12 @@ impl Stream {
         while self.turn(io) == Some(Turn::Local) && self.run_local(io) {}
     }
 
-    /// `bytes` for the next FPDU, which is not to be cut.
-    #[inline]
-    pub(super) fn room<'a>(&self, bytes: &'a mut [u8]) -> Room<'a> {
-        let fpdu_bytes = match self.tx_markers {
-            None => bytes.len(),
-            Some(_) => marker::room_beside_markers(bytes.len()),
-        };
-        Room { bytes, fpdu_bytes, cut: false }
-    }
-
     /// Writes one FPDU and answers its octets, 0 when nothing is sent.
-    fn next_fpdu<C: CompletionSink>(&mut self, room: Room<'_>, io: &mut Io<'_, C>) -> usize {
+    fn next_fpdu<C: CompletionSink, const MARKED: bool>(
+        &mut self,
+        room: Room<'_, MARKED>,
+        io: &mut Io<'_, C>,
+    ) -> usize {
         let outcome = loop {
             if io.sends.at(self.sender.next).is_none() {
                 io.sends.refresh();
@@ -340,7 +340,11 @@ impl Stream {
     }
 
     /// Writes one segment of the send queue's request. Nothing is written when it does not fit.
-    fn send_segment<C: CompletionSink>(&mut self, room: Room<'_>, io: &mut Io<'_, C>) -> Option<usize> {
+    fn send_segment<C: CompletionSink, const MARKED: bool>(
+        &mut self,
+        room: Room<'_, MARKED>,
+        io: &mut Io<'_, C>,
+    ) -> Option<usize> {
         let seq = self.sender.next;
         let domain = Domain { memory: io.memory, reach: self.reach() };
         let outcome = match io.sends.at(seq) {
@@ -358,11 +362,11 @@ impl Stream {
     }
 
     /// A segment of a Send or a Write.
-    fn message_segment(
+    fn message_segment<const MARKED: bool>(
         &mut self,
         wqe: &SendWqe,
         domain: Domain<'_>,
-        mut room: Room<'_>,
+        mut room: Room<'_, MARKED>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let bytes = wqe.message_bytes();
         if bytes > MESSAGE_BYTES_MAX {
@@ -389,6 +393,7 @@ impl Stream {
     }
 
     /// Copies the next octets of a request into `payload`.
+    #[inline(always)]
     fn copy_payload(
         &mut self,
         wqe: &SendWqe,
@@ -426,11 +431,11 @@ impl Stream {
     }
 
     /// A Read Request (RFC 5040 s4.4).
-    fn read_request(
+    fn read_request<const MARKED: bool>(
         &mut self,
         wqe: &SendWqe,
         domain: Domain<'_>,
-        mut room: Room<'_>,
+        mut room: Room<'_, MARKED>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let request = self.checked_request(wqe, domain)?;
         const BYTES: usize = UNTAGGED_BYTES + READ_REQUEST_BYTES;
@@ -473,9 +478,9 @@ impl Stream {
 
     /// A segment of the oldest Read Response. The source is looked up again for every segment, since it may have
     /// been revoked, and always copied, since it may change at any moment.
-    fn response_segment<C: CompletionSink>(
+    fn response_segment<C: CompletionSink, const MARKED: bool>(
         &mut self,
-        mut room: Room<'_>,
+        mut room: Room<'_, MARKED>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
         let response = *self.responses.front()?;
@@ -516,10 +521,10 @@ impl Stream {
     }
 
     /// Completes an FPDU in `room`.
-    pub(super) fn seal(&mut self, room: Room<'_>, ulpdu_bytes: usize) -> usize {
+    pub(super) fn seal<const MARKED: bool>(&mut self, room: Room<'_, MARKED>, ulpdu_bytes: usize) -> usize {
         let written = match &mut self.tx_markers {
-            None => fpdu::seal(room.bytes, ulpdu_bytes, self.crc),
-            Some(rhythm) => rhythm.seal(room.bytes, ulpdu_bytes, self.crc),
+            Some(rhythm) if MARKED => rhythm.seal(room.bytes, ulpdu_bytes, self.crc),
+            _ => fpdu::seal(room.bytes, ulpdu_bytes, self.crc),
         };
         self.acknowledged.pull(written);
         written
@@ -553,7 +558,7 @@ impl Stream {
         if body_bytes == 0 {
             return 0;
         }
-        let room = self.room(room);
+        let room = Room::<true>::new(room);
         let written = self.seal(room, header_bytes + body_bytes);
         if written == 0 {
             return 0;
@@ -565,11 +570,23 @@ impl Stream {
     }
 }
 
-impl Room<'_> {
+impl<'a, const MARKED: bool> Room<'a, MARKED> {
+    /// `bytes` for the next FPDU, which is not to be cut.
+    #[inline]
+    pub(super) fn new(bytes: &'a mut [u8]) -> Self {
+        Room { bytes, cut: false }
+    }
+
+    /// What an FPDU may take of it: all that is left beside the markers.
+    #[inline]
+    fn fpdu_bytes(&self) -> usize {
+        if MARKED { marker::room_beside_markers(self.bytes.len()) } else { self.bytes.len() }
+    }
+
     /// How many of `left` payload octets go into the next FPDU behind a header of `header_bytes`; `None` when it
     /// should wait for a fresh segment.
     fn payload(&self, header_bytes: usize, left: u32) -> Option<usize> {
-        let most = fpdu::mulpdu(self.fpdu_bytes).checked_sub(header_bytes)?;
+        let most = fpdu::mulpdu(self.fpdu_bytes()).checked_sub(header_bytes)?;
         if left as usize <= most {
             return Some(left as usize);
         }
@@ -578,7 +595,7 @@ impl Room<'_> {
 
     /// Where the ULPDU goes, when an FPDU with `bytes` of it fits.
     pub(super) fn ulpdu(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if fpdu::fpdu_bytes(bytes) > self.fpdu_bytes {
+        if fpdu::fpdu_bytes(bytes) > self.fpdu_bytes() {
             return None;
         }
         self.bytes.get_mut(LENGTH_BYTES..LENGTH_BYTES + bytes)

@@ -53,6 +53,7 @@ impl Rhythm {
 
     /// Completes the FPDU whose ULPDU lies at `room[2..2 + ulpdu_bytes]`, with the markers that fall into it, and
     /// answers the octets of all that. 0, and nothing has moved on, when `room` is too short.
+    #[inline(never)]
     pub fn seal(&mut self, room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
         let layout = self.layout(fpdu::fpdu_bytes(ulpdu_bytes));
         let Some(framed) = room.get_mut(..layout.framed_bytes()) else { return 0 };
@@ -67,6 +68,7 @@ impl Rhythm {
     }
 
     /// The octets of the FPDU at the front of `bytes` and of its markers, when all of them have arrived.
+    #[inline(never)]
     pub fn arrived(&self, bytes: &impl ByteStream) -> Option<usize> {
         let mut head = [0; MARKER_BYTES + LENGTH_BYTES];
         let head = head.get_mut(..self.length_at() + LENGTH_BYTES)?;
@@ -79,6 +81,7 @@ impl Rhythm {
 
     /// The ULPDU of a whole FPDU that lies in one piece, once its CRC and its markers are found right. Where a marker
     /// stands in the middle the ULPDU is put together in `scratch`.
+    #[inline(never)]
     pub fn open<'a>(
         &mut self,
         framed: &'a [u8],
@@ -95,6 +98,7 @@ impl Rhythm {
     }
 
     /// The same for an FPDU that was gathered from several pieces, whose octets may be moved.
+    #[inline(never)]
     pub fn open_gathered<'a>(&mut self, framed: &'a mut [u8], crc: bool) -> Result<&'a [u8], MpaFault> {
         let layout = self.verify(framed, crc)?;
         self.pass(framed.len());
