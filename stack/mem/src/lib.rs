@@ -32,14 +32,12 @@ mod region;
 mod sync;
 mod table;
 mod view;
-mod window;
 
 pub use access::{Access, AccessError, RangeError, Reach, Sge};
 pub use bind::{BindError, Binding, Epoch, InvalidateError, Invalidator};
 pub use owner::{AlignedBuf, AlignedBufError, StableBytes};
 pub use region::{Quiescence, Region, WaitError};
-pub use table::{CoreError, MemLimits, MemTable, REGIONS_MAX, RegisterError, TableError};
+pub use table::{CoreError, FastRegion, MemLimits, MemTable, REGIONS_MAX, RegisterError, TableError, Window};
 pub use view::{CoreMem, Span};
-pub use window::{FastRegion, Window};
 
 pub(crate) use table::{Extent, Scope};

@@ -11,10 +11,12 @@ mod books;
 mod scope;
 mod slot;
 mod tag;
+mod window;
 
 pub(crate) use scope::{Parent, Scope};
 pub(crate) use slot::{Extent, NotUnbound, Origin, Rights, Slot, State, Taken};
 pub(crate) use tag::{Draws, TagSpace};
+pub use window::{FastRegion, Window};
 
 pub(crate) use crate::access::NO_PD;
 use crate::access::{Access, Reach};
@@ -22,7 +24,6 @@ use crate::epoch::{Attendance, ClaimError, Epochs};
 use crate::owner::StableBytes;
 use crate::region::Region;
 use crate::view::CoreMem;
-use crate::window::{FastRegion, Window};
 use books::{Books, Owner};
 use ironwarp_types::{CoreId, PdId, STag};
 use std::fmt;

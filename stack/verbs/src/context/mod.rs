@@ -8,6 +8,7 @@
 //! Objects are named by small copyable handles. A handle of a destroyed object, or of another context, is an error
 //! and never another object.
 
+mod attr;
 mod connect;
 mod cq;
 mod params;
@@ -20,11 +21,12 @@ use std::sync::Arc;
 use ironwarp_mem::{Access, FastRegion, Reach, Region, StableBytes, Window};
 use ironwarp_types::PdId;
 
+pub(crate) use attr::QpShared;
+pub use attr::{QpAttr, QpState};
 pub use cq::CompletionQueue;
 pub use params::{AcceptParams, ConnectParams, MpaRevision, RejectParams};
 pub(crate) use params::{Parcel, Terms};
-pub(crate) use qp::QpShared;
-pub use qp::{QpAttr, QpState, QueuePair};
+pub use qp::QueuePair;
 pub use query::{Limits, QpInfo};
 pub use srq::SharedReceiveQueue;
 

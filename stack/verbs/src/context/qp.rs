@@ -3,7 +3,7 @@
 //! Posting writes the request into the queue's own slot, publishes it and rings the core's doorbell once. Until a
 //! queue pair is connected, the core's half of it rests here: it goes to the core that carries the connection.
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
@@ -11,8 +11,9 @@ use ironwarp_iwarp::{RecvWqe, SendFlags, SendWqe};
 use ironwarp_rings::doorbell::Bell;
 use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::QpNum;
-use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, SGE_MAX};
+use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 
+use super::attr::{QpAttr, QpShared, QpState};
 use super::cq::{AppCq, place};
 use super::{CompletionQueue, Context, ProtectionDomain, QpInfo, SharedReceiveQueue};
 use crate::core_loop::{QpCore, QpSetup, Selected};
@@ -35,150 +36,6 @@ impl QueuePair {
         self.num
     }
 }
-
-/// Where a queue pair is in its life. Receives may be posted in every state, sends from [`QpState::Connecting`] on;
-/// what is posted in [`QpState::Error`] completes as flushed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum QpState {
-    /// Made, not connected.
-    Idle = 0,
-    /// Being connected: sends are held.
-    Connecting = 1,
-    /// Connected.
-    Established = 2,
-    /// Closing: what was posted is still sent, nothing more may be posted.
-    Draining = 3,
-    /// Ended: everything is flushed.
-    Error = 4,
-}
-
-/// What a new queue pair is made for.
-#[derive(Clone, Debug)]
-pub struct QpAttr {
-    /// Where sends complete.
-    pub send_cq: CompletionQueue,
-    /// Where receives complete.
-    pub recv_cq: CompletionQueue,
-    /// Where receives come from, when not from a queue of its own.
-    pub srq: Option<SharedReceiveQueue>,
-    /// Send requests outstanding, 1 to 65536; rounded up to a power of two.
-    pub send_depth: u32,
-    /// Receives outstanding, 1 to 65536; rounded up to a power of two.
-    pub recv_depth: u32,
-    /// Gather or scatter elements in a request, 1 to 16.
-    pub sges: usize,
-    /// Inline bytes in a request, 0 to 256.
-    pub inline_bytes: usize,
-    /// Reads that the peer may have outstanding here (IRD).
-    pub inbound_reads: u16,
-    /// Reads that we may have outstanding at the peer (ORD).
-    pub outbound_reads: u16,
-    /// Complete Sends and Writes when their bytes are copied, not when the peer's TCP has acknowledged them. A
-    /// completion then says only that the memory is free.
-    pub complete_on_copy: bool,
-}
-
-impl QpAttr {
-    /// 128 sends, 128 receives, 16 Reads each way, everything completing in one queue.
-    pub fn new(cq: CompletionQueue) -> Self {
-        QpAttr {
-            send_cq: cq,
-            recv_cq: cq,
-            srq: None,
-            send_depth: 128,
-            recv_depth: 128,
-            sges: SGE_MAX,
-            inline_bytes: INLINE_BYTES_MAX,
-            inbound_reads: 16,
-            outbound_reads: 16,
-            complete_on_copy: false,
-        }
-    }
-
-    /// The numbers of Reads as one.
-    pub(crate) fn reads(&self) -> ReadDepths {
-        ReadDepths { ird: self.inbound_reads, ord: self.outbound_reads }
-    }
-
-    fn validate(&self, reads_max: u16) -> Result<(), VerbsError> {
-        let (most, depth) = (WORK_DEPTH_MAX.into(), "1 to 65536");
-        within("send depth", self.send_depth.into(), 1, most, depth)?;
-        within("receive depth", self.recv_depth.into(), 1, most, depth)?;
-        within("elements", self.sges as u64, 1, SGE_MAX as u64, "1 to 16")?;
-        within("inline bytes", self.inline_bytes as u64, 0, INLINE_BYTES_MAX as u64, "0 to 256")?;
-        let reads = "0 to limits.reads";
-        within("inbound reads", self.inbound_reads.into(), 0, reads_max.into(), reads)?;
-        within("outbound reads", self.outbound_reads.into(), 0, reads_max.into(), reads)
-    }
-}
-
-/// The most requests that a send or receive queue may be made for.
-pub(super) const WORK_DEPTH_MAX: u32 = 1 << 16;
-
-pub(super) fn within(
-    what: &'static str,
-    value: u64,
-    least: u64,
-    most: u64,
-    allowed: &'static str,
-) -> Result<(), VerbsError> {
-    let ok = (least..=most).contains(&value);
-    if ok { Ok(()) } else { Err(VerbsError::Attribute { what, value, allowed }) }
-}
-
-/// What the core writes and the application reads of a queue pair.
-pub(crate) struct QpShared {
-    state: AtomicU8,
-    /// What start-up settled, packed into one word: 0 until it has.
-    settled: AtomicU64,
-}
-
-impl QpShared {
-    fn new() -> Self {
-        QpShared { state: AtomicU8::new(QpState::Idle as u8), settled: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn state(&self) -> QpState {
-        match self.state.load(Ordering::Acquire) {
-            0 => QpState::Idle,
-            1 => QpState::Connecting,
-            2 => QpState::Established,
-            3 => QpState::Draining,
-            _ => QpState::Error,
-        }
-    }
-
-    pub(crate) fn set(&self, state: QpState) {
-        self.state.store(state as u8, Ordering::Release);
-    }
-
-    /// RFC 6581 s9: the numbers of Reads have 14 bits each; the revision has the lowest byte, so that the word is not 0.
-    pub(crate) fn settle(&self, settled: Settled) {
-        let [own, peer] = [settled.reads, settled.peer_reads.unwrap_or_default()];
-        let depths = [own.ird, own.ord, peer.ird, peer.ord];
-        let flags = u64::from(settled.revision) | u64::from(settled.peer_reads.is_some()) << HAS_PEER_READS;
-        let word = depths.iter().fold(0, |word, &depth| word << DEPTH_BITS | u64::from(depth) & DEPTH_MASK);
-        self.settled.store(word << FLAG_BITS | flags, Ordering::Release);
-    }
-
-    pub(crate) fn settled(&self) -> Option<Settled> {
-        let word = self.settled.load(Ordering::Acquire);
-        let depth = |place: u32| (word >> (FLAG_BITS + DEPTH_BITS * place) & DEPTH_MASK) as u16;
-        let peer_reads = ReadDepths { ird: depth(1), ord: depth(0) };
-        (word != 0).then_some(Settled {
-            revision: (word & 0x7) as u8,
-            peer_reads: (word >> HAS_PEER_READS & 1 != 0).then_some(peer_reads),
-            reads: ReadDepths { ird: depth(3), ord: depth(2) },
-        })
-    }
-}
-
-const DEPTH_BITS: u32 = 14;
-const DEPTH_MASK: u64 = (1 << DEPTH_BITS) - 1;
-const FLAG_BITS: u32 = 8;
-const HAS_PEER_READS: u32 = 7;
-const _: () = assert!(FLAG_BITS + 4 * DEPTH_BITS == u64::BITS);
 
 /// The application's half of a queue pair.
 pub(super) struct AppQp {

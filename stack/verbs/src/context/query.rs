@@ -2,8 +2,8 @@
 
 use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PRIVATE_DATA_BYTES_MAX, SGE_MAX};
 
+use super::attr::WORK_DEPTH_MAX;
 use super::cq::CQ_DEPTH_MAX;
-use super::qp::WORK_DEPTH_MAX;
 use super::{CompletionQueue, Context, ProtectionDomain, QpState, QueuePair, SharedReceiveQueue};
 use crate::error::VerbsError;
 use crate::event::Settled;

@@ -9,8 +9,9 @@ use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::PdId;
 use ironwarp_types::limits::SGE_MAX;
 
+use super::attr::within;
 use super::cq::place;
-use super::qp::{within, write_recv};
+use super::qp::write_recv;
 use super::{Context, ProtectionDomain};
 use crate::core_loop::SrqCore;
 use crate::error::VerbsError;
