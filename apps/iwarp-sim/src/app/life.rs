@@ -93,6 +93,7 @@ impl App {
                 if ledger.unseen { Ok(()) } else { Err(format!("a Terminate: {terminate:?}")) }
             }
             Event::Disconnected { reason, .. } => on_disconnected(now, &mut ledger, number, side, reason),
+            Event::Communicating { .. } => Ok(()),
             _ => Err(format!("unexpected news: {event:?}")),
         };
         if let Err(fault) = outcome {
@@ -341,6 +342,7 @@ fn of_queue_pair(event: &Event) -> Option<(QueuePair, u8)> {
         Event::ConnectFailed { qp, .. } => Some((*qp, 3)),
         Event::Terminated { qp, .. } => Some((*qp, 4)),
         Event::Disconnected { qp, .. } => Some((*qp, 5)),
+        Event::Communicating { qp } => Some((*qp, 6)),
         _ => None,
     }
 }
