@@ -36,8 +36,8 @@ mod wr;
 
 pub use config::{Config, ConfigError, IdlePolicy};
 pub use context::{
-    AcceptParams, CompletionQueue, ConnectParams, Context, Limits, MpaRevision, ProtectionDomain, QpAttr,
-    QpInfo, QpState, QueuePair, RejectParams, SharedReceiveQueue,
+    AcceptParams, CompletionQueue, ConnectParams, Context, KeepAlive, Limits, MpaRevision, ProtectionDomain,
+    QpAttr, QpInfo, QpState, QueuePair, RejectParams, SharedReceiveQueue,
 };
 #[cfg(feature = "dpdk")]
 pub use device::end_dpdk;

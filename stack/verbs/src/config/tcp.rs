@@ -1,6 +1,6 @@
 //! Settings of TCP: the table `[tcp]`.
 
-use ironwarp_tcp::{KeepAlive, TcpConfig};
+use ironwarp_tcp::{KeepAlive, Patience, TcpConfig};
 use ironwarp_types::Nanos;
 use serde::Deserialize;
 
@@ -128,6 +128,14 @@ impl TcpSettings {
         in_range("tcp.user_timeout_ms", self.user_timeout_ms, 1..=86_400_000, timeout)?;
         in_range("tcp.time_wait_ms", self.time_wait_ms, 0..=240_000, "0 to 240000 milliseconds")?;
         self.keep_alive.map_or(Ok(()), |keep_alive| keep_alive.validate())
+    }
+
+    /// How long connections wait for a silent peer, unless their queue pair says otherwise.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience {
+            user_timeout: Nanos::from_millis(self.user_timeout_ms),
+            keep_alive: self.keep_alive.map(KeepAlive::from),
+        }
     }
 
     /// The engine's settings, for what this table decides; the rest is `sized`.

@@ -1,11 +1,13 @@
 //! What a queue pair is made for, and the words that its two halves share.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 
-use super::{CompletionQueue, SharedReceiveQueue};
+use super::patience::OwnPatience;
+use super::{CompletionQueue, KeepAlive, SharedReceiveQueue};
 use crate::error::VerbsError;
 use crate::event::Settled;
 
@@ -50,6 +52,11 @@ pub struct QpAttr {
     /// Complete Sends and Writes when their bytes are copied, not when the peer's TCP has acknowledged them. A
     /// completion then says only that the memory is free.
     pub complete_on_copy: bool,
+    /// How long unacknowledged sends, and Reads without an answer, may wait before the connection is given up. `None`
+    /// is what the configuration says (`tcp.user_timeout_ms`).
+    pub user_timeout: Option<Duration>,
+    /// Probes of an idle peer. `None` is what the configuration says (`tcp.keep_alive`), by default none.
+    pub keep_alive: Option<KeepAlive>,
 }
 
 impl QpAttr {
@@ -66,7 +73,13 @@ impl QpAttr {
             inbound_reads: 16,
             outbound_reads: 16,
             complete_on_copy: false,
+            user_timeout: None,
+            keep_alive: None,
         }
+    }
+
+    pub(crate) fn patience(&self) -> OwnPatience {
+        OwnPatience { user_timeout: self.user_timeout, keep_alive: self.keep_alive }
     }
 
     /// The numbers of Reads as one.
@@ -82,7 +95,8 @@ impl QpAttr {
         within("inline bytes", self.inline_bytes as u64, 0, INLINE_BYTES_MAX as u64, "0 to 256")?;
         let reads = "0 to limits.reads";
         within("inbound reads", self.inbound_reads.into(), 0, reads_max.into(), reads)?;
-        within("outbound reads", self.outbound_reads.into(), 0, reads_max.into(), reads)
+        within("outbound reads", self.outbound_reads.into(), 0, reads_max.into(), reads)?;
+        self.patience().validate()
     }
 }
 

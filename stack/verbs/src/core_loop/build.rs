@@ -52,7 +52,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             resolving: Vec::with_capacity(limits.queue_pairs as usize),
             wheel: Wheel::new(limits.queue_pairs + limits.half_open, now),
             mpa: config.mpa.clone(),
-            drain_timeout: Nanos::from_millis(config.tcp.user_timeout_ms),
+            patience: config.tcp.patience(),
             link_up: parts.link_up,
             announced: false,
             stats: parts.stats,

@@ -28,7 +28,7 @@ use ironwarp_net::Net;
 use ironwarp_port::{Burst, Port, Wire};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::wheel::Wheel;
-use ironwarp_tcp::{ConnId, Tcp, TcpEvents};
+use ironwarp_tcp::{ConnId, Patience, Tcp, TcpEvents};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Clock, Nanos};
 
@@ -107,8 +107,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     paths_due: Nanos,
     wheel: Wheel,
     mpa: MpaConfig,
-    /// How long a disconnect may take to send, and have acknowledged, what was posted.
-    drain_timeout: Nanos,
+    /// How long queue pairs that do not say otherwise wait for a silent peer.
+    patience: Patience,
     link_up: fn(&mut P) -> bool,
     /// Whether the link has been told our address.
     announced: bool,

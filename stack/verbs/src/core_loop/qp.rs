@@ -14,7 +14,7 @@ use ironwarp_types::{Nanos, PdId};
 
 use super::connection::setup::Setup;
 use super::queues::{Queues, Selected};
-use crate::context::{QpAttr, QpShared, QpState, QueuePair};
+use crate::context::{OwnPatience, QpAttr, QpShared, QpState, QueuePair};
 use crate::event::DisconnectReason;
 use crate::shared::Lease;
 
@@ -103,6 +103,8 @@ pub(crate) struct QpCore {
     pub(super) hold_until: Nanos,
     /// When a disconnect that is still draining is given up.
     pub(super) drain_until: Nanos,
+    /// What its application says of its patience.
+    pub(super) patience: OwnPatience,
     /// Why the connection ended, as far as is known.
     pub(super) reason: DisconnectReason,
 }
@@ -110,6 +112,7 @@ pub(crate) struct QpCore {
 impl QpCore {
     pub(crate) fn new(setup: QpSetup) -> Self {
         let (stream, reads) = (Stream::new(setup.stream_config()), setup.attr.reads());
+        let patience = setup.attr.patience();
         QpCore {
             handle: setup.handle,
             bell: setup.bell,
@@ -133,6 +136,7 @@ impl QpCore {
             read_seen: None,
             hold_until: Nanos::ZERO,
             drain_until: Nanos::MAX,
+            patience,
             reason: DisconnectReason::Closed,
         }
     }

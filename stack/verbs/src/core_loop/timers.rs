@@ -82,7 +82,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.read_seen.is_none() {
             qp.read_seen = qp.stream.read_progress();
-            let deadline = now + self.drain_timeout;
+            let deadline = now + qp.patience.over(self.patience).user_timeout;
             self.arm_qp(slot, deadline);
         }
     }

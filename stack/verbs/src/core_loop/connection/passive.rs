@@ -248,9 +248,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             // The peer has gone, or start-up took too long.
             return self.give_up(now, slot, ConnectFailure::Closed);
         };
-        self.set_owner(passive.conn, Owner::Qp(slot));
+        self.bind(slot, passive.conn);
         if let Some(qp) = self.qps.at(slot) {
-            qp.conn = Some(passive.conn);
             qp.enter(Phase::Setup(Setup::Replying { frame, agreed }));
         }
         self.arm_qp(slot, now + self.mpa.startup_timeout());

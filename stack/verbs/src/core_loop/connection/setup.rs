@@ -118,11 +118,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
+    /// A connection becomes a queue pair's.
+    pub(super) fn bind(&mut self, slot: u32, conn: ConnId) {
+        self.set_owner(conn, Owner::Qp(slot));
+        if let Some(qp) = self.qps.at(slot) {
+            qp.conn = Some(conn);
+            self.tcp.set_patience(conn, qp.patience.over(self.patience));
+        }
+    }
+
     fn opening(&mut self, slot: u32, conn: ConnId) {
         self.resolving.retain(|waiting| *waiting != slot);
-        self.set_owner(conn, Owner::Qp(slot));
+        self.bind(slot, conn);
         let Some(qp) = self.qps.at(slot) else { return };
-        qp.conn = Some(conn);
         if let Phase::Setup(Setup::Resolving { goal }) = core::mem::replace(&mut qp.phase, Phase::Idle) {
             qp.enter(Phase::Setup(Setup::Opening { goal }));
         }

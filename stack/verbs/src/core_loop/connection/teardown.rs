@@ -25,7 +25,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         match qp.phase {
             Phase::Running => {
                 qp.enter(Phase::Draining);
-                qp.drain_until = now + self.drain_timeout;
+                qp.drain_until = now + qp.patience.over(self.patience).user_timeout;
                 // A hold-off that still runs keeps the timer; draining takes it over when the hold-off ends.
                 let deadline = if now < qp.hold_until { qp.hold_until } else { qp.drain_until };
                 self.arm_qp(slot, deadline);

@@ -1,0 +1,81 @@
+//! How long a queue pair waits for a peer that is silent: its own settings before those of the stack.
+
+mod common;
+
+use std::time::Duration;
+
+use common::Pair;
+use ironwarp::instrument::{FaultRates, Faults};
+use ironwarp::{DisconnectReason, Event, KeepAlive, QpAttr, QueuePair, SendWr, VerbsError};
+
+/// From now on nothing of the far end's reaches the near end.
+fn silence(pair: &mut Pair) {
+    let everything = FaultRates { drop_ppm: 1_000_000, ..FaultRates::default() };
+    pair.near.worker.port_control().set_faults(Faults { seed: 1, rx: everything, tx: FaultRates::default() });
+}
+
+fn timed_out(pair: &Pair, ours: QueuePair) -> bool {
+    pair.near.events.iter().any(
+        |event| matches!(event, Event::Disconnected { qp, reason: DisconnectReason::TimedOut } if *qp == ours),
+    )
+}
+
+/// RFC 9293 s3.8.4 (MUST-24 to MUST-29): keep-alive is for those who ask for it; nothing else notices that an idle peer
+/// is gone.
+#[test]
+fn keep_alive_ends_the_queue_pair_that_asked_for_it_and_no_other() {
+    let mut pair = Pair::new();
+    let probing = KeepAlive { idle: Duration::from_millis(5), interval: Duration::from_millis(2), probes: 2 };
+    let near = QpAttr { keep_alive: Some(probing), ..QpAttr::new(pair.near.cq) };
+    let (watched, _) = pair.connect_with(&near, &QpAttr::new(pair.far.cq));
+    pair.near.events.clear();
+    pair.far.events.clear();
+    let (plain, _) = pair.connect();
+    assert!(pair.near.counter("tcp_keep_alive_probes") == 0 || pair.near.is_established(watched));
+    silence(&mut pair);
+    pair.until("the end of the watched one", |pair| timed_out(pair, watched));
+    assert!(pair.near.is_established(plain));
+}
+
+/// semantics "Vanished peers": the user timeout is one queue pair's own.
+#[test]
+fn a_queue_pair_gives_up_after_its_own_user_timeout() {
+    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
+        let mut config = common::config(address);
+        config.tcp.user_timeout_ms = 3_600_000;
+        config
+    });
+    let short = QpAttr { user_timeout: Some(Duration::from_millis(20)), ..QpAttr::new(pair.near.cq) };
+    let (hasty, _) = pair.connect_with(&short, &QpAttr::new(pair.far.cq));
+    pair.near.events.clear();
+    pair.far.events.clear();
+    let (patient, _) = pair.connect();
+    silence(&mut pair);
+    for qp in [hasty, patient] {
+        pair.near.ctx.post_send(qp, &SendWr::send(1, &[])).expect("room");
+    }
+    pair.until("the end of the hasty one", |pair| timed_out(pair, hasty));
+    assert!(pair.near.is_established(patient));
+}
+
+#[test]
+fn a_patience_that_makes_no_sense_is_refused_by_name() {
+    let mut pair = Pair::new();
+    let usual = QpAttr::new(pair.near.cq);
+    let probing = KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(5), probes: 3 };
+    for (attr, named) in [
+        (QpAttr { user_timeout: Some(Duration::ZERO), ..usual.clone() }, "user timeout"),
+        (QpAttr { user_timeout: Some(Duration::MAX), ..usual.clone() }, "user timeout"),
+        (
+            QpAttr { keep_alive: Some(KeepAlive { idle: Duration::ZERO, ..probing }), ..usual.clone() },
+            "keep-alive idle time",
+        ),
+        (
+            QpAttr { keep_alive: Some(KeepAlive { probes: 1, ..probing }), ..usual.clone() },
+            "keep-alive probes",
+        ),
+    ] {
+        let refused = pair.near.ctx.create_qp(pair.near.pd, &attr);
+        assert!(matches!(refused, Err(VerbsError::Attribute { what, .. }) if what == named), "{refused:?}");
+    }
+}
