@@ -7,13 +7,13 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use ironwarp::{CompletionOpcode, QueuePair};
+use ironwarp::{CompletionOpcode, QueuePair, Window};
 use ironwarp_sim::TraceHash;
 use ironwarp_types::Nanos;
 
 use super::pattern::Pattern;
 use super::plot::{Piece, Plot};
-use crate::plan::SessionPlan;
+use crate::plan::{Offence, SessionPlan};
 
 /// The ledger as every host holds it.
 pub type SharedLedger = Rc<RefCell<Ledger>>;
@@ -63,6 +63,8 @@ pub struct Session {
     pub sides: [Side; 2],
     /// Whether it ended otherwise than planned, for a reason that is allowed.
     pub excused: bool,
+    /// Which side posted a request that ends the connection, and which.
+    pub offended: Option<(usize, Offence)>,
     /// Both sides had done everything before one disconnected.
     pub was_done: bool,
     /// When the first side ended.
@@ -156,6 +158,8 @@ pub struct Plots {
     pub library: Piece,
     /// What it holds.
     pub library_pattern: Pattern,
+    /// Windows that were to be bound and must not have been.
+    pub windows: Vec<Window>,
 }
 
 /// A request of the send queue.
@@ -178,6 +182,8 @@ pub struct Posted {
     pub library_offset: usize,
     /// A Write that was seen in place.
     pub placed: bool,
+    /// What is wrong with it, so that it must not succeed.
+    pub offence: Option<Offence>,
 }
 
 /// A posted receive.
@@ -245,6 +251,7 @@ impl Session {
             plan,
             sides,
             excused: false,
+            offended: None,
             was_done: false,
             ended_at: None,
             retry: false,
@@ -288,7 +295,8 @@ impl Session {
 }
 
 impl Side {
-    fn new(plan: &SessionPlan, side: usize) -> Self {
+    /// A side that has not begun.
+    pub fn new(plan: &SessionPlan, side: usize) -> Self {
         Side {
             stage: Stage::Waiting,
             qp: None,

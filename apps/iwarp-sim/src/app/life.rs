@@ -5,8 +5,8 @@ use ironwarp::{
 };
 use ironwarp_types::Nanos;
 
-use super::{App, Ledger, Session, Stage};
-use crate::plan::Ending;
+use super::{App, Ledger, Session, Side, Stage};
+use crate::plan::{Ending, addresses_of};
 
 /// How long after the peer has gone a side that heard nothing closes too: a lost reset tells nobody.
 const SILENCE: Nanos = Nanos::from_millis(30);
@@ -27,11 +27,44 @@ const WELCOME: &[u8] = b"come in";
 const REGRETS: &[u8] = b"not today";
 
 impl App {
-    pub(super) fn connect(&mut self, session: &mut Session, number: usize) -> Result<(), VerbsError> {
+    /// Connects, now or, where a place is missing, later.
+    pub(super) fn connect(
+        &mut self,
+        now: Nanos,
+        session: &mut Session,
+        number: usize,
+    ) -> Result<(), VerbsError> {
+        match self.try_connect(session, number) {
+            Err(VerbsError::LimitReached(_) | VerbsError::Register(_)) if session.plan.crowded => {
+                self.step_back(session, 0)?;
+                session.not_before = now + PAUSE;
+                // Places that never come are no reason to wait for ever.
+                session.attempts += 1;
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// A side that found no place is as if it had never begun.
+    fn step_back(&mut self, session: &mut Session, side: usize) -> Result<(), VerbsError> {
+        let fresh = Side::new(&session.plan, side);
+        let old = core::mem::replace(&mut session.sides[side], fresh);
+        match old.qp {
+            Some(qp) => {
+                self.by_qp.remove(&qp.num().0);
+                self.ctx.destroy_qp(qp)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn try_connect(&mut self, session: &mut Session, number: usize) -> Result<(), VerbsError> {
         self.work += 1;
         let qp = self.make_qp(session, number, 0)?;
         session.attempts += 1;
-        let mut there = self.addresses[session.plan.hosts[1]];
+        let [v4, v6] = addresses_of(session.plan.hosts[1]);
+        let mut there = if session.plan.by_v6 { v6 } else { v4 };
         there.set_port(session.plan.port);
         self.ctx.connect(qp, there, &introduction(number))?;
         session.sides[0].stage = Stage::Connecting;
@@ -84,16 +117,18 @@ impl App {
             Event::Established { private_data, .. } => {
                 on_established(&mut ledger, number, side, &private_data)
             }
+            Event::Communicating { .. } => on_communicating(&ledger.sessions[number], side),
             Event::Rejected { private_data, .. } => {
                 on_rejected(now, &mut ledger.sessions[number], side, &private_data)
             }
             Event::ConnectFailed { reason, .. } => on_connect_failed(now, &mut ledger, number, side, reason),
             Event::Terminated { terminate, .. } => {
                 ledger.totals.terminated += 1;
-                if ledger.unseen { Ok(()) } else { Err(format!("a Terminate: {terminate:?}")) }
+                let expected = ledger.unseen || ledger.sessions[number].offended.is_some();
+                if expected { Ok(()) } else { Err(format!("a Terminate: {terminate:?}")) }
             }
+            Event::QueuePairFatal { .. } => on_fatal(&ledger.sessions[number], side),
             Event::Disconnected { reason, .. } => on_disconnected(now, &mut ledger, number, side, reason),
-            Event::Communicating { .. } => Ok(()),
             _ => Err(format!("unexpected news: {event:?}")),
         };
         if let Err(fault) = outcome {
@@ -129,6 +164,13 @@ impl App {
                 self.ctx.accept(&request, qp, WELCOME)
             })
         };
+        let session = &mut ledger.sessions[number];
+        let outcome = match outcome {
+            Err(VerbsError::LimitReached(_) | VerbsError::Register(_)) if session.plan.crowded => {
+                self.step_back(session, 1).and_then(|()| self.ctx.reject(&request, REGRETS))
+            }
+            outcome => outcome,
+        };
         if let Err(error) = outcome {
             ledger.blame(number, 1, &format!("a request could not be answered: {error}"));
         }
@@ -157,6 +199,9 @@ impl App {
             Ending::Destroy { by, after } if by == side && both_up && posted >= after => {
                 session.ended_at = Some(now);
                 self.destroy(now, session, side)
+            }
+            Ending::Offend { by, after, offence } if by == side && both_up && posted >= after => {
+                if session.offended.is_none() { self.offend(session, side, offence) } else { Ok(()) }
             }
             _ if left_alone => self.disconnect(session, side),
             _ => Ok(()),
@@ -262,6 +307,21 @@ fn on_established(
     Ok(())
 }
 
+/// The first message came: to the accepting side. Where the message is the ready-to-receive indication, connected is what
+/// it makes this side, so that news comes second.
+fn on_communicating(session: &Session, side: usize) -> Result<(), String> {
+    let stage = session.sides[side].stage;
+    if side == 0 || stage == Stage::Waiting { Err(format!("told of a first message in {stage:?}")) } else { Ok(()) }
+}
+
+/// A request of our own was wrong: only one that was meant to be.
+fn on_fatal(session: &Session, side: usize) -> Result<(), String> {
+    match session.offended {
+        Some((by, offence)) if by == side && offence.is_local() => Ok(()),
+        _ => Err("told that a request of its own was wrong".into()),
+    }
+}
+
 fn on_rejected(
     now: Nanos,
     session: &mut Session,
@@ -271,6 +331,8 @@ fn on_rejected(
     session.sides[side].stage = Stage::Ended;
     session.ended_at.get_or_insert(now);
     let wanted = session.plan.ending == Ending::Reject && private_data[..] == *REGRETS;
+    let wanted = wanted || session.plan.crowded;
+    session.excused |= session.plan.crowded;
     if wanted || session.unseen { Ok(()) } else { Err(format!("rejected with {private_data:?}")) }
 }
 
@@ -325,6 +387,7 @@ fn on_disconnected(
         }
         Ending::Early { by, .. } | Ending::Destroy { by, .. } => left(session.sides[by].stage),
         Ending::Reject => false,
+        Ending::Offend { .. } => session.offended.is_some(),
     };
     let left_alone = left(session.sides[1 - side].stage);
     session.excused |= !planned && unseen;
@@ -343,6 +406,7 @@ fn of_queue_pair(event: &Event) -> Option<(QueuePair, u8)> {
         Event::Terminated { qp, .. } => Some((*qp, 4)),
         Event::Disconnected { qp, .. } => Some((*qp, 5)),
         Event::Communicating { qp } => Some((*qp, 6)),
+        Event::QueuePairFatal { qp } => Some((*qp, 7)),
         _ => None,
     }
 }

@@ -7,6 +7,7 @@
 
 mod ledger;
 mod life;
+mod offend;
 mod pattern;
 mod plot;
 mod post;
@@ -23,7 +24,7 @@ use ironwarp_types::{Nanos, SeededEntropy};
 
 pub use ledger::{Ledger, Session, SharedLedger, Side, Stage, Totals};
 
-use crate::plan::HostPlan;
+use crate::plan::{Common, Ending, HostPlan, Offence, addresses_of};
 
 /// The application on one host.
 pub struct App {
@@ -33,7 +34,7 @@ pub struct App {
     cqs: Vec<CompletionQueue>,
     ledger: SharedLedger,
     plan: HostPlan,
-    addresses: Vec<SocketAddr>,
+    common: Common,
     dice: SeededEntropy,
     /// Session and side of each queue pair, by number.
     by_qp: BTreeMap<u32, (usize, usize)>,
@@ -51,12 +52,12 @@ pub struct App {
 const NAP_MAX: Nanos = Nanos::from_millis(20);
 
 impl App {
-    /// An application on `stack`. `addresses` are those of every host, by number.
+    /// An application on `stack`.
     pub fn new(
         host: usize,
         stack: &Stack,
         plan: &HostPlan,
-        addresses: &[SocketAddr],
+        common: &Common,
         ledger: &SharedLedger,
     ) -> Result<Self, VerbsError> {
         let mut ctx = stack.context()?;
@@ -70,7 +71,7 @@ impl App {
             cqs,
             ledger: ledger.clone(),
             plan: plan.clone(),
-            addresses: addresses.to_vec(),
+            common: common.clone(),
             dice: SeededEntropy::new(plan.seed),
             by_qp: BTreeMap::new(),
             listens: false,
@@ -122,16 +123,19 @@ impl App {
     /// Gives up everything: the run is over.
     pub fn close(&mut self) -> Result<(), VerbsError> {
         self.closed = true;
-        for port in self.ports() {
-            self.ctx.unlisten(self.here(port))?;
+        for local in self.listeners() {
+            self.ctx.unlisten(local)?;
         }
         self.cqs.drain(..).try_for_each(|cq| self.ctx.destroy_cq(cq))
     }
 
-    fn here(&self, port: u16) -> SocketAddr {
-        let mut address = self.addresses[self.host];
-        address.set_port(port);
-        address
+    /// Where this host listens.
+    fn listeners(&self) -> Vec<SocketAddr> {
+        let ports = self.ports();
+        let [v4, v6] = addresses_of(self.host);
+        let local = [(self.common.v4, v4), (self.common.v6, v6)].into_iter().filter(|(has, _)| *has);
+        let at = |address: SocketAddr, port| SocketAddr::new(address.ip(), port);
+        local.flat_map(|(_, address)| ports.iter().map(move |port| at(address, *port))).collect()
     }
 
     /// Ports on which sessions come to this host.
@@ -146,7 +150,7 @@ impl App {
 
     fn listen(&mut self) -> Result<(), VerbsError> {
         self.work += 1;
-        self.ports().into_iter().try_for_each(|port| self.ctx.listen(self.here(port)))
+        self.listeners().into_iter().try_for_each(|local| self.ctx.listen(local))
     }
 
     /// Hears all news. A slow reader hears them late.
@@ -243,7 +247,7 @@ impl App {
         match session.sides[side].stage {
             // A length that was damaged makes the receiver wait for bytes that nobody sends: nothing notices.
             Stage::Up if hopeless => self.abandon(now, session, side)?,
-            Stage::Waiting if side == 0 && now >= session.not_before => self.connect(session, number)?,
+            Stage::Waiting if side == 0 && now >= session.not_before => self.connect(now, session, number)?,
             Stage::Connecting | Stage::Up => {
                 self.post(session, side)?;
                 self.end_if_due(now, session, side)?;
@@ -265,7 +269,11 @@ impl App {
         if session.sides[side].send_failed || session.sides[side].receive_failed {
             return Ok(());
         }
-        for _ in 0..self.plan.batch {
+        // Whoever is to be sent a message without a receive posts only the first ones.
+        let starved = matches!(session.plan.ending,
+            Ending::Offend { by, offence: Offence::SendUnexpected, .. } if by != side);
+        let batch = if starved { 0 } else { self.plan.batch };
+        for _ in 0..batch {
             self.work += usize::from(session.post_receive(side, &mut self.ctx, &mut self.dice)?);
         }
         let batch = 1 + self.dice.below(self.plan.batch.into());

@@ -143,6 +143,11 @@ impl Plot {
         self.free == [Piece { at: 0, len: self.shadow.len() }]
     }
 
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.shadow.len()
+    }
+
     /// The element that names a piece.
     pub fn sge(&self, piece: Piece) -> Sge {
         let found = self.region.slice(piece.at, piece.len as u32);

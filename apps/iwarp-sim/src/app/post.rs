@@ -24,6 +24,7 @@ impl Session {
             shared: Plot::new(ctx, pd, 3 * whole, remote)?,
             library: Piece { at: 0, len: whole },
             library_pattern: Pattern::new(plan.key ^ LIBRARY, side as u64),
+            windows: Vec::new(),
         };
         plots.library = plots.shared.take_first(whole);
         plots.shared.write(plots.library, plots.library_pattern, 0);
@@ -170,6 +171,7 @@ impl Side {
                 target: Piece { at: 0, len },
                 library_offset: 0,
                 placed: false,
+                offence: None,
             },
             solicited: opcode == CompletionOpcode::Send && dice.chance(plan.solicited_ppm),
             inline: opcode != CompletionOpcode::Read && len <= INLINE_BYTES && dice.chance(500_000),

@@ -2,6 +2,8 @@
 
 use ironwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 
+use crate::plan::Offence;
+
 use super::ledger::{Message, Plots, Posted, Receive, Session, Side, Stage, Unsure};
 
 /// What a completion did.
@@ -64,6 +66,9 @@ impl Session {
         if posted.opcode != completion.opcode {
             return Err(format!("request {} was a {:?}: {completion:?}", posted.wr_id, posted.opcode));
         }
+        if let Some(offence) = posted.offence {
+            return self.settle_offence(side, posted, offence, completion, settled);
+        }
         match completion.status {
             CompletionStatus::Success if !posted.signaled => {
                 Err(format!("an unsignaled success was told: {completion:?}"))
@@ -77,6 +82,33 @@ impl Session {
                 self.flush(side, posted)
             }
             status => Err(format!("request {} failed with {status:?}", posted.wr_id)),
+        }
+    }
+
+    /// A Write or Send that the peer refuses may have been acknowledged by its TCP before; all else must fail.
+    fn settle_offence(
+        &mut self,
+        side: usize,
+        posted: Posted,
+        offence: Offence,
+        completion: &Completion,
+        settled: &mut Settled,
+    ) -> Result<(), String> {
+        let may_succeed = !offence.is_local() && posted.opcode != CompletionOpcode::Read;
+        match completion.status {
+            CompletionStatus::Success if may_succeed => {
+                self.sides[side].give_sources(&posted);
+                Ok(())
+            }
+            CompletionStatus::Success => Err(format!("{offence:?} succeeded")),
+            // Whoever is told of an error of its own is told which; what the peer found wrong is only flushed.
+            status if status != CompletionStatus::FlushedInError && !offence.is_local() => {
+                Err(format!("{offence:?} failed with {status:?} though it is the peer that refuses it"))
+            }
+            _ => {
+                settled.flushed += 1;
+                self.flush(side, posted)
+            }
         }
     }
 
@@ -135,6 +167,7 @@ impl Session {
 
     fn settle_receive(&mut self, side: usize, completion: &Completion) -> Result<Settled, String> {
         let mut settled = Settled::default();
+        let offended = self.offended.is_some_and(|(by, _)| by != side);
         let (ours, theirs) = self.pair(side);
         let Some(receive) = ours.receives.pop_front() else {
             return Err(format!("a completion of nothing that was posted: {completion:?}"));
@@ -155,7 +188,7 @@ impl Session {
                 settled.bytes += message.len as u64;
                 ours.expect_earlier_writes(theirs, &message)?;
             }
-            CompletionStatus::FlushedInError => {
+            status if status == CompletionStatus::FlushedInError || (offended && !ours.receive_failed) => {
                 // The first may hold the beginning of the message that was arriving; the others hold nothing new.
                 let arriving = if ours.receive_failed { None } else { theirs.messages.front() };
                 ours.receive_failed = true;

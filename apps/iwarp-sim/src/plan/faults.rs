@@ -109,7 +109,8 @@ impl Plan {
             link.mark_above_bytes = u64::from(self.mtu_max()) * (1 + dice.below(20));
         }
         if self.has(Fault::Mtu) && dice.chance(300_000) {
-            link.mtu_bytes = 576 + dice.below(u64::from(self.mtu_max()) - 575) as u16;
+            let least = if self.common.v6 { 1280 } else { 576 };
+            link.mtu_bytes = least + dice.below(u64::from(self.mtu_max() - least) + 1) as u16;
             link.answers_too_big = dice.chance(700_000);
         }
         link.reorder_by = Nanos(log_uniform(dice, 10, 20));

@@ -1,7 +1,5 @@
 //! Hosts, cables and sessions, drawn from a seed.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
-
 use ironwarp::Config;
 use ironwarp_port::TxOffloads;
 use ironwarp_port::memory::MemoryConfig;
@@ -9,26 +7,26 @@ use ironwarp_sim::LinkConfig;
 use ironwarp_types::{Entropy, MacAddr, Nanos, SeededEntropy};
 
 use super::scenario::Shape;
-use super::{CablePlan, Ending, Fault, HostPlan, Plan, SessionPlan, log_uniform};
+use super::{CablePlan, Ending, Fault, HostPlan, Offence, Plan, SessionPlan, log_uniform};
 
 impl Plan {
     pub(super) fn draw_hosts(&mut self, count: usize, shape: &Shape, dice: &mut SeededEntropy) {
-        let mtu = match dice.below(10) {
+        // RFC 8200 s5: a link that carries IPv6 takes 1280 bytes.
+        let least = if self.common.v6 { 1280 } else { 576 };
+        let mtu: u16 = match dice.below(10) {
             0..6 => 1500,
             6..8 => 9000,
-            8 => 576,
-            _ => 600 + dice.below(3_000) as u16,
+            8 => least,
+            _ => least + dice.below(3_000) as u16,
         };
         for number in 0..count {
             let slow = self.has(Fault::SlowReader) && dice.chance(500_000);
             let pace = if slow { log_uniform(dice, 18, 22) } else { log_uniform(dice, 10, 16) };
             let config = self.stack_config(number, mtu, shape, dice);
             let device = device(number, &config, dice);
-            let address = SocketAddr::new(IpAddr::V4(address_of(number)), 0);
             self.hosts.push(HostPlan {
                 seed: dice.next_u64(),
                 secret: [dice.next_u64(), dice.next_u64()],
-                address,
                 config,
                 device,
                 budget: 1 + dice.below(4) as usize,
@@ -41,11 +39,12 @@ impl Plan {
     }
 
     fn stack_config(&self, number: usize, mtu: u16, shape: &Shape, dice: &mut SeededEntropy) -> Config {
-        let text = format!("{}/24", address_of(number));
-        let mut config = match Config::in_memory(&text) {
+        let addresses = self.common.addresses(number);
+        let mut config = match Config::in_memory(&addresses[0]) {
             Ok(config) => config,
             Err(error) => unreachable!("the address is a good one: {error}"),
         };
+        config.net.addresses = addresses.into_iter().skip(1).collect();
         let room = shape.sessions as u32 + 2;
         config.port.mtu = mtu;
         config.port.ring = if shape.small { 64 } else { 128 };
@@ -59,13 +58,15 @@ impl Plan {
         config.mpa.startup_timeout_ms = 60_000;
         config.mpa.terminate_timeout_ms = if shape.rude_percent > 50 { 50 } else { 20_000 };
         config.mpa.first_fpdu_holdoff_us = if dice.chance(100_000) { 50 } else { 0 };
-        config.limits.queue_pairs = 2 * room;
+        let fewer = |dice: &mut SeededEntropy| 1 + dice.below(shape.sessions) as u32;
+        config.limits.queue_pairs = if shape.tight { fewer(dice) } else { 2 * room };
         config.limits.completion_queues = 8;
-        config.limits.half_open = room + 4;
+        config.limits.half_open = if shape.tight { fewer(dice) } else { room + 4 };
         config.limits.listeners = room;
-        config.limits.regions = 16 * room;
+        config.limits.regions = if shape.tight { 4 * fewer(dice) } else { 16 * room };
         config.limits.contexts = 2;
         config.limits.reads = 32;
+        self.common.vary(&mut config, dice);
         config
     }
 
@@ -89,11 +90,14 @@ impl Plan {
         let bytes = (shape.bytes / shape.sessions / 2) as usize;
         for number in 0..shape.sessions {
             let from = dice.below(self.hosts.len() as u64) as usize;
-            let step = 1 + dice.below(self.hosts.len() as u64 - 1) as usize;
+            // Now and then a host connects to itself.
+            let own = dice.chance(60_000);
+            let step = if own { 0 } else { 1 } + if own { 0 } else { dice.below(self.hosts.len() as u64 - 1) as usize };
             let ops = [0, 1].map(|_| 1 + dice.below(2 * per_side) as u32);
             let session = SessionPlan {
                 key: dice.next_u64(),
                 hosts: [from, (from + step) % self.hosts.len()],
+                by_v6: self.common.family(dice),
                 port: 4_791 + dice.below(3) as u16,
                 start: Nanos(dice.below(self.heal_at.0)),
                 ending: ending(shape, ops, dice),
@@ -102,24 +106,20 @@ impl Plan {
                 bytes_max: message_bytes_max(bytes, dice),
                 receives: 1 + dice.below(8) as u32,
                 send_depth: 1 << dice.below(7),
-                reads: [0, 1, 2, 16][dice.below(4) as usize],
+                reads: [u16::from(self.common.begins_by_read()), 1, 2, 16][dice.below(4) as usize],
                 sges: 1 + dice.below(6) as usize,
                 weights: [1 + dice.below(4) as u32, dice.below(4) as u32, dice.below(3) as u32],
                 unsignaled_ppm: [0, 300_000, 900_000][dice.below(3) as usize],
                 solicited_ppm: 200_000,
                 fence_ppm: [0, 200_000][dice.below(2) as usize],
                 complete_on_copy: dice.chance(150_000),
-                crowded: false,
+                crowded: shape.tight,
             };
             // The first session begins at once, so that every run has something to do while links do harm.
             let start = if number == 0 { Nanos::ZERO } else { session.start };
             self.sessions.push(SessionPlan { start, ..session });
         }
     }
-}
-
-fn address_of(number: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 0, number as u8 + 1)
 }
 
 fn device(number: usize, config: &Config, dice: &mut SeededEntropy) -> MemoryConfig {
@@ -154,6 +154,11 @@ fn message_bytes_max(bytes: usize, dice: &mut SeededEntropy) -> usize {
 
 fn ending(shape: &Shape, ops: [u32; 2], dice: &mut SeededEntropy) -> Ending {
     let by = dice.below(2) as usize;
+    if dice.below(100) < shape.offend_percent {
+        let after = dice.below(u64::from(ops[by]) + 1);
+        let offence = Offence::ALL[dice.below(Offence::ALL.len() as u64) as usize];
+        return Ending::Offend { by, after, offence };
+    }
     if dice.below(100) >= shape.rude_percent {
         return Ending::Graceful { by };
     }

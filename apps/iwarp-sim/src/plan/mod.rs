@@ -7,8 +7,7 @@ mod faults;
 mod hosts;
 mod scenario;
 mod session;
-
-use core::net::SocketAddr;
+mod settings;
 
 use ironwarp::Config;
 use ironwarp_port::memory::MemoryConfig;
@@ -17,7 +16,8 @@ use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 
 pub use faults::Fault;
 pub use scenario::Scenario;
-pub use session::{Ending, SessionPlan};
+pub use session::{Ending, Offence, SessionPlan};
+pub use settings::{Common, addresses_of};
 
 /// Everything that a run is made of.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ pub struct Plan {
     pub loop_time: Nanos,
     /// Whether payload may be damaged so that TCP does not notice.
     pub unseen: bool,
+    /// What the hosts agree on.
+    pub common: Common,
     /// The faults that this seed has.
     pub faults: Vec<Fault>,
 }
@@ -55,8 +57,6 @@ pub struct HostPlan {
     pub seed: u64,
     /// Secret of its stack.
     pub secret: [u64; 2],
-    /// Its address; the port is a session's.
-    pub address: SocketAddr,
     /// Its stack.
     pub config: Config,
     /// Its device.
@@ -128,6 +128,7 @@ impl Plan {
             time_wait: Nanos::from_millis(50),
             loop_time: Nanos(200 + dice.below(1_800)),
             unseen: faults.contains(&Fault::Unseen),
+            common: Common::draw(faults.contains(&Fault::Unseen), &mut dice),
             faults,
         };
         plan.draw_hosts(count, &shape, &mut dice);
@@ -146,17 +147,22 @@ impl Plan {
     /// What it is, in words.
     pub fn describe(&self) -> String {
         let mut text = format!(
-            "{} hosts{}, MTU {}, harm until {:?}, faults {:?}",
+            "{} hosts{}, MTU {}, harm until {:?}, faults {:?}\n{:?}",
             self.hosts.len(),
             if self.switched { " at a switch" } else { "" },
             self.mtu_max(),
             self.heal_at.as_duration(),
-            self.faults
+            self.faults,
+            self.common
         );
+        for (number, host) in self.hosts.iter().enumerate() {
+            text += &format!("\nhost {number}: {:?} {:?} {:?}", host.config.net, host.config.tcp, host.config.mpa);
+        }
         for (number, session) in self.sessions.iter().enumerate() {
             text += &format!(
-                "\nsession {number}: hosts {:?} from {:?}, requests {:?}, messages to {} bytes, {:?}",
+                "\nsession {number}: hosts {:?} by {} from {:?}, requests {:?}, messages to {} bytes, {:?}",
                 session.hosts,
+                if session.by_v6 { "IPv6" } else { "IPv4" },
                 session.start.as_duration(),
                 session.ops,
                 session.bytes_max,

@@ -24,6 +24,10 @@ pub enum Scenario {
     Churn,
     /// Many queue pairs between few hosts.
     ManyQps,
+    /// Requests of every kind that end their connections.
+    Terminate,
+    /// More connections than hosts have places.
+    Limits,
 }
 
 /// What the hosts of a scenario do.
@@ -39,13 +43,17 @@ pub struct Shape {
     pub bytes: u64,
     /// Sessions in a hundred that end before their work is done.
     pub rude_percent: u64,
+    /// Sessions in a hundred that end by a request which must not succeed.
+    pub offend_percent: u64,
     /// Whether pools, rings and windows are small.
     pub small: bool,
+    /// Whether hosts have fewer places than there are sessions.
+    pub tight: bool,
 }
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 8] = [
+    pub const ALL: [Scenario; 10] = [
         Scenario::Mixed,
         Scenario::Lossy,
         Scenario::Reorder,
@@ -54,6 +62,8 @@ impl Scenario {
         Scenario::Starved,
         Scenario::Churn,
         Scenario::ManyQps,
+        Scenario::Terminate,
+        Scenario::Limits,
     ];
 
     /// Its name on the command line.
@@ -67,6 +77,8 @@ impl Scenario {
             Scenario::Starved => "starved",
             Scenario::Churn => "churn",
             Scenario::ManyQps => "many-qps",
+            Scenario::Terminate => "terminate",
+            Scenario::Limits => "limits",
         }
     }
 
@@ -81,6 +93,8 @@ impl Scenario {
             Scenario::Starved => "small pools, rings and windows; buffers that run out",
             Scenario::Churn => "many short connections, ended in every way",
             Scenario::ManyQps => "many queue pairs between few hosts",
+            Scenario::Terminate => "requests of every kind that end their connections, beside others that must not notice",
+            Scenario::Limits => "more connections than hosts have places",
         }
     }
 
@@ -106,7 +120,9 @@ impl Scenario {
             ops: 200 + dice.below(1_000),
             bytes: 200_000 + dice.below(4_000_000),
             rude_percent: 20,
+            offend_percent: if dice.chance(200_000) { 30 } else { 0 },
             small: dice.chance(250_000),
+            tight: dice.chance(50_000),
         };
         match self {
             Scenario::Starved => Shape { small: true, ..usual },
@@ -116,6 +132,21 @@ impl Scenario {
             Scenario::ManyQps => {
                 Shape { hosts: 2, sessions: 24 + dice.below(40), ops: 600, bytes: 600_000, ..usual }
             }
+            Scenario::Terminate => Shape {
+                sessions: 8 + dice.below(16),
+                ops: 500,
+                bytes: 800_000,
+                offend_percent: 60,
+                ..usual
+            },
+            Scenario::Limits => Shape {
+                sessions: 12 + dice.below(24),
+                ops: 400,
+                bytes: 400_000,
+                rude_percent: 40,
+                tight: true,
+                ..usual
+            },
             _ => usual,
         }
     }
@@ -123,7 +154,11 @@ impl Scenario {
     /// A random half of the faults that it knows.
     pub(super) fn faults(self, dice: &mut SeededEntropy) -> Vec<Fault> {
         let mut known = match self {
-            Scenario::Mixed | Scenario::Churn | Scenario::ManyQps => Fault::ALL.to_vec(),
+            Scenario::Mixed
+            | Scenario::Churn
+            | Scenario::ManyQps
+            | Scenario::Terminate
+            | Scenario::Limits => Fault::ALL.to_vec(),
             Scenario::Lossy => {
                 vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter, Fault::Mark]
             }

@@ -27,6 +27,93 @@ pub enum Ending {
     },
     /// The responder refuses.
     Reject,
+    /// One side posts a request that ends the connection, after so many of its own.
+    Offend {
+        /// Which side.
+        by: usize,
+        /// Its requests before that.
+        after: u64,
+        /// What it does.
+        offence: Offence,
+    },
+}
+
+/// A request that ends its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offence {
+    /// A Write by a tag that nobody has.
+    WriteUnknown,
+    /// A Write outside of its region, wholly or in part.
+    WriteBeyond,
+    /// A Write to memory that the peer keeps for itself.
+    WriteNoRight,
+    /// A Read by a tag that nobody has.
+    ReadUnknown,
+    /// A Read outside of its region.
+    ReadBeyond,
+    /// A Read of memory that the peer keeps for itself.
+    ReadNoRight,
+    /// A Send that is longer than its receive.
+    SendTooLong,
+    /// A Send that no receive was posted for.
+    SendUnexpected,
+    /// A Send that invalidates a tag which is not the sender's to end.
+    InvalidateForeign,
+    /// A request whose own memory has another key.
+    LocalKey,
+    /// A request that names more than its own region.
+    LocalBeyond,
+    /// A Read into own memory that may not be written.
+    LocalNoRight,
+    /// The end of an own tag that there is none of.
+    InvalidateUnknown,
+    /// A window over memory that may not be lent.
+    BindNoRight,
+}
+
+impl Offence {
+    /// Every offence.
+    pub const ALL: [Offence; 14] = [
+        Offence::WriteUnknown,
+        Offence::WriteBeyond,
+        Offence::WriteNoRight,
+        Offence::ReadUnknown,
+        Offence::ReadBeyond,
+        Offence::ReadNoRight,
+        Offence::SendTooLong,
+        Offence::SendUnexpected,
+        Offence::InvalidateForeign,
+        Offence::LocalKey,
+        Offence::LocalBeyond,
+        Offence::LocalNoRight,
+        Offence::InvalidateUnknown,
+        Offence::BindNoRight,
+    ];
+
+    /// Whether the stack of the side that posts it finds it.
+    pub fn is_local(self) -> bool {
+        matches!(
+            self,
+            Offence::LocalKey
+                | Offence::LocalBeyond
+                | Offence::LocalNoRight
+                | Offence::InvalidateUnknown
+                | Offence::BindNoRight
+        )
+    }
+
+    /// What completes.
+    pub fn opcode(self) -> CompletionOpcode {
+        match self {
+            Offence::ReadUnknown | Offence::ReadBeyond | Offence::ReadNoRight | Offence::LocalNoRight => {
+                CompletionOpcode::Read
+            }
+            Offence::SendTooLong | Offence::SendUnexpected | Offence::InvalidateForeign => CompletionOpcode::Send,
+            Offence::InvalidateUnknown => CompletionOpcode::Invalidate,
+            Offence::BindNoRight => CompletionOpcode::Bind,
+            _ => CompletionOpcode::Write,
+        }
+    }
 }
 
 /// What one session is to do. Rates are requests in a million.
@@ -36,6 +123,8 @@ pub struct SessionPlan {
     pub key: u64,
     /// The hosts of the initiator and the responder.
     pub hosts: [usize; 2],
+    /// Whether they meet by IPv6.
+    pub by_v6: bool,
     /// Where the responder listens.
     pub port: u16,
     /// When it begins.

@@ -1,8 +1,8 @@
 //! What hosts put on the wire, looked at by code that shares nothing with the stack.
 //!
 //! Every frame has right checksums. What is sent again is what was sent before. The window never shrinks from the right
-//! and nobody sends beyond it. Every FPDU has a right CRC, and every segment is whole FPDUs, unless a window too small or
-//! a way too narrow asked for a cut.
+//! and nobody sends beyond it. Every FPDU has a right CRC where a side asked for CRCs, and right markers where the peer
+//! asked for markers; every segment is whole FPDUs, unless a window too small or a way too narrow asked for a cut.
 
 mod frame;
 mod stream;
@@ -27,12 +27,14 @@ pub struct Watcher {
     unit_bytes: u64,
     /// Whether the way may become narrower than units are.
     narrows: bool,
+    /// Whether start-up frames may arrive otherwise than they were sent, unnoticed.
+    pub forged: bool,
 }
 
 impl Watcher {
     /// A watcher of hosts whose packets have at most `mtu_bytes`.
     pub fn new(mtu_bytes: u16, narrows: bool) -> Self {
-        Watcher { streams: BTreeMap::new(), scales: BTreeMap::new(), unit_bytes: mtu_bytes.into(), narrows }
+        Watcher { streams: BTreeMap::new(), scales: BTreeMap::new(), unit_bytes: mtu_bytes.into(), narrows, forged: false }
     }
 
     /// A host sends a frame. Says what is wrong with it.
@@ -64,6 +66,15 @@ impl Watcher {
             let both = self.scales.get(&ours).zip(self.scales.get(&theirs)).map_or(0, |(scale, _)| *scale);
             stream.on_heard(segment, if segment.syn { 0 } else { both }, self.unit_bytes)?;
         }
-        self.streams.get_mut(&ours).map_or(Ok(()), |stream| stream.on_sent(segment))
+        let peer_asked = self.streams.get(&theirs).and_then(|stream| stream.asked);
+        let Some(stream) = self.streams.get_mut(&ours) else { return Ok(()) };
+        stream.peer_asked = peer_asked;
+        let outcome = stream.on_sent(segment);
+        if outcome.is_err() && self.forged && stream.has_framing() {
+            // What this sender heard of its peer's wishes may not be what the peer said.
+            stream.forget_framing();
+            return Ok(());
+        }
+        outcome
     }
 }

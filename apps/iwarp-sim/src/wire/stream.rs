@@ -28,9 +28,29 @@ pub struct Stream {
     repeated: (u64, u32),
     /// Whether the sender's FIN was sent.
     has_ended: bool,
+    /// What the sender asked for in its start-up frame, once that is known.
+    pub asked: Option<Asked>,
+    /// What its peer asked for.
+    pub peer_asked: Option<Asked>,
+    /// Where the first FPDU begins, or the marker before it.
+    full_operation: u64,
+    /// Whether FPDUs are looked at.
+    framed: bool,
     /// The byte behind the last that the peer allows, as the peer has sent it; counted as `bytes` is.
     allowed: Option<u64>,
 }
+
+/// What one side asks for in its start-up frame (RFC 5044 s7.1.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// Markers in what it receives.
+    pub markers: bool,
+    /// CRCs both ways.
+    pub crc: bool,
+}
+
+/// From one marker to the next, the marker included (RFC 5044 s4.3).
+const MARKER_STEP: u64 = 512;
 
 /// Transmissions of one segment in a row after which its sender may suspect its size.
 const REPEATS: u32 = 2;
@@ -52,6 +72,10 @@ impl Stream {
             cut_below: 0,
             repeated: (u64::MAX, 0),
             has_ended: false,
+            asked: None,
+            peer_asked: None,
+            full_operation: 0,
+            framed: true,
             allowed: None,
         }
     }
@@ -75,6 +99,9 @@ impl Stream {
         }
         self.count_repeats(at);
         self.keep(at, segment.payload)?;
+        if !self.framed {
+            return Ok(());
+        }
         self.parse()?;
         self.unjudged.push((at, end));
         let (parsed, may_cut, cut_below) = (self.parsed, self.may_cut, self.cut_below);
@@ -103,6 +130,16 @@ impl Stream {
         self.allowed = Some(allowed);
         self.may_cut |= window < unit_bytes;
         Ok(())
+    }
+
+    /// Whether FPDUs are looked at.
+    pub fn has_framing(&self) -> bool {
+        self.framed
+    }
+
+    /// From now on they are not.
+    pub fn forget_framing(&mut self) {
+        self.framed = false;
     }
 
     /// RFC 4821 s7.7: whoever sends one segment again and again without an answer may try smaller ones. Alignment returns
@@ -146,14 +183,24 @@ impl Stream {
         Ok(())
     }
 
-    /// Finds the beginnings of FPDUs as far as bytes are known, and checks each whole one's CRC.
+    /// Finds the beginnings of FPDUs as far as bytes are known, and checks each whole one's markers and CRC.
     fn parse(&mut self) -> Result<(), String> {
         loop {
             let rest = &self.bytes[self.parsed as usize..];
-            let whole = if self.parsed == 0 { startup_bytes(rest)? } else { fpdu_bytes(rest) };
+            let whole = if self.parsed == 0 {
+                startup_bytes(rest)?
+            } else {
+                // Nobody sends an FPDU before both start-up frames.
+                let Some((asked, peer)) = self.asked.zip(self.peer_asked) else { return Ok(()) };
+                let place = peer.markers.then(|| self.parsed - self.full_operation);
+                fpdu(rest, place, asked.crc || peer.crc)
+                    .map_err(|fault| format!("FPDU at {}: {fault}", self.parsed))?
+            };
             let Some(whole) = whole.filter(|whole| *whole <= rest.len()) else { return Ok(()) };
-            if self.parsed > 0 {
-                check_crc(&rest[..whole]).map_err(|fault| format!("FPDU at {}: {fault}", self.parsed))?;
+            if self.parsed == 0 {
+                let flags = rest[16];
+                self.asked = Some(Asked { markers: flags & 0x80 != 0, crc: flags & 0x40 != 0 });
+                self.full_operation = whole as u64;
             }
             self.parsed += whole as u64;
             self.boundaries.insert(self.parsed);
@@ -170,10 +217,33 @@ fn startup_bytes(bytes: &[u8]) -> Result<Option<usize>, String> {
     Ok(Some(STARTUP_BYTES + usize::from(u16::from_be_bytes([frame[18], frame[19]]))))
 }
 
-/// Bytes of the FPDU that begins here: length, ULPDU, padding to four, CRC.
-fn fpdu_bytes(bytes: &[u8]) -> Option<usize> {
-    let length = u16::from_be_bytes(*bytes.first_chunk()?);
-    Some((2 + usize::from(length)).next_multiple_of(4) + 4)
+/// Bytes of the FPDU that begins here, once it is whole: length, ULPDU, padding to four, CRC, and every marker that falls
+/// within it or stands right before it. `place` counts from the first marker, where there are markers.
+fn fpdu(bytes: &[u8], place: Option<u64>, has_crc: bool) -> Result<Option<usize>, String> {
+    let is_marker = |at: usize| place.is_some_and(|place| (place + at as u64).is_multiple_of(MARKER_STEP));
+    let head = if is_marker(0) { 4 } else { 0 };
+    let Some(length) = bytes.get(head..head + 2) else { return Ok(None) };
+    let length = u16::from_be_bytes([length[0], length[1]]);
+    // Everything of an FPDU that is no marker comes in words of four bytes.
+    let mut words = (2 + usize::from(length)).next_multiple_of(4) / 4 + 1;
+    let mut at = 0;
+    while words > 0 {
+        let Some(word) = bytes.get(at..at + 4) else { return Ok(None) };
+        if is_marker(at) {
+            // RFC 5044 s4.3: from the length field to the marker, 0 right before the length field.
+            let right = at.saturating_sub(head) as u16;
+            if *word != [0, 0, (right >> 8) as u8, right as u8] {
+                return Err(format!("the marker at {at} of {length} bytes is {word:?} and not {right}"));
+            }
+        } else {
+            words -= 1;
+        }
+        at += 4;
+    }
+    if has_crc {
+        check_crc(&bytes[..at])?;
+    }
+    Ok(Some(at))
 }
 
 fn check_crc(fpdu: &[u8]) -> Result<(), String> {

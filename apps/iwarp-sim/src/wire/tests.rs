@@ -44,8 +44,14 @@ fn fpdu(fill: u8) -> Vec<u8> {
     fpdu
 }
 
+/// A start-up frame in answer.
+fn reply(flags: u8) -> Vec<u8> {
+    [&b"MPA ID Rep Frame"[..], &[flags, 1, 0, 0]].concat()
+}
+
 fn started() -> Watcher {
     let mut watcher = connected();
+    assert_eq!(watcher.on_segment(&segment(2, 0, &reply(0x40), 0, 60_000)), Ok(()));
     assert_eq!(watcher.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
     watcher
 }
@@ -111,6 +117,32 @@ fn windows_that_shrink_or_are_passed_are_found() {
     let beyond = vec![0; 1_000];
     let passed = watcher.on_segment(&segment(1, 59_500, &beyond, 0, 60_000));
     assert!(passed.unwrap_err().contains("allows"));
+}
+
+/// RFC 5044 s4.3, Figure 6 in kind: a marker before the first FPDU, and none without having been asked for.
+#[test]
+fn markers_are_where_the_peer_asked_for_them() {
+    let with_marker = |marker: [u8; 4], crc: bool| {
+        let mut whole = [&marker[..], &[0, 6, 1, 1, 1, 1, 1, 1]].concat();
+        let sum = if crc { stream::crc32c(&whole).swap_bytes() } else { 7 };
+        whole.extend(sum.to_be_bytes());
+        whole
+    };
+    let begun = |flags: u8| {
+        let mut watcher = connected();
+        assert_eq!(watcher.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
+        assert_eq!(watcher.on_segment(&segment(2, 0, &reply(flags), 0, 60_000)), Ok(()));
+        watcher
+    };
+    let first = with_marker([0; 4], true);
+    assert_eq!(begun(0xc0).on_segment(&segment(1, 20, &first, 0, 60_000)), Ok(()));
+    assert!(begun(0x40).on_segment(&segment(1, 20, &first, 0, 60_000)).is_err(), "nobody asked");
+    assert!(begun(0xc0).on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)).is_err(), "no marker");
+    let wrong = with_marker([0, 0, 0, 4], true);
+    let outcome = begun(0xc0).on_segment(&segment(1, 20, &wrong, 0, 60_000));
+    assert!(outcome.unwrap_err().contains("marker"));
+    let unchecked = with_marker([0; 4], false);
+    assert!(begun(0xc0).on_segment(&segment(1, 20, &unchecked, 0, 60_000)).is_err(), "our side asked for CRCs");
 }
 
 /// RFC 4821 s7.7: a segment that is never answered may be too large for the way.

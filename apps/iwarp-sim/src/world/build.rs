@@ -1,7 +1,5 @@
 //! From a plan to hosts on cables.
 
-use core::net::SocketAddr;
-
 use ironwarp::Stack;
 use ironwarp_port::memory::{MemoryConfig, MemoryPort};
 use ironwarp_sim::SimNet;
@@ -47,6 +45,7 @@ impl World {
     fn watch(&mut self) {
         let hosts = self.ports.clone();
         let mut watcher = Watcher::new(self.plan.mtu_max(), self.plan.has(Fault::Mtu));
+        watcher.forged = self.plan.unseen;
         self.net.watch(Box::new(
             move |_, port, frame| {
                 if hosts.contains(&port) { watcher.on_frame(frame) } else { Ok(()) }
@@ -78,9 +77,8 @@ impl World {
         let builder = Stack::builder(plan.config.clone());
         let built = builder.build_replayable(port, self.net.clock(), plan.secret);
         let (stack, worker) = built.map_err(|error| error.to_string())?;
-        let addresses: Vec<SocketAddr> = self.plan.hosts.iter().map(|host| host.address).collect();
         let ledger: &SharedLedger = &self.ledger;
-        let app = App::new(number, &stack, plan, &addresses, ledger).map_err(|error| error.to_string())?;
+        let app = App::new(number, &stack, plan, &self.plan.common, ledger).map_err(|error| error.to_string())?;
         let host = Host::new(number, stack, vec![worker], app, ledger, plan.budget);
         let id = self.net.add_node(Machine::Host(Box::new(host)), &[self.ports[number]]);
         self.hosts.push(id);

@@ -1,0 +1,118 @@
+//! The settings of a seed's stacks, layer by layer: what all hosts must agree on, and what each has for itself.
+//!
+//! Two hosts reach each other only within one VLAN and by one family of addresses, and agree on at least one
+//! ready-to-receive indication (RFC 6581 s9.2); everything else may differ from host to host.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ironwarp::Config;
+use ironwarp::config::{Congestion, Indication, KeepAliveConfig};
+use ironwarp_types::SeededEntropy;
+
+/// What all hosts of a run agree on.
+#[derive(Clone, Debug)]
+pub struct Common {
+    /// Whether they have IPv4 addresses.
+    pub v4: bool,
+    /// Whether they have IPv6 addresses.
+    pub v6: bool,
+    /// How often an IPv6 address is asked for before it is used.
+    pub probes: u8,
+    /// Their VLAN.
+    pub vlan: Option<u16>,
+    /// Whether a host may do without CRCs.
+    pub may_lack_crc: bool,
+    /// Whether hosts differ from the defaults of TCP and MPA.
+    pub varies: bool,
+    /// An indication that all of them know.
+    pub indication: Indication,
+}
+
+impl Common {
+    /// `unseen` tells whether CRCs are needed.
+    pub fn draw(unseen: bool, dice: &mut SeededEntropy) -> Self {
+        let family = dice.below(10);
+        Common {
+            v4: family < 8,
+            v6: family >= 5,
+            probes: u8::from(dice.chance(100_000)),
+            vlan: dice.chance(250_000).then(|| 1 + dice.below(4094) as u16),
+            may_lack_crc: !unseen && dice.chance(250_000),
+            varies: dice.chance(800_000),
+            indication: [Indication::Send, Indication::Write, Indication::Read][dice.below(3) as usize],
+        }
+    }
+
+    /// Whether a session goes by IPv6.
+    pub fn family(&self, dice: &mut SeededEntropy) -> bool {
+        self.v6 && (!self.v4 || dice.chance(500_000))
+    }
+
+    /// Whether every Read could be needed to begin a connection.
+    pub fn begins_by_read(&self) -> bool {
+        self.varies && self.indication == Indication::Read
+    }
+
+    /// The text of a host's addresses, the usual one first.
+    pub fn addresses(&self, number: usize) -> Vec<String> {
+        let [v4, v6] = addresses_of(number);
+        let v4 = self.v4.then(|| format!("{}/24", v4.ip()));
+        let v6 = self.v6.then(|| format!("{}/64", v6.ip()));
+        v4.into_iter().chain(v6).collect()
+    }
+
+    /// Everything of `[net]`, `[tcp]` and `[mpa]` that varies.
+    pub fn vary(&self, config: &mut Config, dice: &mut SeededEntropy) {
+        config.net.probe_ipv6 = self.probes;
+        config.net.vlan = self.vlan;
+        if !self.varies {
+            return;
+        }
+        if self.vlan.is_some() {
+            config.net.vlan_priority = dice.below(8) as u8;
+        }
+        config.net.dscp = dice.below(64) as u8;
+        vary_tcp(config, dice);
+        self.vary_mpa(config, dice);
+    }
+
+    fn vary_mpa(&self, config: &mut Config, dice: &mut SeededEntropy) {
+        let mpa = &mut config.mpa;
+        mpa.markers = dice.chance(350_000);
+        mpa.crc = !(self.may_lack_crc && dice.chance(700_000));
+        mpa.revision = 1 + u8::from(dice.chance(700_000));
+        mpa.peer_to_peer = dice.chance(700_000);
+        mpa.indications = vec![self.indication];
+        for other in [Indication::Send, Indication::Write, Indication::Read] {
+            if other != self.indication && dice.chance(500_000) {
+                mpa.indications.push(other);
+            }
+        }
+    }
+}
+
+fn vary_tcp(config: &mut Config, dice: &mut SeededEntropy) {
+    let tcp = &mut config.tcp;
+    tcp.ecn = dice.chance(600_000);
+    let kinds = [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp];
+    tcp.congestion = kinds[dice.below(if tcp.ecn { 3 } else { 2 }) as usize];
+    tcp.timestamps = dice.chance(500_000);
+    tcp.sack = dice.chance(600_000);
+    tcp.plpmtud = dice.chance(700_000);
+    tcp.syn_cookies = dice.chance(500_000);
+    tcp.idle_restart = dice.chance(500_000);
+    tcp.initial_window_segments = 1 + dice.below(20) as u8;
+    tcp.rto_initial_us = 10_000 << dice.below(6);
+    tcp.ack_delay_max_us = [0, 100, 1_000, 40_000][dice.below(4) as usize];
+    let probes = 5 + dice.below(5) as u8;
+    tcp.keep_alive =
+        dice.chance(300_000).then_some(KeepAliveConfig { idle_s: 1 + dice.below(3), interval_s: 1, probes });
+}
+
+/// A host's addresses of both families, without a port.
+pub fn addresses_of(number: usize) -> [SocketAddr; 2] {
+    let last = number as u16 + 1;
+    let v4 = IpAddr::V4(Ipv4Addr::new(10, 0, 0, last as u8));
+    let v6 = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
+    [SocketAddr::new(v4, 0), SocketAddr::new(v6, 0)]
+}
