@@ -97,8 +97,8 @@ impl RxQueues {
                 return self.extend_early(arena, prev, piece, frames_max);
             }
         }
-        self.fit_between(arena, prev, &mut piece);
-        self.insert_early(arena, prev, piece, frames_max)
+        let replaces = self.fit_between(arena, prev, &mut piece);
+        self.insert_early(arena, prev, piece, if replaces { None } else { Some(frames_max) })
     }
 
     /// A small piece directly behind another one shares its frame when it can.
@@ -109,25 +109,27 @@ impl RxQueues {
         mut piece: Piece<F>,
         frames_max: u16,
     ) -> Result<(), Refused> {
-        self.fit_between(arena, prev, &mut piece);
+        let replaces = self.fit_between(arena, prev, &mut piece);
         if arena.value_mut(prev).is_some_and(|before| before.absorb(&piece)) {
             return Ok(());
         }
-        self.insert_early(arena, prev, piece, frames_max)
+        self.insert_early(arena, prev, piece, if replaces { None } else { Some(frames_max) })
     }
 
+    /// Adds a piece, within limits unless it takes the place of one that was there: what that one held has been told to
+    /// the peer.
     fn insert_early<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
         prev: u32,
         piece: Piece<F>,
-        frames_max: u16,
+        frames_max: Option<u16>,
     ) -> Result<(), Refused> {
         if piece.len() == 0 {
             return Ok(());
         }
         // Half of what is shared is for bytes in order: what came early never keeps them out.
-        if self.early.len() >= frames_max || arena.is_short() {
+        if frames_max.is_some_and(|most| self.early.len() >= most || arena.is_short()) {
             return Err(Refused);
         }
         arena.insert_after(&mut self.early, prev, piece).map(|_| ()).map_err(|_| Refused)
@@ -147,19 +149,26 @@ impl RxQueues {
         prev
     }
 
-    /// Removes pieces that the new one covers whole, and trims it where the next one begins.
-    fn fit_between<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, prev: u32, piece: &mut Piece<F>) {
+    /// Removes pieces that the new one covers whole, and trims it where the next one begins. Answers whether any was
+    /// removed: then a node is free for the new one, whatever others do.
+    fn fit_between<F: Frame>(
+        &mut self,
+        arena: &mut Arena<Piece<F>>,
+        prev: u32,
+        piece: &mut Piece<F>,
+    ) -> bool {
+        let mut removed = false;
         loop {
             let next = if prev == NIL { self.early.head() } else { arena.next(prev) };
-            let Some(after) = arena.value(next) else { return };
+            let Some(after) = arena.value(next) else { return removed };
             if after.seq_end().gt(piece.seq_end()) {
                 piece.trim_back(after.seq);
-                return;
+                return removed;
             }
             if piece.len() == 0 {
-                return;
+                return removed;
             }
-            arena.remove_after(&mut self.early, prev);
+            removed |= arena.remove_after(&mut self.early, prev).is_some();
         }
     }
 

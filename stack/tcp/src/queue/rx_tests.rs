@@ -220,3 +220,18 @@ fn small_early_segments_share_a_frame() {
     receiver.read(100);
     assert_eq!(receiver.taken, 100);
 }
+
+/// semantics.md, Window: a byte that was told as held is never dropped, though memory is short when a larger segment
+/// covers it.
+#[test]
+fn a_segment_that_covers_held_bytes_takes_their_place_however_short_memory_is() {
+    let mut receiver = Receiver::new(4);
+    assert!(receiver.arrive(piece(100, 50, 0), 8));
+    let mut others = List::with_reserve(0);
+    for _ in 0..2 {
+        assert!(receiver.arena.push_back(&mut others, piece(0, 1, 0)).is_ok());
+    }
+    assert!(!receiver.arrive(piece(300, 50, 0), 8), "no room for more");
+    receiver.arrive(piece(80, 100, 0), 8);
+    assert!(receiver.queues.holds(&receiver.arena, BASE.plus(100), BASE.plus(150)));
+}
