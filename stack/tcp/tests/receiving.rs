@@ -278,3 +278,31 @@ fn connections_do_not_mix() {
     s.advance(Nanos::from_millis(201));
     s.node.check();
 }
+
+/// RFC 9293 s3.8.5, RFC 6093: urgent bytes are bytes like any other, wherever the pointer points, in order and beyond a
+/// gap; nothing is told and nothing is taken out.
+#[test]
+fn urgent_payload_is_ordinary_payload() {
+    let mut s = script();
+    let (mut at, mut answers) = (1u32, 0);
+    for urgent in [0, 1, 50, 100, 101, u16::MAX] {
+        for flags in ["PU.", "U."] {
+            let text = format!("{flags} {at}:{}(100) ack 1 win 64000", at + 100);
+            s.peer_with_urgent(&text, urgent);
+            assert_eq!(s.events(), TcpEvents::READABLE, "{text}, pointer {urgent}");
+            s.sent();
+            answers += s.sent().len();
+            at += 100;
+        }
+    }
+    assert_eq!((s.read(), answers), (1_200, 12));
+    s.peer_with_urgent("PU. 1301:1401(100) ack 1 win 64000", 7);
+    s.expect(&[". 1 ack 1201"]);
+    s.peer_with_urgent("U. 1201:1301(100) ack 1 win 64000", 100);
+    assert_eq!(s.events(), TcpEvents::READABLE);
+    s.peer_with_urgent("FU. 1401 ack 1 win 64000", 1);
+    assert_eq!(s.events(), TcpEvents::PEER_CLOSED);
+    // A pointer without payload is an ACK.
+    s.peer_with_urgent("U. 1402 ack 1 win 64000", 1_000);
+    assert_eq!((s.read(), s.events()), (1_400, TcpEvents::empty()));
+}

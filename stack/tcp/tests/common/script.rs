@@ -101,6 +101,17 @@ impl Script {
         self.node.receive(&frame);
     }
 
+    /// The same with an urgent pointer.
+    pub fn peer_with_urgent(&mut self, text: &str, urgent: u16) {
+        let mut frame = Spoken::parse(text).encode(self.ours, (self.peer_port, self.our_port));
+        // RFC 9293 s3.1: behind the checksum, which was made with a pointer of zero (RFC 1624).
+        frame[52..54].copy_from_slice(&urgent.to_be_bytes());
+        let sum = u32::from(u16::from_be_bytes([frame[50], frame[51]]) ^ u16::MAX) + u32::from(urgent);
+        let sum = !((sum & 0xffff) as u16 + (sum >> 16) as u16);
+        frame[50..52].copy_from_slice(&sum.to_be_bytes());
+        self.node.receive(&frame);
+    }
+
     /// What we send with the ACKs that are due in this iteration.
     pub fn sent(&mut self) -> Vec<String> {
         self.spoken().iter().map(|spoken| spoken.print(true, true)).collect()
