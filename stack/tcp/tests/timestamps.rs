@@ -213,3 +213,19 @@ fn a_broken_option_list_has_no_time_stamps() {
     assert_eq!((s.read(), s.node.read(Counter::TcpDropNoTimestamps)), (0, 9));
     assert_eq!(s.node.tcp.state(s.id()), State::Established);
 }
+
+/// RFC 5961 s5, RFC 7323 s5.3: a guess that its acknowledgement gives away must not move TS.Recent, or everything that
+/// follows would be too old.
+#[test]
+fn a_segment_with_an_impossible_acknowledgement_does_not_move_the_echo() {
+    let mut s = script();
+    for ack in [900_000, 2_000_000_000u32] {
+        s.peer(&format!("P. 1:11(10) ack {ack} win 64000 <TS val 1000000 ecr 0>"));
+        s.peer(&format!(". 1 ack {ack} win 64000 <TS val 1000000 ecr 0>"));
+    }
+    s.sent();
+    s.peer("P. 1:11(10) ack 1 win 64000 <TS val 5 ecr 0>");
+    assert_eq!((s.read(), s.node.read(Counter::TcpDropPaws)), (10, 0));
+    s.sent();
+    s.expect(&[". 1 ack 11 <TS val 0 ecr 5>"]);
+}

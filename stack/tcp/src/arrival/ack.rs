@@ -31,6 +31,7 @@ impl Conn {
         } else {
             self.check_ack_number(io, segment)?;
         }
+        self.take_stamp(io, segment);
         self.on_ack(io, segment, events);
         self.after_ack(io, events)
     }

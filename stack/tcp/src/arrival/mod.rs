@@ -142,7 +142,6 @@ impl Conn {
         self.complete_simultaneous_open(&mut segment);
         self.check_stamp(io, &segment)?;
         self.check_sequence(io, &mut segment)?;
-        self.take_stamp(io, &segment);
         self.heard_at = io.now;
         if self.cold.idle.on_heard() {
             io.arm(self);

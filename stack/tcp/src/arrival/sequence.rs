@@ -45,11 +45,10 @@ impl Conn {
         DONE
     }
 
-    /// RFC 7323 s5.3, R3: an acceptable segment moves TS.Recent.
+    /// RFC 7323 s5.3, R3: an acceptable segment moves TS.Recent. Only one whose acknowledgement holds: a guess that hit the
+    /// window could otherwise set it so far ahead that everything the peer sends would be too old (RFC 5961 s5).
     pub(super) fn take_stamp<P: Port>(&mut self, io: &Io<'_, P>, segment: &Segment) {
-        if let Some(stamp) = segment.options.timestamps
-            && !segment.has(Flags::RST | Flags::SYN)
-        {
+        if let Some(stamp) = segment.options.timestamps {
             self.stamps.take(io.now, segment.seq, stamp.value);
         }
     }
