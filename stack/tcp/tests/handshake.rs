@@ -3,6 +3,7 @@
 mod common;
 
 use common::node::addr;
+use common::pattern::Pattern;
 use common::script::Script;
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{ConnectError, State, TcpConfig, TcpEvents};
@@ -76,6 +77,19 @@ fn a_simultaneous_open_ends_established_on_syn_ack_or_on_ack() {
         assert_eq!(s.events(), TcpEvents::ESTABLISHED, "{last}");
         assert_eq!(s.node.tcp.state(s.id()), State::Established);
     }
+}
+
+/// RFC 7323 s2.2: the window of a SYN-ACK is not scaled, that of the second one of a simultaneous open neither.
+#[test]
+fn the_window_of_a_crossing_syn_ack_is_not_scaled() {
+    let mut s = Script::new(config());
+    s.connect();
+    s.sent();
+    s.peer("S 0 win 500 <mss 1460,ws 7>");
+    s.sent();
+    s.peer("S. 0 ack 1 win 500 <mss 1460,ws 7>");
+    assert_eq!(s.events(), TcpEvents::ESTABLISHED);
+    assert!(s.transmit(&mut Pattern::new(10_000, 100), 32).bytes <= 500);
 }
 
 /// RFC 9293 s3.8.3, RFC 6298 s5: SYNs back off and are given up.

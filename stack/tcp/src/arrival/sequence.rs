@@ -18,6 +18,8 @@ impl Conn {
         if repeats && self.state == State::SynReceived && self.cold.listener.is_none() {
             segment.flags.remove(Flags::SYN);
             segment.seq = self.rcv.rcv_nxt;
+            // RFC 7323 s2.2: it is not scaled, and will be taken as if it were.
+            segment.window >>= self.snd.wscale;
         }
     }
 
