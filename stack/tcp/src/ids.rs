@@ -26,7 +26,7 @@ pub struct ListenerId {
 /// Why a connection cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ConnectError {
-    /// A connection between these two ends exists, or is in TIME-WAIT.
+    /// A connection between these two ends exists, or is in TIME-WAIT: for less than a second, or without time stamps.
     #[error("a connection between these addresses and ports exists or is in TIME-WAIT")]
     InUse,
     /// `connections_max` is reached.

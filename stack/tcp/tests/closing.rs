@@ -155,6 +155,9 @@ fn a_port_in_time_wait_is_used_again_by_a_syn_beyond_its_last_byte() {
     s.peer("S 900 win 500");
     let answer = s.sent().join(" ");
     assert!(answer.starts_with("S. ") && answer.contains("ack 901"), "{answer}");
+    // RFC 9293 s3.6.1: with a number of ours beyond what the old connection used, though no time has passed.
+    let number: u32 = answer.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("a number");
+    assert!((3..1 << 31).contains(&number), "{answer}");
     s.node.check();
 }
 

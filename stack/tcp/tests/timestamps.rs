@@ -6,8 +6,8 @@ use common::node::addr;
 use common::pattern::Pattern;
 use common::script::Script;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{State, TcpConfig, TcpEvents};
-use ironwarp_types::Nanos;
+use ironwarp_tcp::{ConnectError, State, TcpConfig, TcpEvents};
+use ironwarp_types::{Flow, Nanos};
 
 fn config() -> TcpConfig {
     TcpConfig {
@@ -228,4 +228,41 @@ fn a_segment_with_an_impossible_acknowledgement_does_not_move_the_echo() {
     assert_eq!((s.read(), s.node.read(Counter::TcpDropPaws)), (10, 0));
     s.sent();
     s.expect(&[". 1 ack 11 <TS val 0 ecr 5>"]);
+}
+
+/// RFC 6191 s2 from our side, RFC 9293 s3.6.1: two ends in TIME-WAIT are connected again once our clock has ticked, when
+/// time stamps keep the old segments out, and with a number beyond those of the old connection.
+#[test]
+fn a_pair_in_time_wait_is_connected_again_with_later_time_stamps() {
+    let plain = TcpConfig { timestamps: false, ..config() };
+    for (config, wait_ms, again) in
+        [(config(), 0, false), (config(), 900, false), (config(), 1_100, true), (plain, 1_100, false)]
+    {
+        let mut s = Script::with_options(config);
+        s.connect();
+        s.sent();
+        s.peer("S. 0 ack 1 win 64000 <mss 1460,TS val 0 ecr 0>");
+        s.sent();
+        s.close();
+        s.peer("F. 1 ack 2 win 64000 <TS val 3 ecr 0>");
+        s.sent();
+        s.node.tcp.release(s.id());
+        s.advance(Nanos::from_millis(wait_ms));
+        let flow = Flow { local: addr(1, s.our_port), remote: addr(2, s.peer_port) };
+        let path = s.node.path_to(2);
+        let id = s.node.tcp.connect(s.node.now, flow, path, &mut s.node.wire);
+        assert_eq!(id.err(), (!again).then_some(ConnectError::InUse), "{wait_ms} ms");
+        s.node.check();
+        let sent = s.sent();
+        let Some(syn) = sent.first() else { continue };
+        let number: u32 = syn.split(' ').nth(1).and_then(|text| text.parse().ok()).expect("a number");
+        assert!(syn.starts_with("S ") && (3..1 << 31).contains(&number), "{syn}");
+        s.id = id.ok();
+        // A segment of the old connection is answered, and kept out.
+        s.peer("F. 1 ack 2 win 64000 <TS val 3 ecr 0>");
+        s.expect(&["R 2"]);
+        s.peer(&format!("S. 900 ack {} win 64000 <mss 1460,TS val 4 ecr 0>", number + 1));
+        assert_eq!(s.events(), TcpEvents::ESTABLISHED);
+        s.node.check();
+    }
 }

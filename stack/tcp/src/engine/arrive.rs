@@ -101,9 +101,12 @@ impl<P: Port> Tcp<P> {
         self.shared.stats.count(Counter::TcpRxTimeWait);
         let base = self.shared.config.connections_max;
         let wanted = self.listeners.find(arrived.flow.local).is_some();
-        if wanted && self.time_wait.may_begin_anew(at - base, segment) {
-            self.time_wait.remove(at - base, &mut self.flows, base);
-            return self.on_stranger(now, segment, arrived, path, wire);
+        let numbered = !self.is_half_open_full();
+        if wanted && self.time_wait.may_begin_anew(at - base, segment, numbered) {
+            self.beyond = self.time_wait.remove(at - base, &mut self.flows, base);
+            self.on_stranger(now, segment, arrived, path, wire);
+            self.beyond = None;
+            return;
         }
         let answer = self.time_wait.on_segment(at - base, now, segment);
         let mut io = Io { now, wire, shared: &mut self.shared };

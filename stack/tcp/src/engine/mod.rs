@@ -19,7 +19,7 @@ mod time_wait;
 use ironwarp_net::{FlowHasher, FlowTable};
 use ironwarp_port::{Port, Wire};
 use ironwarp_stats::CoreStats;
-use ironwarp_types::Nanos;
+use ironwarp_types::{Nanos, Seq};
 
 pub use holdings::Holdings;
 pub use rx_stream::RxStream;
@@ -58,6 +58,8 @@ pub struct Tcp<P: Port> {
     /// Connections in SYN-RECEIVED that a peer opened.
     half_open: u32,
     cookies: Cookies,
+    /// Behind the last number of a flow that leaves TIME-WAIT to begin anew at this moment.
+    beyond: Option<Seq>,
 }
 
 /// Connections whatever the configuration says: a place must fit the flow table together with TIME-WAIT.
@@ -83,6 +85,7 @@ impl<P: Port> Tcp<P> {
             numbers: Numbers::new(secret),
             half_open: 0,
             cookies: Cookies::default(),
+            beyond: None,
             shared: Shared::new(config, secret[0] ^ secret[1].rotate_left(32), stats),
         }
     }

@@ -49,13 +49,26 @@ impl<P: Port> Tcp<P> {
             return Err(ConnectError::Unusable);
         }
         let hash = self.hasher.hash(&flow);
-        if self.find(hash, &flow).is_some() {
-            return Err(ConnectError::InUse);
-        }
+        self.leave_time_wait(now, hash, &flow)?;
         let opening = self.opening(now, flow, hash, path).ok_or(ConnectError::Full)?;
         self.shared.stats.count(Counter::TcpActiveOpens);
         let conn = Conn::active(&self.shared.config, opening);
         self.begin(now, conn, wire).ok_or(ConnectError::Full)
+    }
+
+    /// Nothing is in the way of a flow: no connection, and no TIME-WAIT that must go on.
+    fn leave_time_wait(&mut self, now: Nanos, hash: u32, flow: &Flow) -> Result<(), ConnectError> {
+        let Some(found) = self.find(hash, flow) else { return Ok(()) };
+        let base = self.shared.config.connections_max;
+        let at = found.checked_sub(base).ok_or(ConnectError::InUse)?;
+        if !self.time_wait.may_connect_anew(at, now) {
+            return Err(ConnectError::InUse);
+        }
+        if self.free.is_empty() {
+            return Err(ConnectError::Full);
+        }
+        self.beyond = self.time_wait.remove(at, &mut self.flows, base);
+        Ok(())
     }
 
     /// RFC 9293 s3.10.7.2, third step: a SYN for a listener.
@@ -170,10 +183,14 @@ impl<P: Port> Tcp<P> {
 
     /// Reserves a place and a number for a new connection.
     fn opening(&mut self, now: Nanos, flow: Flow, hash: u32, path: Path) -> Option<Opening> {
+        let beyond = self.beyond.take();
         let slot = *self.free.last()?;
         self.flows.insert(hash, slot).ok()?;
         self.free.pop();
         let (iss, stamp_offset) = (self.numbers.iss(now, &flow), self.numbers.stamp_offset(&flow));
+        // RFC 9293 s3.6.1: out of TIME-WAIT only with a number beyond all that the old connection used. The clock of
+        // our numbers is slower than fast connections are.
+        let iss = beyond.filter(|&last| iss.leq(last)).map_or(iss, |last| last.plus(BEYOND));
         Some(Opening { slot, flow, hash, path, iss, stamp_offset, now })
     }
 
@@ -186,6 +203,10 @@ impl<P: Port> Tcp<P> {
         Some(ConnId { slot: at, generation: slot.generation })
     }
 }
+
+/// How far beyond the numbers of an old connection a new one begins, when our clock has not come so far: farther than a
+/// window without scale reaches.
+const BEYOND: u32 = 1 << 16;
 
 /// RFC 9293 s3.9.1.1, MUST-46: an end that is not one station's. The broadcast address of a network is net's to know.
 fn names_nobody(end: SocketAddr) -> bool {

@@ -16,6 +16,10 @@ use crate::header::{Control, Flags, Segment};
 
 const NIL: u32 = u32::MAX;
 
+/// How long a wait must have lasted before we connect again ourselves: our clock has ticked since the last segment of the
+/// old connection, however fast it was set up.
+const REOPEN_AFTER: Nanos = Nanos::from_secs(1);
+
 struct Entry {
     flow: Option<Flow>,
     hash: u32,
@@ -127,14 +131,22 @@ impl TimeWait {
     /// RFC 6191 s2, RFC 9293 s3.10.7.4: a SYN that begins beyond everything the old connection saw cannot be taken
     /// for an old segment, nor an old segment for one of the new connection. Linux reuses a port at once when we
     /// closed first; answering with an ACK would lock it out, since its reset is not listened to. Time stamps tell as well:
-    /// a SYN with a later one is of a later connection, whatever its number.
-    pub(super) fn may_begin_anew(&self, at: u32, segment: &Segment) -> bool {
+    /// a SYN with a later one is of a later connection, whatever its number. `numbered` says whether our own first number
+    /// can be chosen, which it cannot when it is a cookie.
+    pub(super) fn may_begin_anew(&self, at: u32, segment: &Segment, numbered: bool) -> bool {
         let plain_syn = segment.has(Flags::SYN) && !segment.has(Flags::ACK | Flags::RST | Flags::FIN);
         let Some(entry) = self.entries.get(at as usize).filter(|_| plain_syn) else { return false };
         match (&entry.stamps, segment.options.timestamps) {
             (Some(seen), Some(stamp)) if stamp.value != seen.recent => !seen.is_old(stamp.value),
-            _ => segment.seq.gt(entry.rcv_nxt),
+            _ => numbered && segment.seq.gt(entry.rcv_nxt),
         }
+    }
+
+    /// Whether we may connect these two ends again ourselves: time stamps keep the peer from taking old segments of ours
+    /// for new ones, and us from taking the peer's (RFC 6191 s2, RFC 7323 s5, seen from the side that waits).
+    pub(super) fn may_connect_anew(&self, at: u32, now: Nanos) -> bool {
+        let entry = self.entries.get(at as usize).filter(|entry| entry.stamps.is_some());
+        entry.is_some_and(|entry| entry.until + REOPEN_AFTER <= now + self.duration)
     }
 
     /// Forgets flows whose wait is over.
@@ -153,16 +165,17 @@ impl TimeWait {
         self.remove(self.oldest, flows, base);
     }
 
-    /// Ends the wait of one flow.
-    pub(super) fn remove(&mut self, at: u32, flows: &mut FlowTable, base: u32) {
+    /// Ends the wait of one flow. Answers the number behind the last that we used.
+    pub(super) fn remove(&mut self, at: u32, flows: &mut FlowTable, base: u32) -> Option<Seq> {
         self.detach(at);
         let free = self.free;
-        let Some(entry) = self.entries.get_mut(at as usize) else { return };
+        let entry = self.entries.get_mut(at as usize)?;
         flows.remove(entry.hash, base + at);
         entry.flow = None;
         entry.newer = free;
         self.free = at;
         self.len -= 1;
+        Some(entry.snd_nxt)
     }
 
     fn append(&mut self, at: u32) {
