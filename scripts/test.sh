@@ -7,8 +7,8 @@ usage() {
     cat <<'TXT'
 usage: scripts/test.sh [--strict] [--stage NAME]...
 
-Installs missing system packages and runs, in this order: format, conformance table, lints, build without DPDK, static DPDK, tests (unit, property,
-simulator, documentation, devices), loom, Miri, programs. Ends with `N passed, N failed, N skipped`.
+Installs missing system packages and runs, in this order: format, conformance table, lints, build without DPDK, static
+DPDK, tests (unit, property, documentation, devices), simulator, loom, Miri. Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --stage NAME  run this stage only; may be given several times
@@ -107,12 +107,22 @@ static_dpdk() {
         timeout 120 "$target/debug/examples/dpdk_cost"
 }
 
+# Whole nodes under faulty links, with assertions on; each seed twice. The summary counts as the tests of this stage.
+simulator() {
+    cargo build --profile sim --locked -p iwarp-sim || return
+    local program=${CARGO_TARGET_DIR:-target}/sim/iwarp-sim summary
+    "$program" --seeds 0..300 --traces "$logs" | tee "$logs/seeds" || return
+    summary=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$logs/seeds" | tail -1)
+    echo "test result: ok. ${summary/,/;}"
+}
+
 stage format cargo fmt --all --check
 stage conformance scripts/conformance.sh
 stage lints lints
 stage no-dpdk without_dpdk
 stage static static_dpdk
 stage tests cargo test --workspace --locked --no-fail-fast
+stage simulator simulator
 stage loom loom
 if cargo +nightly miri --version >/dev/null 2>&1; then
     stage miri miri
