@@ -96,7 +96,7 @@ impl<P: Port> Tcp<P> {
     }
 
     /// Half-open connections have a limit, and never more places than are left for others.
-    fn is_half_open_full(&self) -> bool {
+    pub(super) fn is_half_open_full(&self) -> bool {
         self.half_open >= self.shared.config.half_open_max || self.half_open as usize > self.free.len()
     }
 
