@@ -119,7 +119,7 @@ fn a_peer_that_asks_for_markers_gets_them() {
     let Some(mut lab) = Lab::impatient(&[]) else { return };
     let seen = lab.client("faults.py", &["markers"]);
     assert_eq!((&seen["terminate"], &seen["end"]), (&json!([1, 2, 1]), &json!("fin")), "{seen}");
-    good_one_follows(&lab.events.through(1, "disconnected"), "markers");
+    is_reported(&lab.events.through(1, "disconnected"), "markers", &[1, 2, 1]);
     assert_eq!(lab.interrupt().events.counter("iwarp_marked_streams"), 1);
 }
 

@@ -225,7 +225,7 @@ fn fpdu(bytes: &[u8], place: Option<u64>, has_crc: bool) -> Result<Option<usize>
     let Some(length) = bytes.get(head..head + 2) else { return Ok(None) };
     let length = u16::from_be_bytes([length[0], length[1]]);
     // Everything of an FPDU that is no marker comes in words of four bytes.
-    let mut words = (2 + usize::from(length)).next_multiple_of(4) / 4 + 1;
+    let mut words = (2 + usize::from(length)).div_ceil(4) + 1;
     let mut at = 0;
     while words > 0 {
         let Some(word) = bytes.get(at..at + 4) else { return Ok(None) };
