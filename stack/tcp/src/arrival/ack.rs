@@ -192,21 +192,24 @@ impl Conn {
     #[inline]
     fn release_acked<P: Port>(&mut self, io: &mut Io<'_, P>) {
         let snd = &mut self.snd;
-        let mut last = None;
-        while let Some(unit) = io.shared.tx.front(&snd.retained)
-            && unit.seq_end().leq(snd.snd_una)
-        {
-            snd.retained_bytes = snd.retained_bytes.saturating_sub(u32::from(unit.len));
-            if snd.recovery.eventful {
-                snd.board.on_released(unit, snd.retained.head());
-                if unit.mark != Mark::Sacked {
-                    snd.recovery.rack.on_delivered(io.now, told(unit));
-                }
-            } else {
+        let (una, recovery, board) = (snd.snd_una, &mut snd.recovery, &mut snd.board);
+        let (mut bytes, mut last) = (0, None);
+        io.shared.tx.drop_front_while(&mut snd.retained, |unit, node| {
+            let is_done = unit.seq_end().leq(una);
+            if is_done {
+                bytes += u32::from(unit.len);
                 last = Some(told(unit));
+                if recovery.eventful {
+                    last = None;
+                    board.on_released(unit, node);
+                    if unit.mark != Mark::Sacked {
+                        recovery.rack.on_delivered(io.now, told(unit));
+                    }
+                }
             }
-            io.shared.tx.pop_front(&mut snd.retained);
-        }
+            is_done
+        });
+        snd.retained_bytes = snd.retained_bytes.saturating_sub(bytes);
         if let Some(unit) = last {
             snd.recovery.rack.on_delivered(io.now, unit);
         }
