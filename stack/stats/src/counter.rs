@@ -73,6 +73,7 @@ counters! {
         TcpChallengeAcks = "tcp_challenge_acks": "Challenge acknowledgements owed to segments that did not fit.",
         TcpRepliesLimited = "tcp_replies_limited": "Resets and challenge acknowledgements held back by their limit.",
         TcpGivenUp = "tcp_given_up": "Connections and attempts given up because the peer was silent.",
+        TcpHoardersReset = "tcp_hoarders_reset": "Connections given up because half an FPDU of theirs kept others from receive memory.",
         TcpRxOutOfOrder = "tcp_rx_out_of_order": "Segments held because bytes before them were missing.",
         TcpRxOverlaps = "tcp_rx_overlaps": "Segments that repeated bytes or reached beyond the window, and were trimmed.",
         TcpRxMarked = "tcp_rx_marked": "Segments with payload that met congestion on the way.",

@@ -7,6 +7,7 @@ use common::script::Script;
 use common::trace::Ours;
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{ByteStream, ConnId, TcpConfig, TcpEvents};
+use ironwarp_types::Nanos;
 
 /// FPDUs of the largest size (RFC 5044 s4), near enough.
 const FPDU: usize = 65_536;
@@ -140,6 +141,39 @@ fn a_stalled_reader_leaves_what_is_scarce_to_others() {
     crowd.peers = last;
     crowd.deliver(1_460, 4);
     assert_eq!(crowd.s.node.read(Counter::TcpDropRxFull), refused);
+    crowd.s.node.check();
+}
+
+/// A peer that stops in the middle of an FPDU with all shared frames and the rescue in its hands does not keep others
+/// waiting for ever: it is given up, and only because others wait.
+#[test]
+fn a_peer_that_never_ends_its_fpdu_is_given_up_when_others_need_the_room() {
+    let mut crowd = Crowd::new(config(), 3);
+    for at in 0..40 {
+        crowd.send(0, at * 1_460, 1_460);
+    }
+    assert_eq!(crowd.available(0), 40 * 1_460);
+    crowd.s.advance(Nanos::from_secs(100));
+    assert!(crowd.s.node.events.is_empty(), "nobody was refused");
+    let hoarder = crowd.peers[0].2;
+    // The peer of another connection tries again and again, backing off.
+    crowd.send(1, 0, 1_460);
+    for wait_ms in [200, 400, 800, 1_600, 3_200, 3_000] {
+        crowd.send(1, 1_460, 1_460);
+        crowd.s.advance(Nanos::from_millis(wait_ms));
+        assert!(crowd.s.node.events.is_empty() && crowd.available(1) <= 2_100);
+    }
+    crowd.s.advance(Nanos::from_secs(1));
+    crowd.send(1, 1_460, 1_460);
+    crowd.s.advance(Nanos::from_millis(1));
+    assert_eq!(crowd.s.node.take_events(hoarder), TcpEvents::TIMED_OUT);
+    assert_eq!(crowd.s.node.read(Counter::TcpHoardersReset), 1);
+    crowd.s.node.tcp.release(hoarder);
+    crowd.peers.remove(0);
+    crowd.s.node.check();
+    let (first, second) = (crowd.available(0), crowd.available(1));
+    assert!(first > 0 && second == 0);
+    crowd.deliver(1_460, 2);
     crowd.s.node.check();
 }
 

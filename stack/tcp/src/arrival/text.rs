@@ -166,6 +166,9 @@ impl Conn {
     #[cold]
     fn on_refused<P: Port>(&mut self, io: &mut Io<'_, P>) {
         io.count(Counter::TcpDropRxFull);
+        if self.rcv.unread < FPDU_BYTES_MAX as u32 {
+            io.shared.on_starved(io.now, self.slot);
+        }
         self.owe_duplicate_ack(io);
     }
 

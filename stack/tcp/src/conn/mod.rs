@@ -192,7 +192,7 @@ impl Conn {
             opts.timestamps,
         );
         Conn {
-            rcv: ReceiveSide::new(config),
+            rcv: ReceiveSide::new(config, opening.slot),
             state: State::SynSent,
             ack: AckDebt::default(),
             opts,

@@ -47,8 +47,8 @@ pub(crate) struct ReceiveSide {
 }
 
 impl ReceiveSide {
-    /// A receive side before the peer's SYN is known.
-    pub(crate) fn new(config: &TcpConfig) -> Self {
+    /// A receive side before the peer's SYN is known, of the connection at `slot`.
+    pub(crate) fn new(config: &TcpConfig, slot: u32) -> Self {
         let bytes = config.rcv_window_bytes.clamp(1, RCV_WINDOW_BYTES_MAX);
         let wscale = window_scale(bytes);
         ReceiveSide {
@@ -56,7 +56,7 @@ impl ReceiveSide {
             rcv_adv: Seq(0),
             unread: 0,
             window: (bytes >> wscale) << wscale,
-            queues: RxQueues::new(config.rx_frames_reserve),
+            queues: RxQueues::new(config.rx_frames_reserve, slot),
             fin: None,
             wscale,
             held: Held::default(),

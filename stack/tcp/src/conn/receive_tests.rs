@@ -7,7 +7,7 @@ use super::*;
 use crate::header::{Flags, Options};
 
 fn side(window: u32) -> ReceiveSide {
-    let mut side = ReceiveSide::new(&TcpConfig { rcv_window_bytes: window, ..TcpConfig::default() });
+    let mut side = ReceiveSide::new(&TcpConfig { rcv_window_bytes: window, ..TcpConfig::default() }, 0);
     side.on_syn(Seq(999), true);
     side
 }

@@ -20,7 +20,7 @@ pub(crate) use acks::AckLists;
 use crate::TcpConfig;
 use crate::conn::Conn;
 use crate::header::{Control, Flags};
-use crate::queue::{Arena, Piece, Unit};
+use crate::queue::{Arena, Contest, Piece, Unit};
 use crate::wheel::Wheel;
 
 /// A port's sealed frame.
@@ -31,6 +31,8 @@ pub(crate) struct Shared<P: Port> {
     pub(crate) config: TcpConfig,
     pub(crate) stats: CoreStats,
     pub(crate) rx: Arena<Piece<P::Frame>>,
+    /// Who has kept others from `rx`, and since when.
+    contest: Contest,
     pub(crate) tx: Arena<Unit<SealedOf<P>>>,
     pub(crate) wheel: Wheel,
     pub(crate) acks: AckLists,
@@ -53,6 +55,7 @@ impl<P: Port> Shared<P> {
                 config.rx_frames_shared,
                 config.rx_frames_rescue,
             ),
+            contest: Contest::default(),
             tx: Arena::new(reserved(config.retained_units_reserve), config.retained_units_shared),
             wheel: Wheel::new(connections, Nanos::ZERO),
             acks: AckLists::new(connections),
@@ -63,6 +66,22 @@ impl<P: Port> Shared<P> {
             config,
             stats,
         }
+    }
+
+    /// The connection at `slot` was refused memory for half an FPDU. Whoever has had the rescue for too long is woken.
+    #[cold]
+    pub(crate) fn on_starved(&mut self, now: Nanos, slot: u32) {
+        if let Some(rescue) = self.rx.rescue()
+            && rescue.owner != slot
+            && self.contest.on_refused(now, rescue)
+        {
+            self.wheel.arm(rescue.owner, now);
+        }
+    }
+
+    /// Whether the connection at `slot` has kept others from memory for too long.
+    pub(crate) fn starves_others(&self, now: Nanos, slot: u32) -> bool {
+        self.rx.rescue().is_some_and(|rescue| rescue.owner == slot && self.contest.is_over(now, rescue))
     }
 }
 

@@ -6,6 +6,7 @@
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
+use ironwarp_types::limits::FPDU_BYTES_MAX;
 
 use super::Io;
 use crate::conn::{Conn, Silence, State, Timer};
@@ -25,7 +26,7 @@ impl Conn {
         }
         let given_up =
             self.snd.timer_at != Nanos::MAX && self.snd.progress_at + self.cold.user_timeout <= io.now;
-        if given_up || self.cold.linger_at <= io.now {
+        if given_up || self.cold.linger_at <= io.now || self.hoards(io) {
             self.give_up(io, &mut events);
         } else if self.snd.timer_at <= io.now {
             self.on_retransmission_timer(io, &mut events);
@@ -36,6 +37,16 @@ impl Conn {
             io.arm(self);
         }
         events
+    }
+
+    /// Whether half an FPDU of the peer's, which it does not finish, has kept all other connections waiting for too long. A
+    /// whole one is our own reader's fault.
+    fn hoards<P: Port>(&self, io: &Io<'_, P>) -> bool {
+        let hoards = self.rcv.unread < FPDU_BYTES_MAX as u32 && io.shared.starves_others(io.now, self.slot);
+        if hoards {
+            io.count(Counter::TcpHoardersReset);
+        }
+        hoards
     }
 
     fn on_retransmission_timer<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {

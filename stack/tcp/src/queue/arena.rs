@@ -21,6 +21,16 @@ pub(crate) struct Arena<T> {
     shared_left: u32,
     rescue: u32,
     rescue_left: u32,
+    rescue_by: Rescue,
+}
+
+/// Who has the rescue, or had it last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Rescue {
+    /// The owner of the list, as it named itself.
+    pub(crate) owner: u32,
+    /// Tells this time from others that the rescue was taken.
+    pub(crate) turn: u32,
 }
 
 /// A list's ends and length.
@@ -78,6 +88,7 @@ impl<T> Arena<T> {
             shared_left: shared,
             rescue,
             rescue_left: rescue,
+            rescue_by: Rescue::default(),
         }
     }
 
@@ -98,12 +109,15 @@ impl<T> Arena<T> {
         self.link_new(list, prev, value)
     }
 
-    /// Appends a value in a node of the rescue, when no other list has any of it.
+    /// Appends a value in a node of the rescue, when no other list has any of it. `owner` names the list's owner.
     #[cold]
-    pub(crate) fn push_back_rescued(&mut self, list: &mut List, value: T) -> Result<u32, T> {
+    pub(crate) fn push_back_rescued(&mut self, list: &mut List, value: T, owner: u32) -> Result<u32, T> {
         let ours = list.rescued > 0 || self.rescue_left == self.rescue;
         if !ours || self.rescue_left == 0 || list.len == u16::MAX {
             return Err(value);
+        }
+        if list.rescued == 0 {
+            self.rescue_by = Rescue { owner, turn: self.rescue_by.turn.wrapping_add(1) };
         }
         self.rescue_left -= 1;
         list.rescued += 1;
@@ -239,6 +253,11 @@ impl<T> Arena<T> {
         list.len < u16::MAX && (list.len - list.rescued < list.reserve || self.shared_left > 0)
     }
 
+    /// Who has the rescue.
+    pub(crate) fn rescue(&self) -> Option<Rescue> {
+        (self.rescue_left < self.rescue).then_some(self.rescue_by)
+    }
+
     /// Whether more than half of the shared part is taken.
     pub(crate) fn is_short(&self) -> bool {
         self.shared_left <= self.shared.div_ceil(2)
@@ -298,19 +317,22 @@ mod tests {
         let (mut first, mut second) = (List::with_reserve(0), List::with_reserve(0));
         assert!(arena.push_back(&mut first, 1).is_ok());
         assert_eq!(arena.push_back(&mut first, 2), Err(2));
-        assert!(arena.push_back_rescued(&mut first, 2).is_ok());
-        assert_eq!(arena.push_back_rescued(&mut second, 9), Err(9));
-        assert!(arena.push_back_rescued(&mut first, 3).is_ok());
-        assert_eq!(arena.push_back_rescued(&mut first, 4), Err(4));
+        assert!(arena.push_back_rescued(&mut first, 2, 1).is_ok());
+        assert_eq!(arena.push_back_rescued(&mut second, 9, 2), Err(9));
+        assert!(arena.push_back_rescued(&mut first, 3, 1).is_ok());
+        assert_eq!(arena.push_back_rescued(&mut first, 4, 1), Err(4));
         assert_eq!(arena.pop_front(&mut first), Some(1));
-        assert_eq!(arena.push_back_rescued(&mut second, 9), Err(9));
+        assert_eq!(arena.push_back_rescued(&mut second, 9, 2), Err(9));
         assert_eq!(arena.pop_front(&mut first), Some(2));
-        assert!(arena.push_back_rescued(&mut second, 9).is_ok());
+        assert!(arena.push_back_rescued(&mut second, 9, 2).is_ok());
+        assert_eq!(arena.rescue(), Some(Rescue { owner: 2, turn: 2 }));
         // What is left of the first is in a shared node.
         assert_eq!(arena.push_back(&mut second, 8), Err(8));
         arena.clear(&mut first);
         assert!(arena.push_back(&mut second, 8).is_ok());
         assert_eq!(values(&arena, &second), [9, 8]);
+        arena.clear(&mut second);
+        assert_eq!(arena.rescue(), None);
     }
 
     #[test]

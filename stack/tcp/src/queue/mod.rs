@@ -4,6 +4,7 @@
 //! number bounds what TCP can withhold from the frame pools. Nothing is allocated after construction.
 
 mod arena;
+mod contest;
 mod piece;
 mod retained;
 mod rx;
@@ -11,6 +12,7 @@ mod rx;
 mod rx_tests;
 
 pub(crate) use arena::{Arena, List, NIL};
+pub(crate) use contest::Contest;
 pub(crate) use piece::Piece;
 pub(crate) use retained::{Mark, Unit};
 pub(crate) use rx::RxQueues;

@@ -11,7 +11,8 @@
 //! copied into the spare room of the frame before it; early frames are limited in number for every connection; all
 //! frames come out of an arena of fixed size. Early ones may take half of its shared part; beyond that new ones are
 //! refused. Bytes in order may take the rest; when nothing is left, one connection at a time may take as many more as
-//! finish its FPDU, so that a crowd of half FPDUs comes to an end. None that is held is ever dropped, since the peer may have heard of it in a selective acknowledgement.
+//! finish its FPDU, so that a crowd of half FPDUs comes to an end; who does not finish in time is given up. None that is
+//! held is ever dropped, since the peer may have heard of it in a selective acknowledgement.
 //!
 //! Source: RFC 9293 s3.10.7.4, seventh step, and s3.4 for overlaps. Cost: an in-order frame is one node pushed and, when
 //! read, one popped; an early frame behind all others is one push.
@@ -37,11 +38,13 @@ pub(crate) struct Refused;
 pub(crate) struct RxQueues {
     pub(crate) ready: List,
     pub(crate) early: List,
+    /// The connection's place.
+    slot: u32,
 }
 
 impl RxQueues {
-    pub(crate) const fn new(reserve: u16) -> Self {
-        RxQueues { ready: List::with_reserve(reserve), early: List::with_reserve(0) }
+    pub(crate) const fn new(reserve: u16, slot: u32) -> Self {
+        RxQueues { ready: List::with_reserve(reserve), early: List::with_reserve(0), slot }
     }
 
     /// Appends the bytes that come next, and answers the end of those that are held: of all, of a part, or none.
@@ -80,7 +83,7 @@ impl RxQueues {
     #[cold]
     fn push_when_full<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, piece: Piece<F>) -> Seq {
         let (seq, seq_end) = (piece.seq, piece.seq_end());
-        if arena.push_back_rescued(&mut self.ready, piece).is_ok() { seq_end } else { seq }
+        if arena.push_back_rescued(&mut self.ready, piece, self.slot).is_ok() { seq_end } else { seq }
     }
 
     /// Files a piece that lies beyond a gap. Bytes that are there already are kept, and the new copy of them dropped.

@@ -85,7 +85,7 @@ impl Receiver {
     fn new(frames: u32) -> Self {
         Receiver {
             arena: Arena::new(0, frames),
-            queues: RxQueues::new(0),
+            queues: RxQueues::new(0, 0),
             rcv_nxt: BASE,
             unread: 0,
             taken: 0,
