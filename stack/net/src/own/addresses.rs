@@ -335,7 +335,9 @@ impl Addresses {
                 own.quiet_until = now + DEFEND_INTERVAL;
                 Claim::Defend
             }
-            State::Usable { .. } | State::Resting | State::Duplicate => Claim::Ignored,
+            State::Usable { .. } | State::Resting => Claim::Ignored,
+            // It is the other station's, which is a neighbour like any other.
+            State::Duplicate => Claim::NotOurs,
         }
     }
 
@@ -356,6 +358,6 @@ pub(crate) enum Claim {
     Lost,
     /// We announce it.
     Defend,
-    /// We have announced it just now, or do not use it.
+    /// We have announced it just now, or do not use it yet.
     Ignored,
 }

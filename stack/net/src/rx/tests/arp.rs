@@ -8,7 +8,7 @@ use smoltcp::wire::{ArpOperation, ArpRepr, EthernetAddress};
 
 use super::assert_dropped;
 use crate::testing::{Bench, GATEWAY, OURS, PEER, arp_frame, mac, read_arp, station, v4};
-use crate::{AddressState, Route, Station};
+use crate::{AddressState, Prefix, Route, Station};
 
 fn request_from(from: Station) -> Vec<u8> {
     arp_frame(ArpOperation::Request, from, v4(1))
@@ -284,6 +284,25 @@ fn an_address_that_somebody_has_or_wants_is_not_used() {
         assert_eq!(route(&mut bench, PEER.addr), Route::Unreachable);
         assert_eq!(bench.stats.read(Counter::NetAddressesDuplicate), 1);
     }
+}
+
+/// RFC 5227 s2.1: an address that we lost is the other station's, and that station is a neighbour like any other.
+#[test]
+fn whoever_has_the_address_that_we_lost_is_a_neighbour() {
+    let mut bench = Bench::with(Default::default(), |cfg| {
+        cfg.duplicate_probes.ipv4 = 1;
+        cfg.addresses.push(Prefix { addr: v4(9).into(), len: 24 });
+    });
+    bench.net.on_link_up(bench.now, &mut bench.wire);
+    let theirs = Station { addr: OURS.addr, ..PEER };
+    bench.receive(&reply_from(theirs));
+    while bench.net.address_state(v4(9).into()) != Some(AddressState::Usable) {
+        pass_to_next(&mut bench);
+    }
+    bench.sent();
+    bench.receive(&arp_frame(ArpOperation::Request, theirs, v4(9)));
+    assert_eq!(bench.sent().len(), 1, "it hears where we are");
+    assert_eq!(bench.stats.read(Counter::NetDropArpConflict), 1, "the claim that we gave way to");
 }
 
 #[test]
