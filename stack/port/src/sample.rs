@@ -18,6 +18,22 @@ pub(crate) fn segment(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// The same from fd00::1 to fd00::2 over IPv6.
+pub(crate) fn segment6(payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd];
+    let length = ((20 + payload.len()) as u16).to_be_bytes();
+    let address = |host| [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host];
+    let addresses = [address(1), address(2)].concat();
+    let mut tcp = [0x03, 0xe8, 0x07, 0xd0, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x18, 1, 0, 0, 0, 0, 0];
+    let tcp_sum = inverted_sum(&[&addresses, &length, &[0, 6], &tcp, payload]);
+    tcp[16..18].copy_from_slice(&tcp_sum.to_be_bytes());
+    frame.extend_from_slice(&[0x60, 0, 0, 0, length[0], length[1], 6, 64]);
+    frame.extend_from_slice(&addresses);
+    frame.extend_from_slice(&tcp);
+    frame.extend_from_slice(payload);
+    frame
+}
+
 /// The same segment as it is handed to a device that fills in both checksums.
 pub(crate) fn unfilled_segment(payload: &[u8]) -> Vec<u8> {
     let mut frame = segment(payload);

@@ -8,7 +8,7 @@ use ironwarp_types::SeededEntropy;
 
 use super::faults::FaultRates;
 use super::side::Side;
-use crate::memory::Ipv4Tcp;
+use crate::memory::checksummed;
 use crate::{Burst, Frame, Port};
 
 /// One direction.
@@ -101,8 +101,8 @@ impl<P: Port, S: Side<P>> Lane<P, S> {
             return frame;
         }
         // ARP has no checksum: damage to it would teach wrong addresses, where a real link drops the frame.
-        let Some(packet) = Ipv4Tcp::locate(S::bytes(&frame)) else { return frame };
-        let at = packet.l3 + self.dice.below((packet.end - packet.l3) as u64) as usize;
+        let Some(covered) = checksummed(S::bytes(&frame)) else { return frame };
+        let at = covered.start + self.dice.below(covered.len() as u64) as usize;
         // Never zero. A difference confined to one byte changes a ones' complement sum (RFC 1071), so no checksum
         // over the byte misses it.
         let difference = 1 + self.dice.below(255) as u8;

@@ -26,6 +26,7 @@ mod tests;
 pub use control::{MemoryControl, MemoryCounts, PoolLevels};
 pub use frame::{MemoryFrame, MemorySealed};
 pub use packet::Ipv4Tcp;
+pub(crate) use packet::checksummed;
 pub use port::{FarEnd, MemoryPort};
 
 use std::sync::Arc;

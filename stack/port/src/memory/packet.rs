@@ -60,6 +60,15 @@ pub(super) fn ipv6_tcp(frame: &[u8]) -> Option<(usize, usize)> {
     found.then_some((l3, end))
 }
 
+/// The bytes of a frame with a TCP segment that a checksum covers, in IPv4 or IPv6. IPv6's header has none of its own, so
+/// what stands before its addresses is left out.
+pub(crate) fn checksummed(frame: &[u8]) -> Option<Range<usize>> {
+    match Ipv4Tcp::locate(frame) {
+        Some(packet) => Some(packet.l3..packet.end),
+        None => ipv6_tcp(frame).map(|(l3, end)| l3 + 8..end),
+    }
+}
+
 /// The ones' complement sum of `bytes` as big-endian words, not inverted.
 pub(super) fn sum(bytes: &[u8]) -> u16 {
     let (pairs, odd) = bytes.as_chunks::<2>();

@@ -1,7 +1,7 @@
 //! Every kind of fault: how often, in which direction, and what it does to a frame.
 
 use super::*;
-use crate::sample::{segment, unfilled_segment};
+use crate::sample::{segment, segment6, unfilled_segment};
 use crate::{Checksum, TxOffloads};
 
 #[test]
@@ -176,6 +176,23 @@ fn damage_is_seen_by_the_checksum_whichever_way_the_frame_goes() {
     assert_eq!((rx.ip_checksum, rx.l4_checksum), (Checksum::Unknown, Checksum::Unknown));
     assert_ne!(got[0].bytes(), original);
     assert_eq!(bench.stats.read(Counter::PortFaultCorruptions), 201);
+}
+
+/// RFC 8200 s8.1: the checksum of TCP is all that IPv6 has, and its pseudo-header begins with the addresses.
+#[test]
+fn damage_to_ipv6_is_done_where_a_checksum_sees_it() {
+    let mut bench = bench_of(&MemoryConfig::default().offloading());
+    let rates = FaultRates { corrupt_ppm: 1_000_000, ..FaultRates::default() };
+    bench.control.set_faults(Faults { seed: 1, rx: FaultRates::default(), tx: rates });
+    let original = segment6(&[7; 100]);
+    for _ in 0..500 {
+        send(&mut bench.near, &original);
+        let mut got = Burst::new();
+        bench.far.rx_burst(&mut got);
+        let changed = (0..original.len()).find(|&at| got[0].bytes()[at] != original[at]);
+        assert!(changed.is_some_and(|at| at >= 22), "{changed:?}");
+        assert_eq!(got[0].rx().l4_checksum, Checksum::Bad);
+    }
 }
 
 #[test]
