@@ -25,6 +25,8 @@ const ICMP_ERROR_BURST: u32 = 256;
 /// [`Net::on_timers`]. Nothing allocates after [`Net::new`].
 pub struct Net {
     pub(crate) link: Link,
+    /// Our link address as a little-endian word.
+    pub(crate) mac_word: u64,
     pub(crate) own: Addresses,
     pub(crate) hasher: FlowHasher,
     pub(crate) stats: CoreStats,
@@ -43,7 +45,9 @@ impl Net {
     /// Net over a device. The MTU is the smaller of the configured and the device's.
     pub fn new(cfg: NetConfig, caps: &PortCaps, stats: CoreStats) -> Self {
         let hasher = FlowHasher::new(cfg.hash_secret);
+        let [a, b, c, d, e, f] = cfg.mac.0;
         Net {
+            mac_word: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
             link: Link { mac: cfg.mac, vlan: cfg.vlan },
             own: Addresses::new(&cfg, hasher),
             hasher,

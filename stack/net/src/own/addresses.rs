@@ -188,8 +188,9 @@ impl Addresses {
     #[inline]
     fn is_unicast_beside_further(&self, addr: Ipv4Addr) -> bool {
         let bits = addr.to_bits();
-        let first = bits >> 24;
-        (1..224).contains(&first) && first != 127 && !self.first_v4.is_broadcast(bits)
+        // From 1.0.0.0 up to 223.255.255.255, without 127/8.
+        let possible = bits.wrapping_sub(1 << 24) < 223 << 24 && bits >> 24 != 127;
+        possible && !self.first_v4.is_broadcast(bits)
     }
 
     /// Whether packets for the address are ours.

@@ -51,6 +51,19 @@ pub(crate) struct Datagram<A> {
 /// Link addresses at the front of every frame.
 const ADDRESSES_BYTES: usize = 12;
 
+/// The type of IPv4, its version and a header without options; not the type of service behind them. As little-endian
+/// words, here and below.
+const PLAIN_V4: u32 = u32::from_le_bytes([8, 0, 0x45, 0]);
+const PLAIN_V4_MASK: u32 = u32::from_le_bytes([0xff, 0xff, 0xff, 0]);
+
+/// Neither "more fragments" nor an offset, and TCP; "do not fragment", the reserved bit and the time to live may be
+/// anything.
+const WHOLE_TCP: u32 = u32::from_le_bytes([0, 0, 0, 6]);
+const WHOLE_TCP_MASK: u32 = u32::from_le_bytes([0x3f, 0xff, 0, 0xff]);
+
+/// The address that a frame goes to, and whether the one that it comes from is a group's.
+const MAC_MASK: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0]);
+
 impl Net {
     /// Handles one received frame.
     ///
@@ -68,7 +81,7 @@ impl Net {
             return self.on_tagged_frame(now, frame, wire);
         }
         match self.plain_v4::<false, _>(&frame) {
-            Some(datagram) => self.on_tcp(frame, datagram).map(Received::Segment),
+            Some(datagram) => self.on_tcp(frame, datagram),
             None => self.on_not_plain_v4::<false, _>(now, frame, wire),
         }
     }
@@ -82,7 +95,7 @@ impl Net {
         wire: &mut Wire<P>,
     ) -> Option<Received<P::Frame>> {
         match self.plain_v4::<true, _>(&frame) {
-            Some(datagram) => self.on_tcp(frame, datagram).map(Received::Segment),
+            Some(datagram) => self.on_tcp(frame, datagram),
             None => self.on_not_plain_v4::<true, _>(now, frame, wire),
         }
     }
@@ -95,7 +108,7 @@ impl Net {
         wire: &mut Wire<P>,
     ) -> Option<Received<P::Frame>> {
         match self.plain_v6::<TAGGED, _>(&frame) {
-            Some(datagram) => self.on_tcp(frame, datagram).map(Received::Segment),
+            Some(datagram) => self.on_tcp(frame, datagram),
             None => self.on_other(now, frame, wire),
         }
     }
@@ -123,13 +136,15 @@ impl Net {
         let bytes = frame.bytes();
         let header = self.header::<TAGGED, { ETHERNET_BYTES + IPV4_BYTES }>(bytes)?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1, ip @ ..] = header;
-        let [v, tos, n0, n1, _, _, f0, f1, _, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = ip;
-        // The flags and the fragment offset: only "do not fragment" and the reserved bit may be set.
-        let plain = [t0, t1, v, protocol] == [8, 0, 0x45, 6] && (f0 & 0x3f) | f1 == 0;
-        let (remote, local) = (Ipv4Addr::new(a0, a1, a2, a3), Ipv4Addr::new(b0, b1, b2, b3));
-        let to_us = [d0, d1, d2, d3, d4, d5] == self.link.mac.0;
+        let [v, tos, n0, n1, _, _, f0, f1, ttl, protocol, _, _, a0, a1, a2, a3, b0, b1, b2, b3] = ip;
+        // Each question is one word as it lies in the frame, since that costs a load, a mask and a comparison.
+        let plain = u32::from_le_bytes([t0, t1, v, tos]) & PLAIN_V4_MASK == PLAIN_V4;
+        let whole = u32::from_le_bytes([f0, f1, ttl, protocol]) & WHOLE_TCP_MASK == WHOLE_TCP;
+        let to_us = u64::from_le_bytes([d0, d1, d2, d3, d4, d5, s0, s1]) & MAC_MASK == self.mac_word;
+        let (remote, local) = (u32::from_be_bytes([a0, a1, a2, a3]), u32::from_be_bytes([b0, b1, b2, b3]));
+        let (remote, local) = (Ipv4Addr::from_bits(remote), Ipv4Addr::from_bits(local));
         // One question after the other: all at once they would need more registers than there are.
-        if !(plain && to_us) || s0 & 1 != 0 || !self.own.admits_v4(remote, local) {
+        if !(plain && whole && to_us && self.own.admits_v4(remote, local)) {
             return None;
         }
         let l3 = ETHERNET_BYTES + if TAGGED { TAG_BYTES } else { 0 };
@@ -245,7 +260,7 @@ impl Net {
     ) -> Result<Option<Received<P::Frame>>, Counter> {
         let datagram = self.datagram_v4(frame.bytes(), frame.rx().ip_checksum, arrived)?;
         match datagram.protocol {
-            crate::ip::TCP => Ok(self.on_tcp(frame, datagram).map(Received::Segment)),
+            crate::ip::TCP => Ok(self.on_tcp(frame, datagram)),
             crate::ip::ICMP => self.on_icmp(now, frame, datagram, wire),
             _ => Err(Counter::NetDropIpProtocol),
         }
@@ -261,7 +276,7 @@ impl Net {
         let packet = self.datagram_v6(frame.bytes(), arrived)?;
         match packet.datagram.protocol {
             crate::ip::TCP if !arrived.group && !packet.datagram.local.is_multicast() => {
-                Ok(self.on_tcp(frame, packet.datagram).map(Received::Segment))
+                Ok(self.on_tcp(frame, packet.datagram))
             }
             crate::ip::ICMPV6 => self.on_icmpv6(now, frame, packet, wire),
             // TCP and groups do not go together (RFC 9293 s3.9.2.3).

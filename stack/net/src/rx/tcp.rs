@@ -13,6 +13,7 @@ use crate::checksum;
 use crate::family::Address;
 use crate::ip;
 use crate::net::Net;
+use crate::received::Received;
 use crate::segment::TcpSegment;
 
 const TCP_BYTES_MIN: usize = 20;
@@ -29,9 +30,9 @@ impl Net {
         &self,
         frame: F,
         datagram: Datagram<A>,
-    ) -> Option<TcpSegment<F>> {
+    ) -> Option<Received<F>> {
         match self.tcp_ports(&frame, &datagram) {
-            Ok(ports) => Some(self.tcp_segment(frame, &datagram, ports)),
+            Ok(ports) => Some(Received::Segment(self.tcp_segment(frame, &datagram, ports))),
             Err(reason) => self.drop_tcp(reason),
         }
     }
@@ -80,7 +81,7 @@ impl Net {
     }
 
     #[cold]
-    fn drop_tcp<F>(&self, reason: Counter) -> Option<TcpSegment<F>> {
+    fn drop_tcp<F>(&self, reason: Counter) -> Option<Received<F>> {
         self.stats.count(reason);
         None
     }
