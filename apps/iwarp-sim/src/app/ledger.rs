@@ -130,6 +130,8 @@ pub struct Side {
     pub send_failed: bool,
     /// The same of receives.
     pub receive_failed: bool,
+    /// Its context was dropped: nobody was told what became of its requests.
+    pub has_vanished: bool,
     /// Pieces of the peer's memory of which nobody knows how far they were written.
     pub unsure: Vec<Unsure>,
 }
@@ -312,6 +314,7 @@ impl Side {
             destroyed_at: Nanos::ZERO,
             send_failed: false,
             receive_failed: false,
+            has_vanished: false,
             unsure: Vec::new(),
         }
     }

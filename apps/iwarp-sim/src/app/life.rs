@@ -6,7 +6,7 @@ use ironwarp::{
 use ironwarp_types::Nanos;
 
 use super::{App, Ledger, Session, Side, Stage};
-use crate::plan::{Ending, addresses_of};
+use crate::plan::{Ending, Offence, addresses_of};
 
 /// How long after the peer has gone a side that heard nothing closes too: a lost reset tells nobody.
 const SILENCE: Nanos = Nanos::from_millis(30);
@@ -106,6 +106,11 @@ impl App {
         if let Event::ConnectRequest { request, private_data, .. } = event {
             return self.on_request(now, &mut ledger, request, &private_data);
         }
+        if let (Event::ListenFailed { .. }, true) = (&event, self.has_restarted) {
+            // The listener of the context before this one is still there.
+            self.listens = false;
+            return;
+        }
         let Some((qp, what)) = of_queue_pair(&event) else {
             return ledger.blame(usize::MAX, 0, &format!("unexpected news: {event:?}"));
         };
@@ -187,6 +192,10 @@ impl App {
         let both_up = ours.stage == Stage::Up && theirs.stage == Stage::Up;
         let both_done = both_up && ours.is_done() && theirs.is_done();
         let posted = ours.posted;
+        let used_up = theirs.receives_posted == ours.sends_posted;
+        let unexpected =
+            matches!(session.plan.ending, Ending::Offend { offence: Offence::SendUnexpected, .. });
+        let spent = unexpected && used_up;
         let left_alone = session.ended_at.is_some_and(|at| now >= at + SILENCE);
         match session.plan.ending {
             Ending::Graceful { by } if by == side && both_done => {
@@ -200,7 +209,7 @@ impl App {
                 session.ended_at = Some(now);
                 self.destroy(now, session, side)
             }
-            Ending::Offend { by, after, offence } if by == side && both_up && posted >= after => {
+            Ending::Offend { by, after, offence } if by == side && both_up && (posted >= after || spent) => {
                 if session.offended.is_none() { self.offend(session, side, offence) } else { Ok(()) }
             }
             _ if left_alone => self.disconnect(session, side),
@@ -273,6 +282,29 @@ impl App {
     }
 }
 
+/// A side's context is gone, and its queue pair with it: nothing more is heard of either.
+pub(super) fn vanish(now: Nanos, ledger: &mut Ledger, number: usize, host: usize) {
+    let session = &mut ledger.sessions[number];
+    if session.is_over || !session.plan.hosts.contains(&host) {
+        return;
+    }
+    // A peer may be refused until this host listens again, and may not see how its connection ended.
+    session.excused = true;
+    let mut has_left = false;
+    for side in [0, 1] {
+        let waits = matches!(session.sides[side].stage, Stage::Waiting | Stage::Gone);
+        if session.plan.hosts[side] == host && !waits {
+            session.sides[side].stage = Stage::Gone;
+            session.sides[side].has_vanished = true;
+            session.ended_at.get_or_insert(now);
+            has_left = true;
+        }
+    }
+    if has_left && session.is_ended() {
+        finish(now, ledger, number);
+    }
+}
+
 /// Both sides are gone: memory is checked for the last time, and the session is over or begins again.
 fn finish(now: Nanos, ledger: &mut Ledger, number: usize) {
     let session = &mut ledger.sessions[number];
@@ -331,9 +363,8 @@ fn on_rejected(
     session.sides[side].stage = Stage::Ended;
     session.ended_at.get_or_insert(now);
     let wanted = session.plan.ending == Ending::Reject && private_data[..] == *REGRETS;
-    let wanted = wanted || session.plan.crowded;
     session.excused |= session.plan.crowded;
-    if wanted || session.unseen { Ok(()) } else { Err(format!("rejected with {private_data:?}")) }
+    if wanted || session.excused || session.unseen { Ok(()) } else { Err(format!("rejected with {private_data:?}")) }
 }
 
 fn on_connect_failed(
@@ -357,7 +388,7 @@ fn on_connect_failed(
         ledger.totals.retried += 1;
         return Ok(());
     }
-    session.excused = faulty || unseen || session.plan.crowded;
+    session.excused |= faulty || unseen || session.plan.crowded;
     let left = matches!(peer, Stage::Closing | Stage::Ended | Stage::Destroyed | Stage::Gone);
     if session.excused || left { Ok(()) } else { Err(format!("connecting failed: {reason:?}")) }
 }

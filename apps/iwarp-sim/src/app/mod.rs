@@ -39,6 +39,8 @@ pub struct App {
     /// Session and side of each queue pair, by number.
     by_qp: BTreeMap<u32, (usize, usize)>,
     listens: bool,
+    /// Whether its first context is gone.
+    has_restarted: bool,
     /// Whether queue pairs, queues and listeners have been given up.
     closed: bool,
     /// When it looks again.
@@ -75,6 +77,7 @@ impl App {
             dice: SeededEntropy::new(plan.seed),
             by_qp: BTreeMap::new(),
             listens: false,
+            has_restarted: false,
             closed: false,
             wakes_at: Nanos::ZERO,
             nap: plan.pace,
@@ -118,6 +121,32 @@ impl App {
         self.nap = if self.work > 0 { self.plan.pace } else { (self.nap + self.nap).min(NAP_MAX) };
         self.wakes_at = now + Nanos(1 + self.dice.below(self.nap.0));
         self.work > 0
+    }
+
+    /// Drops its context with everything in it, as an application that ends does, and begins anew.
+    pub fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError> {
+        let mut ctx = match stack.context() {
+            // The one before this has not been swept up yet.
+            Err(VerbsError::LimitReached(_)) => return Ok(()),
+            outcome => outcome?,
+        };
+        let (count, depth) = (self.plan.completion_queues, self.plan.cq_depth);
+        let cqs: Result<_, _> = (0..count).map(|_| ctx.create_cq(depth)).collect();
+        self.cqs = match cqs {
+            Err(VerbsError::LimitReached(_)) => return Ok(()),
+            outcome => outcome?,
+        };
+        self.pd = ctx.alloc_pd();
+        self.ctx = ctx;
+        self.by_qp.clear();
+        (self.listens, self.has_restarted) = (false, true);
+        let ledger = self.ledger.clone();
+        let mut ledger = ledger.borrow_mut();
+        for number in 0..ledger.sessions.len() {
+            life::vanish(now, &mut ledger, number, self.host);
+        }
+        self.wakes_at = now;
+        Ok(())
     }
 
     /// Gives up everything: the run is over.

@@ -38,7 +38,12 @@ impl App {
         let few = [0xee; FEW];
         let id = posted.wr_id;
         let mut window = match offence {
-            Offence::BindNoRight => Some(self.ctx.create_window(self.pd)?),
+            Offence::BindNoRight => match self.ctx.create_window(self.pd) {
+                Ok(window) => Some(window),
+                // Places for regions may be few.
+                Err(VerbsError::Register(_)) => return Ok(()),
+                Err(error) => return Err(error),
+            },
             _ => None,
         };
         let wr = match (offence, &mut window) {
@@ -52,9 +57,9 @@ impl App {
             _ => SendWr::write_inline(id, &few, remote),
         };
         let outcome = self.ctx.post_send(qp, &wr);
-        near.windows.extend(window);
         match outcome {
             Ok(()) => {
+                near.windows.extend(window);
                 self.work += 1;
                 if posted.opcode == CompletionOpcode::Send {
                     ours.sends_posted += 1;

@@ -113,7 +113,8 @@ impl Session {
     }
 
     fn succeed(&mut self, side: usize, posted: Posted, settled: &mut Settled) -> Result<(), String> {
-        let says_nothing = self.plan.complete_on_copy || self.unseen;
+        // Behind an offence the peer's TCP acknowledges what its stream discards.
+        let says_nothing = self.plan.complete_on_copy || self.unseen || self.offended.is_some();
         let (ours, theirs) = self.pair(side);
         if ours.send_failed {
             return Err(format!("request {} succeeded behind one that failed", posted.wr_id));
@@ -203,6 +204,11 @@ impl Session {
     /// Both sides are gone: everything that is left must be explained by what was under way.
     pub fn settle_end(&mut self) -> Result<(), String> {
         for side in [0, 1] {
+            if self.sides[side].has_vanished {
+                self.settle_untold(side)?;
+            }
+        }
+        for side in [0, 1] {
             let (ours, theirs) = self.pair(side);
             if let Some(plots) = &mut theirs.plots {
                 for unsure in core::mem::take(&mut ours.unsure) {
@@ -215,6 +221,21 @@ impl Session {
         for (number, side) in self.sides.iter_mut().enumerate() {
             let Some(mut plots) = side.plots.take() else { continue };
             plots.close().map_err(|fault| format!("side {number} at the end: {fault}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// What a context that was dropped had posted may have been carried out, wholly, in part or not at all.
+    fn settle_untold(&mut self, side: usize) -> Result<(), String> {
+        while let Some(posted) = self.sides[side].sends.pop_front() {
+            self.flush(side, posted)?;
+        }
+        let (ours, theirs) = self.pair(side);
+        while let Some(receive) = ours.receives.pop_front() {
+            let message = theirs.messages.pop_front();
+            ours.leave_landing(&receive, message.as_ref())?;
         }
         Ok(())
     }

@@ -40,11 +40,13 @@ pub enum Fault {
     Allocation,
     /// Applications that look seldom.
     SlowReader,
+    /// Applications that drop everything and begin anew.
+    Restart,
 }
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 17] = [
         Fault::Loss,
         Fault::Bursts,
         Fault::Duplicate,
@@ -61,6 +63,7 @@ impl Fault {
         Fault::TxRing,
         Fault::Allocation,
         Fault::SlowReader,
+        Fault::Restart,
     ];
 }
 
@@ -85,6 +88,13 @@ impl Plan {
         }
         for host in 0..self.hosts.len() {
             self.draw_shortages(host, dice);
+        }
+        // It excuses the sessions of its host, so most runs must do without.
+        if self.has(Fault::Restart) && dice.chance(400_000) {
+            for _ in 0..1 + dice.below(3) {
+                let host = dice.below(self.hosts.len() as u64) as usize;
+                self.timeline.push((Nanos(dice.below(self.heal_at.0)), Change::Restart { host }));
+            }
         }
     }
 

@@ -60,11 +60,11 @@ impl Plan {
         config.mpa.first_fpdu_holdoff_us = if dice.chance(100_000) { 50 } else { 0 };
         let fewer = |dice: &mut SeededEntropy| 1 + dice.below(shape.sessions) as u32;
         config.limits.queue_pairs = if shape.tight { fewer(dice) } else { 2 * room };
-        config.limits.completion_queues = 8;
+        config.limits.completion_queues = 12;
         config.limits.half_open = if shape.tight { fewer(dice) } else { room + 4 };
         config.limits.listeners = room;
         config.limits.regions = if shape.tight { 4 * fewer(dice) } else { 16 * room };
-        config.limits.contexts = 2;
+        config.limits.contexts = 3;
         config.limits.reads = 32;
         self.common.vary(&mut config, dice);
         config

@@ -99,6 +99,11 @@ pub enum Change {
         /// How many.
         left: u64,
     },
+    /// A host's application drops its context and begins anew.
+    Restart {
+        /// Which host.
+        host: usize,
+    },
     /// A host's transmit ring takes so many frames of a burst.
     TxBurst {
         /// Which host.

@@ -39,6 +39,12 @@ impl Host {
         self.app.close().map_err(|error| format!("host {}: closing failed: {error}", self.number))
     }
 
+    /// The application drops its context and begins anew.
+    pub fn restart(&mut self, now: Nanos) -> Result<(), String> {
+        let outcome = self.app.restart(&self.stack, now);
+        outcome.map_err(|error| format!("host {}: beginning anew failed: {error}", self.number))
+    }
+
     /// What the cores hold.
     pub fn holdings(&self) -> Vec<Holdings> {
         self.workers.iter().map(Worker::holdings).collect()

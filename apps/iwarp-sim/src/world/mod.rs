@@ -85,7 +85,7 @@ impl World {
     fn live(&mut self) -> Result<Outcome, String> {
         for (at, change) in self.plan.timeline.clone() {
             self.net.run_until(at).map_err(|error| error.to_string())?;
-            self.apply(&change);
+            self.apply(&change)?;
         }
         self.net.run_until(self.plan.heal_at).map_err(|error| error.to_string())?;
         self.heal();
@@ -99,14 +99,22 @@ impl World {
         Ok(Outcome { hash, totals: ledger.totals, frames, took })
     }
 
-    fn apply(&mut self, change: &Change) {
+    fn apply(&mut self, change: &Change) -> Result<(), String> {
         match change {
             Change::Link { cable, way, config } => {
                 self.net.link_mut(self.cables[*cable][*way]).config = config.clone();
             }
             Change::Allocations { host, left } => self.devices[*host].allow_allocations(*left),
             Change::TxBurst { host, frames } => self.devices[*host].limit_tx_burst(*frames),
+            Change::Restart { host } => {
+                let (now, id) = (self.net.now(), self.hosts[*host]);
+                if let Machine::Host(node) = self.net.node_mut(id) {
+                    node.restart(now)?;
+                }
+                self.net.wake(id);
+            }
         }
+        Ok(())
     }
 
     /// From now on nothing does harm.
