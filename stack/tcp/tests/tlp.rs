@@ -98,6 +98,8 @@ fn a_loss_that_the_probe_repaired_brings_the_window_down() {
     let repaired = window_after(&[""]);
     let for_nothing = window_after(&["", " <nop,nop,sack 13241:14701>"]);
     assert!(repaired < for_nothing, "{repaired} of {for_nothing}");
+    // A peer that does not tell of duplicates answers the probe with its last acknowledgement once more.
+    assert_eq!(window_after(&["", ""]), for_nothing);
 }
 
 /// RFC 8985 s7.1: without SACK the answer to a probe would tell nothing.

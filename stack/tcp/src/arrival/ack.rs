@@ -2,8 +2,8 @@
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
-use ironwarp_types::Seq;
 use ironwarp_types::limits::BURST_FRAMES;
+use ironwarp_types::{Nanos, Seq};
 
 use super::{DONE, NEXT, Step};
 use crate::congestion::Acked;
@@ -186,36 +186,56 @@ impl Conn {
         if self.wants_transmit() {
             *events |= TcpEvents::RETRANSMIT;
         }
+        self.see_to_timer(io);
     }
 
     /// Lets go of units that are acknowledged to their last byte.
     #[inline]
     fn release_acked<P: Port>(&mut self, io: &mut Io<'_, P>) {
         let snd = &mut self.snd;
+        let una = snd.snd_una;
+        if snd.recovery.eventful {
+            self.release_told(io);
+        } else {
+            let (mut bytes, mut last) = (0, None);
+            io.shared.tx.drop_front_while(&mut snd.retained, |unit, _| {
+                let is_done = unit.seq_end().leq(una);
+                if is_done {
+                    bytes += u32::from(unit.len);
+                    last = Some(told(unit));
+                }
+                is_done
+            });
+            snd.retained_bytes = snd.retained_bytes.saturating_sub(bytes);
+            // What only a probe of a closed window has carried was never timed.
+            if let Some(unit) = last.filter(|unit| unit.sent_at != Nanos::ZERO) {
+                snd.recovery.rack.on_delivered(io.now, unit);
+            }
+        }
+        let snd = &mut self.snd;
+        if io.shared.tx.front(&snd.retained).is_some_and(|unit| unit.seq.lt(snd.snd_una)) {
+            self.trim_acked(io);
+        }
+    }
+
+    /// The same while something is amiss: the scoreboard and RACK hear of every unit.
+    #[cold]
+    fn release_told<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        let (snd, now) = (&mut self.snd, io.now);
         let (una, recovery, board) = (snd.snd_una, &mut snd.recovery, &mut snd.board);
-        let (mut bytes, mut last) = (0, None);
+        let mut bytes = 0;
         io.shared.tx.drop_front_while(&mut snd.retained, |unit, node| {
             let is_done = unit.seq_end().leq(una);
             if is_done {
                 bytes += u32::from(unit.len);
-                last = Some(told(unit));
-                if recovery.eventful {
-                    last = None;
-                    board.on_released(unit, node);
-                    if unit.mark != Mark::Sacked {
-                        recovery.rack.on_delivered(io.now, told(unit));
-                    }
+                board.on_released(unit, node);
+                if matches!(unit.mark, Mark::Flying | Mark::Lost) {
+                    recovery.rack.on_delivered(now, told(unit));
                 }
             }
             is_done
         });
         snd.retained_bytes = snd.retained_bytes.saturating_sub(bytes);
-        if let Some(unit) = last {
-            snd.recovery.rack.on_delivered(io.now, unit);
-        }
-        if io.shared.tx.front(&snd.retained).is_some_and(|unit| unit.seq.lt(snd.snd_una)) {
-            self.trim_acked(io);
-        }
     }
 
     /// semantics.md, Units: an ACK edge inside a unit. A part that was sent more than once, and of which only the front

@@ -35,7 +35,7 @@ impl Prr {
             let share = u64::from(self.delivered) * u64::from(ssthresh);
             (share.div_ceil(u64::from(self.flight)) as u32).saturating_sub(self.out)
         } else {
-            let limit = self.delivered.saturating_sub(self.out).max(delivered) + emss;
+            let limit = self.delivered.saturating_sub(self.out).max(delivered).saturating_add(emss);
             (ssthresh - pipe).min(limit)
         };
         // RFC 6937 s3: the first lost segment is sent again whatever the proportion says.

@@ -29,8 +29,8 @@ pub(crate) struct Rtt {
     timed: bool,
     measured: bool,
     backoff: u8,
-    /// Round trips measured, modulo 256.
-    samples: u8,
+    /// Round trips measured, modulo 2^32.
+    samples: u32,
 }
 
 impl Rtt {
@@ -61,9 +61,9 @@ impl Rtt {
         self.measured
     }
 
-    /// How many round trips were measured, modulo 256: tells whether there was one since.
+    /// How many round trips were measured, modulo 2^32: tells whether there was one since.
     #[inline]
-    pub(crate) fn samples(&self) -> u8 {
+    pub(crate) fn samples(&self) -> u32 {
         self.samples
     }
 

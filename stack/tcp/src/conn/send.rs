@@ -148,6 +148,12 @@ impl SendSide {
         self.snd_nxt.lt(self.snd_end)
     }
 
+    /// Whether anything that is here waits to be sent.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.unsent() || self.fin_due() || self.board.lost > 0
+    }
+
     /// Whether our FIN is the next thing to send.
     #[inline]
     pub(crate) fn fin_due(&self) -> bool {
@@ -271,8 +277,8 @@ impl SendSide {
                 self.snd_una, self.snd_nxt, self.snd_max, self.snd_end
             ));
         }
-        if synchronised && self.outstanding() && self.timer_at == Nanos::MAX {
-            return Err("data is outstanding and no timer runs".into());
+        if synchronised && (self.outstanding() || self.unsent()) && self.timer_at == Nanos::MAX {
+            return Err("data is outstanding or waits and no timer runs".into());
         }
         if self.timer_at != Nanos::MAX && self.timer_at > self.timeout_at {
             return Err(format!("the timer waits until {:?}, beyond the timeout", self.timer_at));

@@ -49,7 +49,10 @@ impl Conn {
             return self.send_uncut(io, node, len);
         }
         let control = self.data_control(io.now);
-        self.send_range(io, node, control, len)?;
+        if let Err(blocked) = self.send_range(io, node, control, len) {
+            self.snd.recovery.cwr_due |= control.flags.contains(Flags::CWR);
+            return Err(blocked);
+        }
         if let Some(unit) = io.shared.tx.value_mut(node) {
             self.snd.board.on_sent(unit, io.now);
         }

@@ -55,8 +55,15 @@ impl Conn {
             State::SynSent | State::SynReceived => self.on_syn_timeout(io, events),
             _ if self.snd.snd_wnd == 0 => self.on_persist(io),
             _ if self.snd.flight() > 0 => self.on_data_timer(io, events),
-            // The window is open and nothing is in flight but perhaps a probe: what could not leave before may now.
-            _ => self.recover(io, events),
+            // The window is open and nothing is in flight but perhaps a probe: what could not leave before may now. What
+            // cannot for want of a frame or a device is still waiting since it was first held up.
+            _ => {
+                let waiting_since = self.snd.progress_at;
+                self.recover(io, events);
+                if self.snd.flight() == 0 {
+                    self.snd.progress_at = waiting_since;
+                }
+            }
         }
     }
 

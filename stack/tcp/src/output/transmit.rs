@@ -225,15 +225,19 @@ impl Conn {
         if blocked == Blocked::Congestion {
             self.snd.cc.on_limited(self.snd.snd_nxt);
         }
-        if self.snd.snd_nxt != before && !self.snd.recovery.eventful && self.opts.sack {
+        if self.snd.snd_nxt != before && self.opts.sack && (!self.snd.recovery.eventful || self.may_probe()) {
             self.snd.set_probe(io.now, io.shared.config.ack_delay_max);
         }
-        if self.snd.timer_at == Nanos::MAX
-            && (self.snd.unsent() || self.snd.fin_due() || self.snd.board.lost > 0)
-        {
+        self.see_to_timer(io);
+        io.arm(self);
+    }
+
+    /// Sees to it that a timer runs while anything is left to send.
+    #[inline]
+    pub(crate) fn see_to_timer<P: Port>(&mut self, io: &mut Io<'_, P>) {
+        if self.snd.timer_at == Nanos::MAX && self.snd.waits() && self.state.may_send() {
             self.wait_to_send(io);
         }
-        io.arm(self);
     }
 
     /// RFC 9293 s3.8.6.1: a window that opens unheard of must be asked for. The same timer tries again what found no frame.

@@ -53,6 +53,8 @@ pub(crate) struct Recovery {
     dup_acks: u8,
     /// SND.NXT when the phase began (RFC 6582 s3.2, RecoveryPoint of RFC 6675 s5).
     recover: Seq,
+    /// Nothing beyond `recover` has been acknowledged: what the peer echoes or repeats is of the time before.
+    guarded: bool,
     /// The end of what was sent more than once.
     resent_to: Seq,
     /// Segments sent again since the last reduction and not known to be in vain; `None` when there is nothing to undo.
@@ -72,6 +74,7 @@ impl Recovery {
             cwr_due: false,
             dup_acks: 0,
             recover: iss,
+            guarded: false,
             resent_to: iss,
             in_doubt: None,
             doubt_ends: iss,
@@ -89,9 +92,16 @@ impl Recovery {
 
     /// A unit that ends at `seq_end` was sent again.
     pub(crate) fn on_sent_again(&mut self, seq_end: Seq) {
+        // While nothing is amiss the number is of another time, and may lie anywhere.
+        self.resent_to = if self.eventful { self.resent_to.max(seq_end) } else { seq_end };
         self.eventful = true;
-        self.resent_to = self.resent_to.max(seq_end);
         self.in_doubt = self.in_doubt.map(|units| units.saturating_add(1));
+    }
+
+    /// A phase begins. RFC 3168 s6.1.2: whatever the reduction was for, CWR tells of it.
+    fn begin(&mut self, snd_nxt: Seq) {
+        (self.recover, self.guarded, self.eventful, self.cwr_due) = (snd_nxt, true, true, true);
+        self.tlp.reset();
     }
 
     /// Whether lost units are being repaired.

@@ -142,6 +142,11 @@ impl Rack {
         }
     }
 
+    /// Whether the round trip in which a duplicate SACK was seen lasts, while everything before `una` is acknowledged.
+    pub(crate) fn in_dsack_round(&self, una: Seq) -> bool {
+        self.dsack_round.is_some_and(|end| una.lt(end))
+    }
+
     /// Step 4: a recovery is over.
     pub(crate) fn on_recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);

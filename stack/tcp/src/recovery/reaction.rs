@@ -53,7 +53,7 @@ impl Conn {
         }
         let delivered = (advanced + self.snd.board.sacked).saturating_sub(sacked_before);
         let echo = self.opts.ecn && segment.has(Flags::ECE);
-        self.judge_probe(segment.ack, dsack, duplicate);
+        self.judge_probe(una_before, segment.ack, dsack, duplicate);
         self.react(io, News { una_before, advanced, delivered, dsack, echo }, events);
         if duplicate || delivered > 0 {
             self.tell_writable(events);
@@ -89,13 +89,14 @@ impl Conn {
         twice.filter(|block| block.end.leq(snd_nxt))
     }
 
-    /// RFC 5681 s2: outstanding data, no payload, no SYN or FIN, nothing new acknowledged, the same window.
+    /// RFC 5681 s2: outstanding data, no payload, no SYN or FIN, nothing new acknowledged, the same window. A probe that
+    /// came in vain is answered so when nothing is outstanding any more (RFC 8985 s7.4.2).
     pub(crate) fn repeats(&self, segment: &Segment) -> bool {
         let window = u32::from(segment.window) << self.snd.wscale;
         segment.ack == self.snd.snd_una
             && segment.len() == 0
             && !segment.has(Flags::SYN | Flags::FIN)
-            && self.snd.outstanding()
+            && (self.snd.outstanding() || self.snd.recovery.tlp.is_open())
             && window == self.snd.snd_wnd
             && window > 0
     }
@@ -121,11 +122,11 @@ impl Conn {
     }
 
     /// RFC 8985 s7.4.2: a loss that the probe repaired costs what any loss costs.
-    fn judge_probe(&mut self, ack: Seq, dsack: Option<SackBlock>, duplicate: bool) {
+    fn judge_probe(&mut self, una_before: Seq, ack: Seq, dsack: Option<SackBlock>, duplicate: bool) {
         let recovery = &mut self.snd.recovery;
         let verdict = recovery.tlp.on_ack(ack, dsack.map(|block| block.end), duplicate);
         if verdict == Verdict::Repaired && recovery.phase == Phase::Open {
-            self.reduce(Sign::Loss, Phase::Reduced);
+            self.reduce(Sign::Loss, Phase::Reduced, una_before);
         }
     }
 
@@ -137,13 +138,13 @@ impl Conn {
         if recovery.phase != Phase::Open && recovery.recover.leq(self.snd.snd_una) {
             self.leave_recovery();
         }
-        if news.echo && self.snd.recovery.phase == Phase::Open {
-            // RFC 3168 s6.1.2: once a round trip, and the peer is told.
+        self.lower_guard();
+        if news.echo && self.snd.recovery.phase == Phase::Open && !self.snd.recovery.guarded {
+            // RFC 3168 s6.1.2: once a round trip. The peer echoes until it has CWR, which is beyond `recover`.
             io.count(Counter::TcpEcnReductions);
-            self.reduce(Sign::Mark, Phase::Reduced);
-            self.snd.recovery.cwr_due = true;
+            self.reduce(Sign::Mark, Phase::Reduced, news.una_before);
         }
-        let look_at = self.find_losses(io, news.advanced > 0);
+        let look_at = self.find_losses(io, &news);
         self.steer(io.now, &news);
         self.set_timer(io, news.delivered > 0, look_at);
         self.settle_down();
@@ -155,13 +156,16 @@ impl Conn {
     }
 
     /// Marks what must be lost by now and begins to repair it. Answers when to look again.
-    fn find_losses<P: Port>(&mut self, io: &mut Io<'_, P>, advanced: bool) -> Option<Nanos> {
+    fn find_losses<P: Port>(&mut self, io: &mut Io<'_, P>, news: &News) -> Option<Nanos> {
         let lost_before = self.snd.board.lost;
-        let look_at =
-            if self.opts.sack { self.find_losses_by_rack(io) } else { self.find_loss_by_count(io, advanced) };
+        let look_at = if self.opts.sack {
+            self.find_losses_by_rack(io)
+        } else {
+            self.find_loss_by_count(io, news.advanced > 0)
+        };
         if self.snd.board.lost > lost_before && !self.snd.recovery.repairs() {
             io.count(Counter::TcpFastRetransmits);
-            self.reduce(Sign::Loss, Phase::Fast);
+            self.reduce(Sign::Loss, Phase::Fast, news.una_before);
         }
         look_at
     }
@@ -174,14 +178,15 @@ impl Conn {
         snd.board.detect(&mut io.shared.tx, &snd.retained, pipe, rack, io.now, window).look_at
     }
 
-    /// RFC 6582 s3.2: the third duplicate ACK tells of one loss, every partial acknowledgement of the next.
+    /// RFC 6582 s3.2: the third duplicate ACK tells of one loss, every partial acknowledgement of the next. Duplicates that
+    /// what was sent again may have drawn count only once something beyond `recover` is acknowledged.
     fn find_loss_by_count<P: Port>(&mut self, io: &mut Io<'_, P>, advanced: bool) -> Option<Nanos> {
         let snd = &mut self.snd;
         let recovery = &snd.recovery;
         let partial = advanced && recovery.phase == Phase::Fast;
         let third = u16::from(recovery.dup_acks) == DUP_ACK_THRESHOLD
             && !recovery.repairs()
-            && recovery.recover.leq(snd.snd_una);
+            && (!recovery.guarded || recovery.phase == Phase::Reduced);
         let first = io.shared.tx.front(&snd.retained);
         if (partial || third)
             && first.is_some_and(|unit| unit.mark == Mark::Flying && !(partial && unit.again))
@@ -191,19 +196,27 @@ impl Conn {
         None
     }
 
-    /// The window comes down and a phase begins. One reduction covers what was in flight when it began.
-    fn reduce(&mut self, sign: Sign, phase: Phase) {
+    /// The window comes down and a phase begins. One reduction covers what was in flight when it began, before the
+    /// acknowledgement of `una_before` and beyond that tells of it.
+    fn reduce(&mut self, sign: Sign, phase: Phase, una_before: Seq) {
         let snd = &mut self.snd;
-        let flight = snd.flight();
+        let flight = snd.snd_nxt.since(una_before);
         if snd.recovery.phase == Phase::Open {
             snd.cc.on_congestion(sign, flight);
             snd.recovery.in_doubt = (sign == Sign::Loss).then_some(0);
         }
         snd.recovery.phase = phase;
-        snd.recovery.recover = snd.snd_nxt;
+        snd.recovery.begin(snd.snd_nxt);
         snd.recovery.prr = Prr::new(flight);
-        snd.recovery.tlp.reset();
-        snd.recovery.eventful = true;
+    }
+
+    /// Numbers of a time that is over are forgotten before they can be taken for ones to come.
+    fn lower_guard(&mut self) {
+        let (una, recovery) = (self.snd.snd_una, &mut self.snd.recovery);
+        if recovery.phase == Phase::Open {
+            recovery.guarded &= una.leq(recovery.recover);
+            recovery.in_doubt = recovery.in_doubt.filter(|_| una.leq(recovery.doubt_ends));
+        }
     }
 
     /// Everything that was in flight when the phase began is acknowledged.
@@ -280,8 +293,8 @@ impl Conn {
         if progress || snd.timeout_at == Nanos::MAX {
             snd.restart_timeout(now);
         }
-        if let Some(at) = look_at {
-            (snd.timer, snd.timer_at) = (Timer::Reordering, at.min(snd.timeout_at));
+        if let Some(at) = look_at.filter(|&at| at < snd.timeout_at) {
+            (snd.timer, snd.timer_at) = (Timer::Reordering, at);
         } else if snd.timer == Timer::Probe && snd.board.sacked == 0 && snd.recovery.phase == Phase::Open {
             // A probe that was due stays due.
         } else {
@@ -293,7 +306,7 @@ impl Conn {
     }
 
     /// RFC 8985 s7.2: whether a probe may be scheduled at all.
-    fn may_probe(&self) -> bool {
+    pub(crate) fn may_probe(&self) -> bool {
         let recovery = &self.snd.recovery;
         self.opts.sack
             && recovery.phase == Phase::Open
@@ -310,10 +323,10 @@ impl Conn {
             || snd.board.lost > 0
             || snd.recovery.dup_acks > 0
             || snd.recovery.tlp.is_open()
+            || snd.recovery.guarded
+            || snd.recovery.in_doubt.is_some()
+            || snd.recovery.rack.in_dsack_round(snd.snd_una)
             || snd.snd_una.lt(snd.recovery.resent_to);
-        if !snd.recovery.eventful {
-            snd.recovery.resent_to = snd.snd_una;
-        }
     }
 
     /// The reordering window is over: what was passed is lost (RFC 8985 s6.2).
@@ -357,9 +370,7 @@ impl Conn {
         self.mark_overdue(io);
         let snd = &mut self.snd;
         (snd.recovery.phase, snd.recovery.dup_acks) = (Phase::Loss, 0);
-        snd.recovery.recover = snd.snd_nxt;
-        snd.recovery.eventful = true;
-        snd.recovery.tlp.reset();
+        snd.recovery.begin(snd.snd_nxt);
         let pipe = snd.pipe();
         snd.cc.collapse(pipe);
         snd.cc.on_limited(snd.snd_nxt);

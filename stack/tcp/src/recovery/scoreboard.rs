@@ -90,11 +90,11 @@ impl Scoreboard {
         let (seq, end) = (unit.seq, unit.seq_end());
         if seq.lt(block.start) {
             if block.start.lt(end) {
-                cut(tx, list, at, block.start);
+                cut_by_peer(tx, list, at, block.start);
             }
             return false;
         }
-        end.leq(block.end) || cut(tx, list, at, block.end)
+        end.leq(block.end) || cut_by_peer(tx, list, at, block.end)
     }
 
     fn mark_sacked<S: Sealed>(
@@ -321,6 +321,11 @@ pub(crate) fn cut<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, 
     }
     let rest = unit.split_off(bytes);
     tx.insert_after(list, at, rest).is_ok()
+}
+
+/// Cuts where the peer says. It may say so byte by byte, so the last quarter of what connections share is not for that.
+fn cut_by_peer<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, seq: Seq) -> bool {
+    !tx.is_scarce() && cut(tx, list, at, seq)
 }
 
 /// What RACK hears of a unit.

@@ -148,6 +148,15 @@ fn without_nodes_a_part_is_not_taken_for_delivered() {
     assert_eq!(flight.marks(), "S100 F100");
 }
 
+/// A peer that SACKs every other byte leaves other connections a quarter of the nodes that all share.
+#[test]
+fn edges_byte_by_byte_do_not_take_every_node() {
+    let mut flight = Flight::of(&[100, 100], 40);
+    (0..100).for_each(|n| flight.sack(&[(2 * n + 1, 2 * n + 2)]));
+    assert!(flight.list.len() <= 31, "{}", flight.list.len());
+    flight.check();
+}
+
 /// RFC 2018 s8 and RFC 6675 s5.1: what was SACKed is kept until it is acknowledged, and can be disowned.
 #[test]
 fn what_is_sacked_is_retained_and_can_be_disowned() {

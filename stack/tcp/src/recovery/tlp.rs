@@ -16,7 +16,7 @@ pub(crate) struct Tlp {
     /// Whether the probe was sent before (TLP.is_retrans).
     again: bool,
     /// The count of round trips measured when the last probe was sent.
-    measured: u8,
+    measured: u32,
 }
 
 /// What an acknowledgement says of the probe.
@@ -43,12 +43,12 @@ impl Tlp {
     }
 
     /// s7.3: one probe at a time, and a round trip measured between two.
-    pub(crate) fn may_probe(&self, measured: u8) -> bool {
+    pub(crate) fn may_probe(&self, measured: u32) -> bool {
         self.end_seq.is_none() && self.measured != measured
     }
 
     /// A probe left, which ends before `snd_nxt`.
-    pub(crate) fn on_probe(&mut self, snd_nxt: Seq, again: bool, measured: u8) {
+    pub(crate) fn on_probe(&mut self, snd_nxt: Seq, again: bool, measured: u32) {
         *self = Tlp { end_seq: Some(snd_nxt), again, measured };
     }
 

@@ -1,0 +1,110 @@
+//! How often, and by how much, the window comes down; and that a timer runs while anything is left to send.
+
+mod common;
+
+use common::pattern::Pattern;
+use common::script::Script;
+use common::sender::{RTO, RTT, config, sacking, send};
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{Blocked, Congestion, TcpConfig};
+use ironwarp_types::Nanos;
+
+fn marking() -> TcpConfig {
+    TcpConfig { ecn: true, ..config() }
+}
+
+/// RFC 3168 s6.1.2: a peer echoes until it has seen CWR, and CWR waits for new payload. A peer that sends while we have
+/// nothing to say repeats one mark with each of its segments; the window comes down once.
+#[test]
+fn a_mark_that_is_echoed_by_everything_the_peer_sends_counts_once() {
+    let mut s = sacking(marking());
+    send(&mut s, 100, 4);
+    s.advance(RTT);
+    s.peer(".E 1 ack 501 win 64000");
+    for n in 0..8 {
+        s.peer(&format!("P.E {}:{}(10) ack 501 win 64000", 1 + 10 * n, 11 + 10 * n));
+        s.sent();
+    }
+    assert_eq!(s.node.read(Counter::TcpEcnReductions), 1);
+    s.transmit(&mut Pattern { next: 500, ..Pattern::new(200, 100) }, 2);
+    s.expect(&["P.W 501:601(100) ack 81 [ect0]", "P. 601:701(100) ack 81 [ect0]"]);
+}
+
+/// RFC 3168 s6.1.2: what acknowledges the end of the window that was marked was sent before CWR could arrive.
+#[test]
+fn the_echo_of_the_last_segment_before_cwr_is_of_the_same_mark() {
+    let mut s = sacking(marking());
+    send(&mut s, 100, 4);
+    s.advance(RTT);
+    s.peer(".E 1 ack 301 win 64000");
+    s.transmit(&mut Pattern { next: 500, ..Pattern::new(100, 100) }, 1);
+    s.expect(&["P.W 501:601(100) ack 1 [ect0]"]);
+    s.peer(".E 1 ack 501 win 64000");
+    assert_eq!(s.node.read(Counter::TcpEcnReductions), 1);
+    s.peer(".E 1 ack 601 win 64000");
+    assert_eq!(s.node.read(Counter::TcpEcnReductions), 2);
+}
+
+/// RFC 3168 s6.1.2: CWR tells of every reduction, whatever it was for.
+#[test]
+fn a_loss_is_told_with_cwr_too() {
+    let mut s = sacking(marking());
+    send(&mut s, 100, 5);
+    s.advance(RTT);
+    s.peer(". 1 ack 101 win 64000 <nop,nop,sack 201:601>");
+    assert_eq!(s.sent(), ["P. 101:201(100) ack 1 win 65535"]);
+    s.transmit(&mut Pattern { next: 600, ..Pattern::new(100, 100) }, 1);
+    s.expect(&["P.W 601:701(100) ack 1 [ect0]"]);
+}
+
+/// RFC 3168 s6.1.2: a mark costs a share of what was in flight before the acknowledgement that tells of it.
+#[test]
+fn a_mark_echoed_by_the_last_acknowledgement_of_a_flight_costs_its_share() {
+    let mut s = sacking(TcpConfig { congestion: Congestion::NewReno, ..marking() });
+    let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
+    assert_eq!(s.transmit(&mut source, 8).units, 8);
+    s.sent();
+    s.advance(RTT);
+    s.peer(&format!(".E 1 ack {} win 64000", source.next + 1));
+    let done = s.transmit(&mut source, 32);
+    assert_eq!((done.units, done.blocked), (4, Blocked::Congestion));
+}
+
+/// RFC 6582 s3.2: a window that is coming down for a mark does not keep the third duplicate from being heard.
+#[test]
+fn without_sack_a_loss_behind_a_mark_is_found_by_duplicates() {
+    let options = TcpConfig { sack: false, ..marking() };
+    let mut s = Script::accepted_with(options, "SEW 0 win 65535 <mss 1460>", ". 1 ack 1 win 64000");
+    send(&mut s, 0, 8);
+    s.advance(RTT);
+    s.peer(".E 1 ack 101 win 64000");
+    s.sent();
+    (0..3).for_each(|_| s.peer(".E 1 ack 101 win 64000"));
+    assert_eq!(s.sent(), ["P. 101:201(100) ack 1 win 65535"]);
+}
+
+/// RFC 9293 s3.8.6.1: the rest of a unit waits behind a window that closed with the acknowledgement of its front. Nobody
+/// calls for it; the persist timer runs all the same.
+#[test]
+fn the_rest_of_a_unit_behind_a_closed_window_is_probed_for() {
+    let mut s = Script::accepted(config(), 1_000);
+    s.transmit(&mut Pattern::new(1_460, 1_460), 1);
+    s.expect(&["P. 1:1001(1000) ack 1"]);
+    s.advance(RTT);
+    s.peer(". 1 ack 1001 win 0");
+    s.expect(&[]);
+    s.advance(RTO + RTO);
+    s.expect(&["P. 1001:1002(1) ack 1"]);
+}
+
+/// A probe of a closed window is not the timer's last word: what the peer took of it leaves the rest to be asked for.
+#[test]
+fn a_probe_that_is_taken_is_followed_by_another() {
+    let mut s = Script::accepted(config(), 0);
+    s.transmit(&mut Pattern::new(100, 100), 1);
+    s.advance(RTO + Nanos::from_micros(40));
+    s.expect(&["P. 1:2(1) ack 1"]);
+    s.peer(". 1 ack 2 win 0");
+    s.advance(RTO + RTO + RTO);
+    s.expect(&["P. 2:3(1) ack 1"]);
+}
