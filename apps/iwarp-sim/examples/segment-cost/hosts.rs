@@ -41,7 +41,8 @@ pub struct Ours {
     net: Net,
     tcp: Tcp<BenchPort>,
     wire: Wire<BenchPort>,
-    received: Burst<BenchFrame>,
+    /// Present but while it is being emptied: taking it moves a pointer, not the frames.
+    received: Option<Box<Burst<BenchFrame>>>,
     conn: Option<ConnId>,
     source: Endless,
 }
@@ -91,7 +92,7 @@ impl Host for Ours {
         };
         let tcp = Tcp::new(config, net.hasher(), [3, 4], stats);
         let source = Endless((0..9_000).map(|at| at as u8).collect());
-        Ours { host, net, tcp, wire, received: Burst::new(), conn: None, source }
+        Ours { host, net, tcp, wire, received: Some(Box::default()), conn: None, source }
     }
 
     fn listen(&mut self) {
@@ -107,10 +108,10 @@ impl Host for Ours {
     }
 
     fn receive(&mut self, now: Nanos) {
-        self.wire.rx_burst(&mut self.received);
-        let mut burst = core::mem::take(&mut self.received);
+        let Some(mut burst) = self.received.take() else { return };
+        self.wire.rx_burst(&mut burst);
         burst.drain(..).for_each(|frame| self.on_frame(now, frame));
-        self.received = burst;
+        self.received = Some(burst);
         self.net.on_timers(now, &mut self.wire);
         self.tcp.on_timers(now, &mut self.wire, &mut |_, _| ());
         self.tcp.flush_acks(now, &mut self.wire);
