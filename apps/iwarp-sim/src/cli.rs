@@ -65,6 +65,7 @@ Examples:
   iwarp-sim --seeds 0..500 --scenario churn    many short connections
   iwarp-sim --seed 83 --trace                  one seed, its frames in a pcapng file
   iwarp-sim --regressions                      seeds that once failed
+  cargo run --profile sim -p iwarp-sim         with the stack's own assertions and checked arithmetic
   iwarp-sim curves                             goodput over a grid of links
 
 Exit codes: 0 all passed, 1 some failed or the run was stopped, 2 bad arguments.";

@@ -127,10 +127,11 @@ fn report(failure: &Failure, args: &Args) {
 fn print_summary(summary: &Summary, seconds: f64) {
     let totals = &summary.totals;
     println!(
-        "{} connections, {} requests done, {} flushed, {} streams terminated, {:.1} MB checked, {} frames in {seconds:.1} s",
+        "{} connections, {} requests done, {} flushed, {} pieces lent, {} streams terminated, {:.1} MB checked, {} frames in {seconds:.1} s",
         totals.established,
         totals.succeeded,
         totals.flushed,
+        totals.lent,
         totals.terminated,
         totals.bytes as f64 / 1e6,
         summary.frames,

@@ -11,6 +11,7 @@ use ironwarp::{CompletionOpcode, QueuePair, Window};
 use ironwarp_sim::TraceHash;
 use ironwarp_types::Nanos;
 
+use super::loan::Loan;
 use super::pattern::Pattern;
 use super::plot::{Piece, Plot};
 use crate::plan::{Offence, SessionPlan};
@@ -47,6 +48,8 @@ pub struct Totals {
     pub succeeded: u64,
     /// Work requests that were flushed.
     pub flushed: u64,
+    /// Windows and fast regions that were bound.
+    pub lent: u64,
     /// Payload bytes that were checked.
     pub bytes: u64,
     /// Streams ended by a Terminate.
@@ -130,6 +133,8 @@ pub struct Side {
     pub send_failed: bool,
     /// The same of receives.
     pub receive_failed: bool,
+    /// Pieces of its memory that the peer may use for a time.
+    pub loans: Vec<Loan>,
     /// Its context was dropped: nobody was told what became of its requests.
     pub has_vanished: bool,
     /// Pieces of the peer's memory of which nobody knows how far they were written.
@@ -144,6 +149,8 @@ pub struct Unsure {
     pub target: Piece,
     /// Its bytes.
     pub pattern: Pattern,
+    /// The loan that it goes to.
+    pub loan: Option<u64>,
 }
 
 /// A side's memory.
@@ -184,6 +191,8 @@ pub struct Posted {
     pub library_offset: usize,
     /// A Write that was seen in place.
     pub placed: bool,
+    /// The loan that a Write goes to, or that a Send ends.
+    pub loan: Option<u64>,
     /// What is wrong with it, so that it must not succeed.
     pub offence: Option<Offence>,
 }
@@ -206,6 +215,8 @@ pub struct Message {
     pub pattern: Pattern,
     /// Whether it asks for an event.
     pub solicited: bool,
+    /// The receiver's loan that it ends.
+    pub loan: Option<u64>,
 }
 
 impl Ledger {
@@ -314,6 +325,7 @@ impl Side {
             destroyed_at: Nanos::ZERO,
             send_failed: false,
             receive_failed: false,
+            loans: Vec::new(),
             has_vanished: false,
             unsure: Vec::new(),
         }
@@ -336,6 +348,7 @@ impl Totals {
         self.established += other.established;
         self.succeeded += other.succeeded;
         self.flushed += other.flushed;
+        self.lent += other.lent;
         self.bytes += other.bytes;
         self.terminated += other.terminated;
         self.retried += other.retried;

@@ -210,7 +210,11 @@ impl App {
                 self.destroy(now, session, side)
             }
             Ending::Offend { by, after, offence } if by == side && both_up && (posted >= after || spent) => {
-                if session.offended.is_none() { self.offend(session, side, offence) } else { Ok(()) }
+                if session.offended.is_none() {
+                    self.offend(session, side, offence)
+                } else {
+                    Ok(())
+                }
             }
             _ if left_alone => self.disconnect(session, side),
             _ => Ok(()),
@@ -234,7 +238,7 @@ impl App {
         if self.dice.chance(300_000) && self.state(session, side) == Some(ironwarp::QpState::Error) {
             session.post_receive(side, &mut self.ctx, &mut self.dice)?;
             session.sides[side].left += 1;
-            let posted = session.post_send(side, &mut self.ctx, &mut self.dice)?;
+            let posted = session.post_send(side, &mut self.ctx, self.pd, &mut self.dice)?;
             session.sides[side].left -= u32::from(!posted);
         }
         self.destroy(now, session, side)
@@ -279,6 +283,16 @@ impl App {
         if session.is_ended() {
             finish(now, ledger, number);
         }
+    }
+}
+
+/// A session that never finds a place, as one with itself on a host that has few, is given up.
+pub(super) fn forgo(ledger: &mut Ledger, number: usize) {
+    let session = &mut ledger.sessions[number];
+    let waits = session.sides.iter().all(|side| side.stage == Stage::Waiting);
+    if session.plan.crowded && waits && session.attempts >= ATTEMPTS_MAX {
+        session.is_over = true;
+        ledger.open -= 1;
     }
 }
 
@@ -343,7 +357,11 @@ fn on_established(
 /// it makes this side, so that news comes second.
 fn on_communicating(session: &Session, side: usize) -> Result<(), String> {
     let stage = session.sides[side].stage;
-    if side == 0 || stage == Stage::Waiting { Err(format!("told of a first message in {stage:?}")) } else { Ok(()) }
+    if side == 0 || stage == Stage::Waiting {
+        Err(format!("told of a first message in {stage:?}"))
+    } else {
+        Ok(())
+    }
 }
 
 /// A request of our own was wrong: only one that was meant to be.
@@ -364,7 +382,11 @@ fn on_rejected(
     session.ended_at.get_or_insert(now);
     let wanted = session.plan.ending == Ending::Reject && private_data[..] == *REGRETS;
     session.excused |= session.plan.crowded;
-    if wanted || session.excused || session.unseen { Ok(()) } else { Err(format!("rejected with {private_data:?}")) }
+    if wanted || session.excused || session.unseen {
+        Ok(())
+    } else {
+        Err(format!("rejected with {private_data:?}"))
+    }
 }
 
 fn on_connect_failed(

@@ -7,6 +7,7 @@
 
 mod ledger;
 mod life;
+mod loan;
 mod offend;
 mod pattern;
 mod plot;
@@ -241,6 +242,7 @@ impl App {
             Ok(settled) => {
                 ledger.totals.succeeded += settled.succeeded;
                 ledger.totals.flushed += settled.flushed;
+                ledger.totals.lent += settled.lent;
                 ledger.totals.bytes += settled.bytes;
             }
             Err(fault) => ledger.blame(number, side, &fault),
@@ -276,7 +278,10 @@ impl App {
         match session.sides[side].stage {
             // A length that was damaged makes the receiver wait for bytes that nobody sends: nothing notices.
             Stage::Up if hopeless => self.abandon(now, session, side)?,
-            Stage::Waiting if side == 0 && now >= session.not_before => self.connect(now, session, number)?,
+            Stage::Waiting if side == 0 && now >= session.not_before => {
+                self.connect(now, session, number)?;
+                life::forgo(ledger, number);
+            }
             Stage::Connecting | Stage::Up => {
                 self.post(session, side)?;
                 self.end_if_due(now, session, side)?;
@@ -310,7 +315,7 @@ impl App {
             if session.sides[side].left == 0 {
                 break;
             }
-            self.work += usize::from(session.post_send(side, &mut self.ctx, &mut self.dice)?);
+            self.work += usize::from(session.post_send(side, &mut self.ctx, self.pd, &mut self.dice)?);
         }
         Ok(())
     }

@@ -29,7 +29,9 @@ impl App {
         let key = session.plan.key;
         let (ours, theirs) = session.pair(side);
         let offence = ours.possible(theirs, offence, reads);
-        let (Some(qp), Some(near), Some(far)) = (ours.qp, &mut ours.plots, &theirs.plots) else { return Ok(()) };
+        let (Some(qp), Some(near), Some(far)) = (ours.qp, &mut ours.plots, &theirs.plots) else {
+            return Ok(());
+        };
         let Some(mut posted) = prepare(near, ours.posted, offence, long, key, &mut self.dice) else {
             return Ok(());
         };
@@ -64,7 +66,7 @@ impl App {
                 if posted.opcode == CompletionOpcode::Send {
                     ours.sends_posted += 1;
                     let (wr_id, len, pattern) = (id, posted.len, posted.pattern);
-                    ours.messages.push_back(Message { wr_id, len, pattern, solicited: false });
+                    ours.messages.push_back(Message { wr_id, len, pattern, solicited: false, loan: None });
                 }
                 ours.posted += 1;
                 posted.offence = Some(offence);
@@ -121,6 +123,7 @@ fn prepare(
         library_offset: 0,
         placed: false,
         offence: Some(offence),
+        loan: None,
     };
     match offence {
         Offence::SendTooLong => {

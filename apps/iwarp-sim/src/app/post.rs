@@ -1,9 +1,12 @@
 //! What an application posts: which operation, how many bytes, from where, to where.
 
-use ironwarp::{Access, CompletionOpcode, Context, ProtectionDomain, RecvWr, SendWr, Sge, VerbsError};
+use ironwarp::{
+    Access, CompletionOpcode, Context, ProtectionDomain, RecvWr, RemoteMemory, STag, SendWr, Sge, VerbsError,
+};
 use ironwarp_types::{Entropy, SeededEntropy};
 
 use super::ledger::{Message, Plots, Posted, Receive, Session, Side};
+use super::loan::State;
 use super::pattern::Pattern;
 use super::plot::{Piece, Plot};
 use crate::plan::SessionPlan;
@@ -16,7 +19,7 @@ impl Session {
     pub fn lay_out(&mut self, side: usize, ctx: &Context, pd: ProtectionDomain) -> Result<(), VerbsError> {
         let plan = &self.plan;
         let whole = plan.bytes_max.max(256);
-        let remote = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let remote = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::BIND;
         let mut plots = Plots {
             source: Plot::new(ctx, pd, 2 * whole, Access::empty())?,
             landing: Plot::new(ctx, pd, plan.receives as usize * whole, Access::LOCAL_WRITE)?,
@@ -67,9 +70,13 @@ impl Session {
         &mut self,
         side: usize,
         ctx: &mut Context,
+        pd: ProtectionDomain,
         dice: &mut SeededEntropy,
     ) -> Result<bool, VerbsError> {
         let plan = self.plan.clone();
+        if dice.chance(plan.loan_ppm) && self.post_loan(side, ctx, pd, dice)? {
+            return Ok(true);
+        }
         let (ours, theirs) = self.pair(side);
         let (Some(qp), Some(_)) = (ours.qp, &ours.plots) else { return Ok(false) };
         let Some(request) = ours.choose(theirs, &plan, side, dice) else { return Ok(false) };
@@ -84,6 +91,9 @@ impl Session {
         }
         if request.solicited {
             wr = wr.solicited();
+        }
+        if let (CompletionOpcode::Send, Some(id)) = (posted.opcode, posted.loan) {
+            wr = theirs.loan_remote(id).map_or(wr, |loan| wr.invalidating(loan.stag));
         }
         if dice.chance(plan.fence_ppm) {
             wr = wr.fenced();
@@ -119,7 +129,9 @@ impl Request {
 
     fn work_request<'a>(&self, gather: &'a [Sge], inline: Option<&'a [u8]>, theirs: &Side) -> SendWr<'a> {
         let wr_id = self.posted.wr_id;
+        let lent = self.posted.loan.and_then(|id| theirs.loan_remote(id));
         let remote = |piece: Piece| match &theirs.plots {
+            _ if lent.is_some() => lent.unwrap_or(RemoteMemory { stag: STag(0), tagged_offset: 0 }),
             Some(plots) => plots.shared.remote(piece),
             None => unreachable!("a tagged request is chosen for a peer that has memory"),
         };
@@ -172,6 +184,7 @@ impl Side {
                 library_offset: 0,
                 placed: false,
                 offence: None,
+                loan: None,
             },
             solicited: opcode == CompletionOpcode::Send && dice.chance(plan.solicited_ppm),
             inline: opcode != CompletionOpcode::Read && len <= INLINE_BYTES && dice.chance(500_000),
@@ -185,11 +198,26 @@ impl Side {
                 posted.target = plots.sink.take(len, dice)?;
                 return Some(request);
             }
-            CompletionOpcode::Write => posted.target = theirs.plots.as_mut()?.shared.take(len, dice)?,
+            CompletionOpcode::Write => match theirs.open_loan() {
+                Some(loan) if dice.chance(600_000) => {
+                    posted.len = len.min(loan.piece.len);
+                    posted.target = Piece { len: posted.len, ..loan.piece };
+                    posted.loan = Some(loan.id);
+                    loan.uses = 1;
+                }
+                _ => posted.target = theirs.plots.as_mut()?.shared.take(len, dice)?,
+            },
+            // Now and then the last that is heard of a loan.
+            CompletionOpcode::Send if dice.chance(plan.loan_ppm) => {
+                if let Some(loan) = theirs.open_loan() {
+                    loan.state = State::Ending;
+                    posted.loan = Some(loan.id);
+                }
+            }
             _ => {}
         }
         if !request.inline {
-            match plots.source.take(len, dice) {
+            match plots.source.take(request.posted.len, dice) {
                 Some(piece) => request.posted.sources = cut(piece, plan.sges, dice),
                 None => {
                     self.take_back(theirs, &request.posted);
@@ -219,8 +247,8 @@ impl Side {
     fn on_posted(&mut self, posted: Posted, solicited: bool) {
         if posted.opcode == CompletionOpcode::Send {
             self.sends_posted += 1;
-            let (wr_id, len, pattern) = (posted.wr_id, posted.len, posted.pattern);
-            self.messages.push_back(Message { wr_id, len, pattern, solicited });
+            let (wr_id, len, pattern, loan) = (posted.wr_id, posted.len, posted.pattern, posted.loan);
+            self.messages.push_back(Message { wr_id, len, pattern, solicited, loan });
         }
         self.posted += 1;
         self.left = self.left.saturating_sub(1);
@@ -230,21 +258,22 @@ impl Side {
 
     /// Gives back what was taken for a request that was not posted.
     fn take_back(&mut self, theirs: &mut Side, posted: &Posted) {
-        let (ours, theirs) = (&mut self.plots, &mut theirs.plots);
-        if let Some(plots) = ours {
+        if let Some(plots) = &mut self.plots {
             posted.sources.iter().for_each(|piece| plots.source.give(*piece));
             if posted.opcode == CompletionOpcode::Read {
                 plots.sink.give(posted.target);
             }
         }
-        if let (Some(plots), CompletionOpcode::Write) = (theirs, posted.opcode) {
-            plots.shared.give(posted.target);
+        match (posted.opcode, posted.loan) {
+            (CompletionOpcode::Write, loan) => theirs.give_written(posted.target, loan),
+            (_, Some(id)) => theirs.reopen_loan(id),
+            _ => {}
         }
     }
 }
 
 /// A full queue is an ordinary answer, anything else is not.
-fn refused(error: VerbsError) -> Result<bool, VerbsError> {
+pub(super) fn refused(error: VerbsError) -> Result<bool, VerbsError> {
     match error {
         VerbsError::QueueFull | VerbsError::CqFull | VerbsError::WrongState(_) => Ok(false),
         error => Err(error),

@@ -13,6 +13,8 @@ pub struct Settled {
     pub succeeded: u64,
     /// Requests that were flushed.
     pub flushed: u64,
+    /// Pieces of memory that were lent.
+    pub lent: u64,
     /// Bytes that were compared.
     pub bytes: u64,
 }
@@ -130,6 +132,10 @@ impl Session {
                 plots.sink.expect(posted.target, posted.pattern, posted.library_offset).map_err(named)?;
                 plots.sink.give(posted.target);
             }
+            CompletionOpcode::Bind | CompletionOpcode::FastRegister | CompletionOpcode::Invalidate => {
+                settled.lent += u64::from(posted.opcode != CompletionOpcode::Invalidate);
+                ours.on_loan_request(&posted, true);
+            }
             CompletionOpcode::Write if posted.placed => theirs.give_target(&posted),
             // The peer's TCP has it. While the peer's stream runs, so has its memory.
             CompletionOpcode::Write if theirs.stage == Stage::Up && !says_nothing => {
@@ -147,6 +153,12 @@ impl Session {
         ours.send_failed = true;
         ours.give_sources(&posted);
         let wr_id = posted.wr_id;
+        if matches!(
+            posted.opcode,
+            CompletionOpcode::Bind | CompletionOpcode::FastRegister | CompletionOpcode::Invalidate
+        ) {
+            ours.on_loan_request(&posted, false);
+        }
         match (posted.opcode, &mut ours.plots) {
             (CompletionOpcode::Read, Some(plots)) => {
                 let outcome =
@@ -210,14 +222,14 @@ impl Session {
         }
         for side in [0, 1] {
             let (ours, theirs) = self.pair(side);
-            if let Some(plots) = &mut theirs.plots {
-                for unsure in core::mem::take(&mut ours.unsure) {
-                    let outcome = plots.shared.expect_beginning(unsure.target, unsure.pattern, 0);
-                    outcome.map_err(|fault| format!("side {side}, Write {}: {fault}", unsure.wr_id))?;
-                    plots.shared.give(unsure.target);
-                }
+            for unsure in core::mem::take(&mut ours.unsure) {
+                let Some(plots) = &mut theirs.plots else { continue };
+                let outcome = plots.shared.expect_beginning(unsure.target, unsure.pattern, 0);
+                outcome.map_err(|fault| format!("side {side}, Write {}: {fault}", unsure.wr_id))?;
+                theirs.give_written(unsure.target, unsure.loan);
             }
         }
+        self.sides.iter_mut().try_for_each(Side::close_loans)?;
         for (number, side) in self.sides.iter_mut().enumerate() {
             let Some(mut plots) = side.plots.take() else { continue };
             plots.close().map_err(|fault| format!("side {number} at the end: {fault}"))?;
@@ -249,9 +261,7 @@ impl Side {
     }
 
     fn give_target(&mut self, posted: &Posted) {
-        if let Some(plots) = &mut self.plots {
-            plots.shared.give(posted.target);
-        }
+        self.give_written(posted.target, posted.loan);
     }
 
     /// The peer's Write is in our memory.
@@ -273,8 +283,9 @@ impl Side {
             }
         }
         for unsure in theirs.unsure.extract_if(.., |unsure| unsure.wr_id < message.wr_id) {
+            let Some(plots) = &mut self.plots else { break };
             plots.shared.expect(unsure.target, unsure.pattern, 0).map_err(named(unsure.wr_id))?;
-            plots.shared.give(unsure.target);
+            self.give_written(unsure.target, unsure.loan);
         }
         Ok(())
     }
@@ -290,6 +301,11 @@ impl Side {
         }
         if completion.flags.contains(CompletionFlags::SOLICITED) != message.solicited {
             return Err(format!("message {} was solicited {}", message.wr_id, message.solicited));
+        }
+        let ended = message.loan.and_then(|id| self.on_loan_invalidated(id));
+        let told = completion.flags.contains(CompletionFlags::INVALIDATED).then_some(completion.invalidated);
+        if told != ended {
+            return Err(format!("message {} ends {ended:?} and is told to end {told:?}", message.wr_id));
         }
         let Some(plots) = &mut self.plots else { return Ok(()) };
         let mut offset = 0;
@@ -328,7 +344,7 @@ impl Side {
 
 impl Unsure {
     fn of(posted: &Posted) -> Self {
-        Unsure { wr_id: posted.wr_id, target: posted.target, pattern: posted.pattern }
+        Unsure { wr_id: posted.wr_id, target: posted.target, pattern: posted.pattern, loan: posted.loan }
     }
 }
 

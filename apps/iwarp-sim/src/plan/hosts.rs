@@ -63,7 +63,7 @@ impl Plan {
         config.limits.completion_queues = 12;
         config.limits.half_open = if shape.tight { fewer(dice) } else { room + 4 };
         config.limits.listeners = room;
-        config.limits.regions = if shape.tight { 4 * fewer(dice) } else { 16 * room };
+        config.limits.regions = if shape.tight { 4 * fewer(dice) } else { 32 * room };
         config.limits.contexts = 3;
         config.limits.reads = 32;
         self.common.vary(&mut config, dice);
@@ -92,7 +92,8 @@ impl Plan {
             let from = dice.below(self.hosts.len() as u64) as usize;
             // Now and then a host connects to itself.
             let own = dice.chance(60_000);
-            let step = if own { 0 } else { 1 } + if own { 0 } else { dice.below(self.hosts.len() as u64 - 1) as usize };
+            let step = if own { 0 } else { 1 }
+                + if own { 0 } else { dice.below(self.hosts.len() as u64 - 1) as usize };
             let ops = [0, 1].map(|_| 1 + dice.below(2 * per_side) as u32);
             let session = SessionPlan {
                 key: dice.next_u64(),
@@ -113,6 +114,7 @@ impl Plan {
                 solicited_ppm: 200_000,
                 fence_ppm: [0, 200_000][dice.below(2) as usize],
                 complete_on_copy: dice.chance(150_000),
+                loan_ppm: [0, 0, 100_000, 400_000][dice.below(4) as usize],
                 crowded: shape.tight,
             };
             // The first session begins at once, so that every run has something to do while links do harm.

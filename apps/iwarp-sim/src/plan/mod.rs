@@ -161,7 +161,10 @@ impl Plan {
             self.common
         );
         for (number, host) in self.hosts.iter().enumerate() {
-            text += &format!("\nhost {number}: {:?} {:?} {:?}", host.config.net, host.config.tcp, host.config.mpa);
+            text += &format!(
+                "\nhost {number}: {:?} {:?} {:?}",
+                host.config.net, host.config.tcp, host.config.mpa
+            );
         }
         for (number, session) in self.sessions.iter().enumerate() {
             text += &format!(

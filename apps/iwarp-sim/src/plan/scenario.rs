@@ -93,7 +93,9 @@ impl Scenario {
             Scenario::Starved => "small pools, rings and windows; buffers that run out",
             Scenario::Churn => "many short connections, ended in every way",
             Scenario::ManyQps => "many queue pairs between few hosts",
-            Scenario::Terminate => "requests of every kind that end their connections, beside others that must not notice",
+            Scenario::Terminate => {
+                "requests of every kind that end their connections, beside others that must not notice"
+            }
             Scenario::Limits => "more connections than hosts have places",
         }
     }
@@ -132,13 +134,9 @@ impl Scenario {
             Scenario::ManyQps => {
                 Shape { hosts: 2, sessions: 24 + dice.below(40), ops: 600, bytes: 600_000, ..usual }
             }
-            Scenario::Terminate => Shape {
-                sessions: 8 + dice.below(16),
-                ops: 500,
-                bytes: 800_000,
-                offend_percent: 60,
-                ..usual
-            },
+            Scenario::Terminate => {
+                Shape { sessions: 8 + dice.below(16), ops: 500, bytes: 800_000, offend_percent: 60, ..usual }
+            }
             Scenario::Limits => Shape {
                 sessions: 12 + dice.below(24),
                 ops: 400,

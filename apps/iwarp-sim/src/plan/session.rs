@@ -108,7 +108,9 @@ impl Offence {
             Offence::ReadUnknown | Offence::ReadBeyond | Offence::ReadNoRight | Offence::LocalNoRight => {
                 CompletionOpcode::Read
             }
-            Offence::SendTooLong | Offence::SendUnexpected | Offence::InvalidateForeign => CompletionOpcode::Send,
+            Offence::SendTooLong | Offence::SendUnexpected | Offence::InvalidateForeign => {
+                CompletionOpcode::Send
+            }
             Offence::InvalidateUnknown => CompletionOpcode::Invalidate,
             Offence::BindNoRight => CompletionOpcode::Bind,
             _ => CompletionOpcode::Write,
@@ -155,6 +157,8 @@ pub struct SessionPlan {
     pub fence_ppm: u32,
     /// Whether requests complete when their bytes are copied.
     pub complete_on_copy: bool,
+    /// Requests of which a side lends memory, or ends a loan, in a million.
+    pub loan_ppm: u32,
     /// Whether there are more sessions than a host may have connections.
     pub crowded: bool,
 }

@@ -34,7 +34,13 @@ pub struct Watcher {
 impl Watcher {
     /// A watcher of hosts whose packets have at most `mtu_bytes`.
     pub fn new(mtu_bytes: u16, narrows: bool) -> Self {
-        Watcher { streams: BTreeMap::new(), scales: BTreeMap::new(), unit_bytes: mtu_bytes.into(), narrows, forged: false }
+        Watcher {
+            streams: BTreeMap::new(),
+            scales: BTreeMap::new(),
+            unit_bytes: mtu_bytes.into(),
+            narrows,
+            forged: false,
+        }
     }
 
     /// A host sends a frame. Says what is wrong with it.

@@ -142,7 +142,10 @@ fn markers_are_where_the_peer_asked_for_them() {
     let outcome = begun(0xc0).on_segment(&segment(1, 20, &wrong, 0, 60_000));
     assert!(outcome.unwrap_err().contains("marker"));
     let unchecked = with_marker([0; 4], false);
-    assert!(begun(0xc0).on_segment(&segment(1, 20, &unchecked, 0, 60_000)).is_err(), "our side asked for CRCs");
+    assert!(
+        begun(0xc0).on_segment(&segment(1, 20, &unchecked, 0, 60_000)).is_err(),
+        "our side asked for CRCs"
+    );
 }
 
 /// RFC 4821 s7.7: a segment that is never answered may be too large for the way.

@@ -78,7 +78,8 @@ impl World {
         let built = builder.build_replayable(port, self.net.clock(), plan.secret);
         let (stack, worker) = built.map_err(|error| error.to_string())?;
         let ledger: &SharedLedger = &self.ledger;
-        let app = App::new(number, &stack, plan, &self.plan.common, ledger).map_err(|error| error.to_string())?;
+        let app =
+            App::new(number, &stack, plan, &self.plan.common, ledger).map_err(|error| error.to_string())?;
         let host = Host::new(number, stack, vec![worker], app, ledger, plan.budget);
         let id = self.net.add_node(Machine::Host(Box::new(host)), &[self.ports[number]]);
         self.hosts.push(id);

@@ -201,5 +201,5 @@ impl World {
     }
 }
 
-/// What is on its way at the end arrives, and peers give up, within this.
-const AFTERMATH: Nanos = Nanos::from_secs(5);
+/// What is on its way at the end arrives, and peers whose reset was lost count as absent: the time for start-up, and more.
+const AFTERMATH: Nanos = Nanos::from_secs(65);
