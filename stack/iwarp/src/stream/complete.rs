@@ -44,6 +44,8 @@ impl Acknowledged {
 
     pub(super) fn start(&mut self, sent_before: u64) {
         self.pulled = sent_before;
+        // A connection before this one, which fell back to revision 1, may have had more acknowledged.
+        self.acked = self.acked.min(sent_before);
     }
 
     /// TCP pulled `bytes` more.
@@ -240,4 +242,22 @@ fn release<C>(io: &mut Io<'_, C>, seq: u32, silent: u32) {
         io.sends.add_silent(silent);
     }
     io.sends.release_to(seq);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 6581 s10: after a connection that fell back to revision 1, what the peer acknowledged of the longer request
+    /// of revision 2 is no acknowledgement of what the second connection carries.
+    #[test]
+    fn a_connection_before_this_one_acknowledges_nothing() {
+        let mut acknowledged = Acknowledged::new(1);
+        acknowledged.acked = 32;
+        acknowledged.start(28);
+        assert!(acknowledged.is_sound());
+        acknowledged.pull(4);
+        acknowledged.ends_here(0);
+        assert!(!acknowledged.covers(0), "four octets that nobody has acknowledged");
+    }
 }
