@@ -120,6 +120,10 @@ impl Stream {
         let Some(ack) = segment.ack.filter(|_| !segment.rst) else { return Ok(()) };
         let window = u64::from(segment.window) << scale;
         let allowed = self.offset_of(ack) + window;
+        // A SYN that is sent again cannot say as much as segments behind it did, whose windows are scaled.
+        if segment.syn && self.allowed.is_some() {
+            return Ok(());
+        }
         // Behind the last byte there is nothing to allow.
         if self.has_ended {
             return Ok(());
