@@ -62,7 +62,7 @@ impl Plan {
         config.limits.queue_pairs = if shape.tight { fewer(dice) } else { 2 * room };
         config.limits.completion_queues = 12;
         config.limits.half_open = if shape.tight { fewer(dice) } else { room + 4 };
-        config.limits.listeners = room;
+        config.limits.listeners = 2 * room;
         config.limits.regions = if shape.tight { 4 * fewer(dice) } else { 32 * room };
         config.limits.contexts = 3;
         config.limits.reads = 32;
