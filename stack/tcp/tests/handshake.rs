@@ -200,6 +200,18 @@ fn strangers_are_reset_and_their_resets_are_not_answered() {
     s.expect(&[]);
 }
 
+/// RFC 9293 s3.10.7.4, RFC 5961 s3.2: a challenge stands at SND.NXT, behind our SYN, though no window is known yet.
+#[test]
+fn a_challenge_during_the_handshake_stands_behind_our_syn() {
+    let mut s = Script::new(config());
+    s.node.tcp.listen(addr(1, 4_420)).expect("room");
+    s.peer("S 0 win 65535 <mss 1460>");
+    s.sent();
+    s.peer("R 9");
+    s.expect(&[". 1 ack 1"]);
+    assert_eq!(s.node.read(Counter::TcpChallengeAcks), 1);
+}
+
 /// RFC 5961 s7, RFC 9293 s3.10.7.1: what strangers draw is limited.
 #[test]
 fn resets_to_strangers_are_limited_in_a_millisecond() {

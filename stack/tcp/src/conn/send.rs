@@ -260,10 +260,11 @@ impl SendSide {
     }
 
     /// The sequence number of a segment without payload: the end of what was sent, unless the peer has since drawn its
-    /// window back and would not accept that.
+    /// window back and would not accept that. Before any window is known it stands behind our SYN.
     #[inline]
     pub(crate) fn ack_seq(&self) -> Seq {
-        self.snd_max.min(self.snd_una.plus(self.snd_wnd)).max(self.snd_una)
+        let window = if self.snd_wnd_max == 0 { 1 } else { self.snd_wnd };
+        self.snd_max.min(self.snd_una.plus(window)).max(self.snd_una)
     }
 
     /// The numbers are in order, payload between them is retained, and a timer runs while anything is outstanding.
