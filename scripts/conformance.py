@@ -3,7 +3,7 @@
 
 usage: scripts/conformance.sh [--list STATUS] [--uncited] [--strict]
 
-  --list STATUS  print the requirements of that status: shown, not-applicable, declined or missing
+  --list STATUS  print the requirements of that status: shown, not-applicable, declined, missing or planned
   --uncited      print the requirements that none of their tests cites
   --strict       fail when a MUST is missing
 
@@ -16,6 +16,7 @@ Each row of the table is one requirement: id,level,status,tests,reason,summary.
            not-applicable  it cannot apply here, and `reason` says why
            declined        a SHOULD or MAY that is not followed, and `reason` says why
            missing         it ought to be shown and is not yet, and `reason` says what lacks
+           planned         it belongs to a part that is not written yet, and `reason` names the part
   tests    path/of/file.rs::name, separated by blanks
 
 Fails when a row names a test that does not exist, when a source file cites a requirement that the table does not have,
@@ -33,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "conformance.csv"
 COLUMNS = ["id", "level", "status", "tests", "reason", "summary"]
 LEVELS = ["MUST", "SHOULD", "MAY"]
-STATUSES = ["shown", "not-applicable", "declined", "missing"]
+STATUSES = ["shown", "not-applicable", "declined", "missing", "planned"]
 ID = re.compile(r"RFC[1-9]\d*-[A-Za-z0-9.]+-\d+")
 # The ids of RFC 9293's own summary, as sources cite them.
 SHORT = re.compile(r"(?<![\w-])(MUST|SHLD|MAY|REC)-(\d+)(?!\w)")
@@ -192,13 +193,13 @@ def print_rows(rows):
 
 def print_score(rows):
     heads = ["", "level", "requirements", *STATUSES]
-    print("{:<8} {:<7} {:>12} {:>8} {:>15} {:>9} {:>8}".format(*heads))
+    print("{:<8} {:<7} {:>12} {:>8} {:>15} {:>9} {:>8} {:>8}".format(*heads))
     for rfc in sorted({row["id"].split("-", 1)[0] for row in rows}):
         mine = [row for row in rows if row["id"].startswith(rfc + "-")]
         for level in [*LEVELS, "all"]:
             counted = [row for row in mine if level in (row["level"], "all")]
             counts = [sum(row["status"] == status for row in counted) for status in STATUSES]
-            print("{:<8} {:<7} {:>12} {:>8} {:>15} {:>9} {:>8}".format(rfc, level, len(counted), *counts))
+            print("{:<8} {:<7} {:>12} {:>8} {:>15} {:>9} {:>8} {:>8}".format(rfc, level, len(counted), *counts))
 
 
 if __name__ == "__main__":
