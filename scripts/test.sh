@@ -84,9 +84,9 @@ lints() {
         RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 }
 
-# The workspace must build and pass its tests on a machine without DPDK. The variable makes dpdk-sys find none.
+# The workspace must build, link and be linted (see above) on a machine without DPDK. The variable makes dpdk-sys find none.
 without_dpdk() {
-    IRONWARP_NO_DPDK=1 cargo test --workspace --locked --no-default-features --no-run
+    IRONWARP_NO_DPDK=1 cargo build --workspace --locked --no-default-features
 }
 
 loom() {
