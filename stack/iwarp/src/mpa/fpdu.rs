@@ -150,6 +150,19 @@ mod tests {
         }
     }
 
+    /// RFC 5044 s4.1: what the pad holds does not matter, but the CRC covers it.
+    #[test]
+    fn a_pad_that_is_not_zero_is_taken_under_a_right_crc() {
+        for ulpdu in 3..6 {
+            let mut fpdu = [0x5a; 12];
+            assert_eq!(seal(&mut fpdu, ulpdu, true), 12);
+            fpdu[LENGTH_BYTES + ulpdu..8].fill(0xff);
+            assert_eq!(open(&fpdu, true), Err(MpaFault::Crc));
+            set_crc(&mut fpdu);
+            assert_eq!(open(&fpdu, true), Ok(&[0x5a; 5][..ulpdu]));
+        }
+    }
+
     /// RFC 5044 s4.1: with CRCs off the field is there, sent as zeros, and never checked.
     #[test]
     fn without_crc_the_field_is_zero_and_ignored() {
