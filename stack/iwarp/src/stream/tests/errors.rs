@@ -209,13 +209,18 @@ fn an_operation_that_may_not_come_here() {
     victim().refuses(&with_payload(untagged(3, 2, 1, 0), &[0; 4]), 0, 2, 6, Shows::Segment);
 }
 
-/// RFC 5040 s7.2.
+/// RFC 5040 s7.2: the version is checked in Sends and in Read Requests.
 #[test]
 fn a_message_of_another_rdmap_version() {
     for version in [0x00, 0x80, 0xc0] {
         let mut header = untagged(3, 0, 1, 0);
         header.ulp = version | 3;
         victim().refuses(&with_payload(header, b"x"), 0, 2, 5, Shows::Segment);
+        // A Read Request is one untagged segment like any other: its header is shown, its body is not.
+        let v = victim();
+        let mut request = read_request(1, v.buffer.stag(), v.buffer.base_to(), 64);
+        request[1] = version | 1;
+        v.refuses(&request, 0, 2, 5, Shows::Segment);
     }
 }
 
