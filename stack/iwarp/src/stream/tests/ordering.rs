@@ -223,6 +223,32 @@ fn rule_20_responses_keep_the_order_of_their_requests() {
     assert_eq!(order, sinks.iter().map(Region::stag).collect::<Vec<_>>());
 }
 
+/// RFC 5040 appendix B: a Read is not answered before the Send in front of it completes, here one whose completion waits
+/// until no core uses the tag that it ends.
+#[test]
+fn a_read_is_not_answered_before_the_send_in_front_of_it_completes() {
+    let (mut a, mut b, source, _inbox) = table();
+    let mut busy = b.table.core(CoreId(1)).unwrap();
+    let (near, sink) = (Reach::new(PD, QpNum(1)), a.region(4096, EVERYTHING));
+    let own = b.table.register_for(near, vec![0u8; 8], Access::REMOTE_READ).unwrap();
+    let _ = busy.resolve(own.stag(), near, own.base_to(), 1, Access::REMOTE_READ).unwrap();
+    a.post(1, SendOpcode::SendInvalidate, |wqe| {
+        wqe.set_inline(b"done");
+        wqe.remote_stag = own.stag();
+    });
+    a.read(2, all(&sink), remote(&source));
+    assert!(deliver(&mut a, &mut b).is_empty(), "nothing is answered");
+    assert!(b.log.receives.is_empty() && b.stream.waits_for_memory());
+    busy.quiesce();
+    b.with(|stream, io| stream.on_memory(io));
+    assert_eq!(ids(&b.log.receives), [(1, OK)]);
+    b.feed(&[]).unwrap();
+    deliver(&mut b, &mut a);
+    a.acked();
+    assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
+    assert_eq!(Side::bytes(&sink), pattern(4096));
+}
+
 /// RFC 5040 s6.1: with IRD Reads owed the next is refused; with ORD outstanding the next waits, so two of our own
 /// streams never meet that refusal.
 #[test]
