@@ -1,7 +1,16 @@
 //! Each operation alone: what arrives, what completes, when.
 
 use super::*;
+use crate::rdmap::ReadRequest;
 use crate::wr::CompletionFlags;
+use ironwarp_mem::Reach;
+
+/// A whole untagged message in one segment, laid out by hand: control octets, the tag to invalidate, queue, number,
+/// offset 0.
+fn by_hand(ulp: u8, word: u32, (qn, msn): (u8, u8), payload: &[u8]) -> Vec<u8> {
+    let place = [0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, 0];
+    framed(&[&[0x41, ulp], &word.to_be_bytes()[..], &place, payload].concat())
+}
 
 #[test]
 fn a_send_fills_the_oldest_receive_and_completes_when_acknowledged() {
@@ -72,6 +81,105 @@ fn a_send_goes_out_octet_for_octet_as_the_example_shows_it() {
     expected.extend([0; 24]);
     expected.extend(ironwarp_arch::crc32c(&expected).to_le_bytes());
     assert_eq!(a.pull(ROOM), expected);
+}
+
+/// RFC 5040 s4.1: octets 2 to 5 are the tag to invalidate, its most significant octet first.
+#[test]
+fn a_send_with_invalidate_goes_out_octet_for_octet() {
+    for (opcode, ulp) in [(SendOpcode::SendInvalidate, 0x44), (SendOpcode::SendSolicitedInvalidate, 0x46)] {
+        let mut a = Side::initiator();
+        a.post(1, opcode, |wqe| {
+            wqe.set_inline(b"done");
+            wqe.remote_stag = STag(0x0102_0304);
+        });
+        let mut expected = vec![0x00, 0x16, 0x41, ulp, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        expected.extend(b"done");
+        expected.extend(ironwarp_arch::crc32c(&expected).to_le_bytes());
+        assert_eq!(a.pull(ROOM), expected);
+    }
+}
+
+/// RFC 5040 s4.1: and so it is understood when it comes.
+#[test]
+fn a_send_with_invalidate_is_taken_octet_for_octet() {
+    for (ulp, solicited) in [(0x44, false), (0x46, true)] {
+        let mut b = Side::responder();
+        let own = b.table.register_for(Reach::new(PD, QpNum(1)), vec![0u8; 8], Access::REMOTE_READ).unwrap();
+        let inbox = b.region(4, EVERYTHING);
+        b.receive(7, &[all(&inbox)]);
+        b.feed(&by_hand(ulp, own.stag().0, (0, 1), b"done")).unwrap();
+        let received = b.log.receives[0];
+        assert_eq!((received.wr_id, received.status, received.invalidated), (7, OK, own.stag()));
+        assert_eq!(received.flags.contains(CompletionFlags::SOLICITED), solicited);
+        assert_eq!(Side::bytes(&inbox), b"done");
+        let reach = Reach::new(PD, QpNum(1));
+        assert!(b.memory.resolve(own.stag(), reach, own.base_to(), 1, Access::REMOTE_READ).is_err());
+    }
+}
+
+/// RFC 5041 s4.3: what the upper layer adds to a message is the same in each of its segments.
+#[test]
+fn every_segment_of_a_send_carries_the_same_tag_to_invalidate() {
+    for (opcode, ulp) in [
+        (SendOpcode::Send, [0x43, 0, 0, 0, 0]),
+        (SendOpcode::SendSolicited, [0x45, 0, 0, 0, 0]),
+        (SendOpcode::SendInvalidate, [0x44, 1, 2, 3, 4]),
+        (SendOpcode::SendSolicitedInvalidate, [0x46, 1, 2, 3, 4]),
+    ] {
+        let mut a = Side::initiator();
+        let source = a.filled(4000, EVERYTHING);
+        a.post(1, opcode, |wqe| at_remote(wqe, &[all(&source)], (STag(0x0102_0304), 0)));
+        let segments: Vec<_> = a.pull_all(ROOM).iter().flat_map(|unit| ulpdus(unit)).collect();
+        assert_eq!(segments.iter().map(|ulpdu| ulpdu[0]).collect::<Vec<_>>(), [0x01, 0x01, 0x41]);
+        assert!(segments.iter().all(|ulpdu| ulpdu[1..6] == ulp));
+    }
+}
+
+/// RFC 5041 s4.3: message number 0 comes after 0xffffffff, on each queue for itself.
+#[test]
+fn the_numbers_of_what_is_sent_wrap() {
+    let mut a = Side::initiator();
+    let sink = a.region(8, EVERYTHING);
+    let (sends, reads) = a.stream.sender.numbers();
+    (*sends, *reads) = (u32::MAX - 1, u32::MAX);
+    (1..=4).for_each(|id| a.send_inline(id, b"x"));
+    (5..=7).for_each(|id| a.read(id, all(&sink), (STag(1), 0)));
+    let sent = ulpdus(&a.pull(ROOM));
+    let numbers: Vec<_> = sent.iter().map(|ulpdu| (ulpdu[9], &ulpdu[10..14])).collect();
+    let number = |qn, msn: u32| (qn, msn.to_be_bytes());
+    let expected = [
+        number(0, 0xffff_fffe),
+        number(0, 0xffff_ffff),
+        number(0, 0),
+        number(0, 1),
+        number(1, 0xffff_ffff),
+        number(1, 0),
+        number(1, 1),
+    ];
+    assert_eq!(numbers, expected.each_ref().map(|(qn, msn)| (*qn, &msn[..])));
+}
+
+/// RFC 5040 s4.1: the tag to invalidate is not looked at in the messages that invalidate nothing, though it is one that
+/// a Send with Invalidate would end.
+#[test]
+fn a_tag_to_invalidate_means_nothing_in_the_other_messages() {
+    let mut b = Side::responder();
+    let own = b.table.register_for(Reach::new(PD, QpNum(1)), pattern(8), Access::REMOTE_READ).unwrap();
+    let (tag, inbox) = (own.stag(), b.region(4, EVERYTHING));
+    (1..=2).for_each(|id| b.receive(id, &[all(&inbox)]));
+    b.feed(&by_hand(0x43, tag.0, (0, 1), b"none")).unwrap();
+    b.feed(&by_hand(0x45, tag.0, (0, 2), b"ring")).unwrap();
+    assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
+    let flags: Vec<_> = b.log.receives.iter().map(|received| received.flags).collect();
+    assert_eq!(flags, [CompletionFlags::empty(), CompletionFlags::SOLICITED]);
+    let (source_stag, source_to) = remote(&own);
+    let request = ReadRequest { sink_stag: STag(3), sink_to: 4, bytes: 8, source_stag, source_to };
+    b.feed(&by_hand(0x41, tag.0, (1, 1), &request.octets())).unwrap();
+    assert_eq!(ulpdus(&b.pull(ROOM))[0][14..], pattern(8), "the tag is still good");
+    let told = Terminate { layer: 1, etype: 2, code: 2 };
+    let end = b.feed(&by_hand(0x47, tag.0, (2, 1), &[0x12, 2, 0, 0]));
+    assert_eq!(end, Err(StreamError::PeerTerminated(told)));
+    assert_eq!(b.counted(Counter::IwarpRxInvalidates), 0);
 }
 
 /// RFC 5040 s5.1: a valid Write is not delivered to the far application.
