@@ -170,6 +170,37 @@ fn every_limit_refuses_by_name_and_harms_nobody() {
     pair.until("the connection goes on", |pair| pair.near.completions.len() == 1);
 }
 
+/// RFC 5040 s8.1.2: places for inbound Reads belong to one connection. One whose places are all taken by long Reads,
+/// with more of them waiting, takes none from its neighbour, which has one of its own.
+#[test]
+fn a_connection_full_of_reads_takes_no_place_from_another() {
+    let mut pair = Pair::new();
+    let greedy_attr = QpAttr { inbound_reads: 2, ..QpAttr::new(pair.far.cq) };
+    let modest_attr = QpAttr { inbound_reads: 1, ..QpAttr::new(pair.far.cq) };
+    let near_attr = QpAttr::new(pair.near.cq);
+    let (greedy, _) = pair.connect_with(&near_attr, &greedy_attr);
+    pair.near.events.clear();
+    pair.far.events.clear();
+    let (modest, _) = pair.connect_with(&near_attr, &modest_attr);
+    const LONG: usize = 4 << 20;
+    let (source, sink) = (pair.far.memory(&pattern(LONG, 1)), pair.near.memory(&vec![0; LONG]));
+    let short = pair.near.memory(&[0; 64]);
+    for id in 0..3 {
+        let all = [sink.slice(0, LONG as u32).unwrap()];
+        pair.near.ctx.post_send(greedy, &SendWr::read(id, &all, at(&source, 0))).unwrap();
+    }
+    pair.until("as many as may be", |pair| pair.far.counter("iwarp_rx_read_requests") == 2);
+    let into = [short.slice(0, 64).unwrap()];
+    pair.near.ctx.post_send(modest, &SendWr::read(9, &into, at(&source, 0))).unwrap();
+    pair.until("the neighbour's Read", |pair| !pair.near.completions.is_empty());
+    let first = pair.near.completions[0];
+    assert_eq!((first.qp, first.wr_id, first.status), (modest.num(), 9, OK));
+    assert_eq!(contents(&short), pattern(64, 1));
+    assert_eq!(pair.far.counter("iwarp_rx_read_requests"), 3, "the third long one still waits");
+    pair.until("the long ones", |pair| pair.near.completions.len() == 4);
+    assert!(pair.near.completions.iter().all(|done| done.status == OK));
+}
+
 /// RFC 5040 s8.1.1 (10): a completion queue can promise no more places than it has, so none ever overflows.
 #[test]
 fn a_completion_queue_never_overflows() {
