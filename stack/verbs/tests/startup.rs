@@ -1,13 +1,17 @@
-//! What two stacks of ours agree on at start-up, and that data runs whatever it is.
+//! What two stacks of ours agree on at start-up, and that data runs whatever it is; and how an initiator of ours ends what
+//! a fake peer answers wrongly or never.
 
 mod common;
 
+use common::peer::{PEER, Scene};
 use common::{FAR, Pair, config, contents, pattern};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
-    AcceptParams, CompletionStatus, Config, ConnectParams, Event, MpaRevision, QpAttr, QueuePair,
-    READS_UNNEGOTIATED, ReadDepths, RejectParams, RemoteMemory, RtrKinds, SendWr, Settled, VerbsError,
+    AcceptParams, CompletionStatus, Config, ConnectFailure, ConnectParams, Event, MpaRevision, QpAttr,
+    QpState, QueuePair, READS_UNNEGOTIATED, ReadDepths, RejectParams, RemoteMemory, RtrKinds, SendWr,
+    Settled, VerbsError,
 };
+use ironwarp_tcp::TcpEvents;
 
 /// The near node, which calls, changed by `near`, the far one by `far`.
 fn pair_of(near: impl Fn(&mut Config), far: impl Fn(&mut Config)) -> Pair {
@@ -173,4 +177,89 @@ fn terms_that_a_queue_pair_cannot_keep_are_refused_at_the_call() {
     let longest =
         ConnectParams { private_data: &[0; 512], revision: Some(MpaRevision::One), ..Default::default() };
     connect(&longest).unwrap();
+}
+
+/// Why a connection that was asked for did not come about.
+fn failure(event: &Event) -> Option<ConnectFailure> {
+    if let Event::ConnectFailed { reason, .. } = event { Some(*reason) } else { None }
+}
+
+/// A node whose request a peer has heard that says only what the test tells it.
+fn calls_a_silent_peer(params: &ConnectParams<'_>, bytes: usize) -> (Scene, QueuePair) {
+    let mut scene = Scene::new(|_| {});
+    let attr = QpAttr::new(scene.node.cq);
+    let qp = scene.node.ctx.create_qp(scene.node.pd, &attr).unwrap();
+    scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), params).unwrap();
+    scene.hear("the request", bytes);
+    (scene, qp)
+}
+
+/// TCP is closed, nothing more was said, and nobody is called again.
+fn is_given_up(mut scene: Scene, qp: QueuePair) {
+    let ends = TcpEvents::PEER_CLOSED | TcpEvents::RESET;
+    scene.until("the end of TCP", |scene| scene.peer.events.intersects(ends));
+    scene.turns(200);
+    assert_eq!((&scene.peer.heard[..], scene.peer.connections), (&[][..], 1));
+    assert!(scene.node.events.is_empty(), "told once: {:?}", scene.node.events);
+    assert_eq!(scene.node.ctx.qp_state(qp).unwrap(), QpState::Error);
+}
+
+/// RFC 5044 s7.1.1, s7.1.2 and RFC 6581 s6: a reply with another key, our own request come back, revisions that nobody
+/// speaks, more private data than there may be, none where enhanced data is announced: each closes TCP, and the
+/// application hears of it.
+#[test]
+fn a_reply_that_is_none_closes_tcp_and_the_application_hears_of_it() {
+    const BAD: [&[u8]; 9] = [
+        b"HTTP/1.1 400 Bad Request",
+        b"MPA ID Rep Fram\0\x50\x02\x00\x04\x00\x10\x00\x10",
+        b"X",
+        b"MPA ID Req Frame\x50\x02\x00\x04\xc0\x10\xc0\x10",
+        b"MPA ID Rep Frame\x40\x00\x00\x00",
+        b"MPA ID Rep Frame\x50\x03\x00\x04\x00\x10\x00\x10",
+        b"MPA ID Rep Frame\x50\x02\x02\x01",
+        b"MPA ID Rep Frame\x50\x02\x00\x00",
+        b"MPA ID Rep Frame\x50\x02\x00\x03\x00\x10\x00",
+    ];
+    for octets in BAD {
+        let (mut scene, qp) = calls_a_silent_peer(&ConnectParams::default(), 24);
+        scene.peer.say(octets);
+        assert_eq!(scene.event("the failure", failure), ConnectFailure::Protocol, "{octets:02x?}");
+        assert_eq!(scene.node.counter("iwarp_startup_faults"), 1);
+        is_given_up(scene, qp);
+    }
+}
+
+/// RFC 5044 s7.1.1, s7.1.2: the same in revision 1, where a reply with enhanced data is as wrong.
+#[test]
+fn a_reply_that_is_none_ends_an_initiator_of_revision_1_too() {
+    const BAD: [&[u8]; 5] = [
+        b"MPA ID Rep Fram\0\x40\x01\x00\x00",
+        b"MPA ID Req Frame\x40\x01\x00\x00",
+        b"MPA ID Rep Frame\x40\x00\x00\x00",
+        b"MPA ID Rep Frame\x40\x01\x02\x01",
+        b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x10\x00\x10",
+    ];
+    let params = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };
+    for octets in BAD {
+        let (mut scene, qp) = calls_a_silent_peer(&params, 20);
+        scene.peer.say(octets);
+        assert_eq!(scene.event("the failure", failure), ConnectFailure::Protocol, "{octets:02x?}");
+        assert_eq!(scene.node.counter("iwarp_startup_faults"), 1);
+        is_given_up(scene, qp);
+    }
+}
+
+/// RFC 5044 s7.1.2: a responder that takes the TCP connection and never replies, or never ends its reply, is not waited
+/// for longer than start-up may take.
+#[test]
+fn a_reply_that_never_comes_is_a_start_up_that_takes_too_long() {
+    for begun in [&b""[..], b"MPA ID Rep", b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x10\x00"] {
+        let (mut scene, qp) = calls_a_silent_peer(&ConnectParams::default(), 24);
+        if !begun.is_empty() {
+            scene.peer.say(begun);
+        }
+        assert_eq!(scene.event("the failure", failure), ConnectFailure::TimedOut, "{begun:02x?}");
+        assert_eq!(scene.node.counter("iwarp_startup_faults"), 0, "late is not wrong");
+        is_given_up(scene, qp);
+    }
 }
