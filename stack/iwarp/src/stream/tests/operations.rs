@@ -159,27 +159,30 @@ fn the_numbers_of_what_is_sent_wrap() {
     assert_eq!(numbers, expected.each_ref().map(|(qn, msn)| (*qn, &msn[..])));
 }
 
-/// RFC 5040 s4.1: the tag to invalidate is not looked at in the messages that invalidate nothing, though it is one that
-/// a Send with Invalidate would end.
+/// RFC 5040 s4.1: the tag to invalidate is not looked at in the messages that invalidate nothing: neither one that a Send
+/// with Invalidate would end nor one that there is not.
 #[test]
 fn a_tag_to_invalidate_means_nothing_in_the_other_messages() {
-    let mut b = Side::responder();
-    let own = b.table.register_for(Reach::new(PD, QpNum(1)), pattern(8), Access::REMOTE_READ).unwrap();
-    let (tag, inbox) = (own.stag(), b.region(4, EVERYTHING));
-    (1..=2).for_each(|id| b.receive(id, &[all(&inbox)]));
-    b.feed(&by_hand(0x43, tag.0, (0, 1), b"none")).unwrap();
-    b.feed(&by_hand(0x45, tag.0, (0, 2), b"ring")).unwrap();
-    assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
-    let flags: Vec<_> = b.log.receives.iter().map(|received| received.flags).collect();
-    assert_eq!(flags, [CompletionFlags::empty(), CompletionFlags::SOLICITED]);
-    let (source_stag, source_to) = remote(&own);
-    let request = ReadRequest { sink_stag: STag(3), sink_to: 4, bytes: 8, source_stag, source_to };
-    b.feed(&by_hand(0x41, tag.0, (1, 1), &request.octets())).unwrap();
-    assert_eq!(ulpdus(&b.pull(ROOM))[0][14..], pattern(8), "the tag is still good");
-    let told = Terminate { layer: 1, etype: 2, code: 2 };
-    let end = b.feed(&by_hand(0x47, tag.0, (2, 1), &[0x12, 2, 0, 0]));
-    assert_eq!(end, Err(StreamError::PeerTerminated(told)));
-    assert_eq!(b.counted(Counter::IwarpRxInvalidates), 0);
+    for is_own in [true, false] {
+        let mut b = Side::responder();
+        let own = b.table.register_for(Reach::new(PD, QpNum(1)), pattern(8), Access::REMOTE_READ).unwrap();
+        let tag = if is_own { own.stag().0 } else { !own.stag().0 };
+        let inbox = b.region(4, EVERYTHING);
+        (1..=2).for_each(|id| b.receive(id, &[all(&inbox)]));
+        b.feed(&by_hand(0x43, tag, (0, 1), b"none")).unwrap();
+        b.feed(&by_hand(0x45, tag, (0, 2), b"ring")).unwrap();
+        assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
+        let flags: Vec<_> = b.log.receives.iter().map(|received| received.flags).collect();
+        assert_eq!(flags, [CompletionFlags::empty(), CompletionFlags::SOLICITED]);
+        let (source_stag, source_to) = remote(&own);
+        let request = ReadRequest { sink_stag: STag(3), sink_to: 4, bytes: 8, source_stag, source_to };
+        b.feed(&by_hand(0x41, tag, (1, 1), &request.octets())).unwrap();
+        assert_eq!(ulpdus(&b.pull(ROOM))[0][14..], pattern(8), "the region is still good");
+        let told = Terminate { layer: 1, etype: 2, code: 2 };
+        let end = b.feed(&by_hand(0x47, tag, (2, 1), &[0x12, 2, 0, 0]));
+        assert_eq!(end, Err(StreamError::PeerTerminated(told)));
+        assert_eq!(b.counted(Counter::IwarpRxInvalidates), 0);
+    }
 }
 
 /// RFC 5040 s5.1: a valid Write is not delivered to the far application.
