@@ -24,8 +24,8 @@ pub struct Stream {
     pub may_cut: bool,
     /// Units that begin before this may have been cut: the sender may take the way for a black hole of large packets.
     cut_below: u64,
-    /// Where the segment that was sent last began, and how often it was sent in a row.
-    repeated: (u64, u32),
+    /// How often segments were sent, by where they begin.
+    sent: BTreeMap<u64, u32>,
     /// Whether the sender's FIN was sent.
     has_ended: bool,
     /// What the sender asked for in its start-up frame, once that is known.
@@ -52,7 +52,7 @@ pub struct Asked {
 /// From one marker to the next, the marker included (RFC 5044 s4.3).
 const MARKER_STEP: u64 = 512;
 
-/// Transmissions of one segment in a row after which its sender may suspect its size.
+/// Transmissions of one segment after which its sender may suspect its size.
 const REPEATS: u32 = 2;
 
 /// Bytes of a start-up frame before its private data.
@@ -70,7 +70,7 @@ impl Stream {
             unjudged: Vec::new(),
             may_cut: false,
             cut_below: 0,
-            repeated: (u64::MAX, 0),
+            sent: BTreeMap::new(),
             has_ended: false,
             asked: None,
             peer_asked: None,
@@ -146,12 +146,13 @@ impl Stream {
         self.framed = false;
     }
 
-    /// RFC 4821 s7.7: whoever sends one segment again and again without an answer may try smaller ones. Alignment returns
-    /// with what was not sent before.
+    /// RFC 4821 s7.7: whoever sends a segment again and again without an answer may try smaller ones. Other segments may go
+    /// between, and some of the attempts find no buffer and are never seen. Alignment returns with what was not sent
+    /// before.
     fn count_repeats(&mut self, at: u64) {
-        let (before, count) = self.repeated;
-        self.repeated = (at, if before == at { count + 1 } else { 1 });
-        if self.repeated.1 >= REPEATS {
+        let sent = self.sent.entry(at).or_default();
+        *sent += 1;
+        if *sent >= REPEATS {
             self.cut_below = self.bytes.len() as u64;
         }
     }
