@@ -68,10 +68,6 @@ impl Books {
         self.graves.push_back(Grave { slot, target });
     }
 
-    pub(crate) fn graveyard_is_empty(&self) -> bool {
-        self.graves.is_empty()
-    }
-
     /// Takes out some of the regions that are quiescent, given the oldest epoch that a core is in.
     pub(crate) fn exhume(&mut self, oldest: u64) -> ArrayVec<Remains, COLLECT_MAX> {
         let mut taken = ArrayVec::new();

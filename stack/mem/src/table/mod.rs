@@ -4,8 +4,8 @@
 //! slots are allocated at the start. Regions are the only thing here that can run out, and that is
 //! [`RegisterError::TableFull`].
 //!
-//! Memory of revoked regions is dropped by whoever registers, deregisters or polls a token next, a bounded number of
-//! regions at a time, outside the lock and never by a core's loop.
+//! Memory of revoked regions is dropped by whoever registers, deregisters or polls a token next, or by a core that has
+//! nothing else to do, a bounded number of regions at a time and outside the lock.
 
 mod books;
 mod scope;
@@ -28,6 +28,7 @@ use books::{Books, Owner};
 use ironwarp_types::{CoreId, PdId, STag};
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
@@ -263,6 +264,8 @@ pub(crate) struct Shared {
     pub epochs: Arc<Epochs>,
     regions_max: u32,
     books: Mutex<Books>,
+    /// How many regions the graveyard holds, for whoever asks without the lock.
+    graves: AtomicUsize,
 }
 
 /// The bytes of a new region and what they may be used for.
@@ -294,6 +297,7 @@ impl Shared {
             epochs: Arc::new(Epochs::new(usize::from(limits.cores_max))),
             regions_max: limits.regions_max,
             books: Mutex::new(Books::new(slots, limits.regions_max as usize, draws)),
+            graves: AtomicUsize::new(0),
         }
     }
 
@@ -372,6 +376,7 @@ impl Shared {
         // Within the lock, so that the graveyard stays in the order of epochs.
         let target = self.revoke(slot, stag);
         books.bury(slot, target);
+        self.graves.fetch_add(1, Ordering::Relaxed);
         target
     }
 
@@ -381,15 +386,18 @@ impl Shared {
         self.slots[slot as usize].give_up();
         let target = self.epochs.advance();
         books.bury(slot, target);
+        self.graves.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Drops the memory of a bounded number of buried regions that are quiescent.
     pub(crate) fn collect(&self) -> usize {
-        let mut books = self.books();
-        if books.graveyard_is_empty() {
+        // A grave that is missed here is found by the next call.
+        if self.graves.load(Ordering::Relaxed) == 0 {
             return 0;
         }
+        let mut books = self.books();
         let remains = books.exhume(self.epochs.oldest());
+        self.graves.fetch_sub(remains.len(), Ordering::Relaxed);
         for each in &remains {
             self.slots[each.slot as usize].close();
         }

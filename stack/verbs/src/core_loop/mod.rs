@@ -137,9 +137,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Says that nothing of registered memory is in use. A core that found nothing to do counts as resting until it
-    /// has, so that memory can be released though nobody polls.
+    /// has, so that memory can be released though nobody polls; and it releases what waits for that, a little at a time:
+    /// the application that dropped it may never call again.
     fn rest(&mut self) {
-        if self.work == 0 { self.mem.park() } else { self.mem.quiesce() }
+        if self.work == 0 {
+            self.mem.park();
+            self.shared.mem.collect();
+        } else {
+            self.mem.quiesce();
+        }
     }
 
     /// When the next iteration is due: at once while an ACK is held or somebody waits for a turn.

@@ -1,0 +1,24 @@
+//! Memory that an application gives up is given back though the application does nothing more.
+
+mod common;
+
+use common::Pair;
+use ironwarp::{RemoteMemory, SendWr};
+
+/// semantics "Memory": dropping a region hands its memory over; the idle core lets go of it, a bounded number of regions
+/// in a turn.
+#[test]
+fn regions_that_were_dropped_while_a_core_was_busy_are_released_by_the_core_at_rest() {
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    let (source, target) = (pair.near.memory(&[7; 64]), pair.far.memory(&[0; 64]));
+    let regions: Vec<_> = (0..40).map(|_| pair.near.memory(&[0; 64])).collect();
+    // The core has just read memory, so it does not count as resting when the regions go.
+    let gather = [source.slice(0, 64).expect("in bounds")];
+    let to = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    pair.near.ctx.post_send(near, &SendWr::write(1, &gather, to)).expect("room");
+    while pair.near.worker.poll(1).work == 0 {}
+    let before = pair.near.worker.holdings().regions;
+    drop(regions);
+    pair.until("everything given back", |pair| pair.near.worker.holdings().regions + 40 <= before);
+}
