@@ -163,14 +163,7 @@ impl Side {
         dice: &mut SeededEntropy,
     ) -> Option<Request> {
         let len = plan.message_bytes(self.bytes_left, dice);
-        let may_send = theirs.receives_posted > self.sends_posted;
-        let opcode = match plan.opcode(dice) {
-            _ if theirs.plots.is_none() && !may_send => return None,
-            _ if theirs.plots.is_none() => CompletionOpcode::Send,
-            CompletionOpcode::Send if !may_send => return None,
-            CompletionOpcode::Read if plan.reads == 0 => CompletionOpcode::Write,
-            opcode => opcode,
-        };
+        let opcode = self.choose_opcode(theirs, plan, dice)?;
         let plots = self.plots.as_mut()?;
         let mut request = Request {
             posted: Posted {
@@ -226,6 +219,24 @@ impl Side {
             }
         }
         Some(request)
+    }
+
+    /// What the next request is, when there is anything that may be asked for: the far end without memory takes Sends
+    /// alone, and a Send needs a receive.
+    fn choose_opcode(
+        &self,
+        theirs: &Side,
+        plan: &SessionPlan,
+        dice: &mut SeededEntropy,
+    ) -> Option<CompletionOpcode> {
+        let may_send = theirs.receives_posted > self.sends_posted;
+        match plan.opcode(dice) {
+            _ if theirs.plots.is_none() && !may_send => None,
+            _ if theirs.plots.is_none() => Some(CompletionOpcode::Send),
+            CompletionOpcode::Send if !may_send => None,
+            CompletionOpcode::Read if plan.reads == 0 => Some(CompletionOpcode::Write),
+            opcode => Some(opcode),
+        }
     }
 
     /// The request's list, with its bytes in place.
