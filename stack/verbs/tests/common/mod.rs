@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub mod peer;
+pub mod speech;
 
 use std::net::SocketAddr;
 

@@ -1,130 +1,12 @@
-//! One fake peer for each habit of the world's stacks that concerns start-up and framing, under the number that the
-//! survey of peers gives it.
+//! Habits of start-up: what peers answer, refuse, insist on and leave out.
 
-mod common;
-
-use common::peer::{PEER, Scene};
 use ironwarp::{
-    CompletionStatus, ConnectFailure, ConnectionRequest, DisconnectReason, Event, MpaRevision, QpAttr,
-    QueuePair, READS_UNNEGOTIATED, ReadDepths, RecvWr, Region, SendWr, Settled, Terminate,
+    ConnectFailure, ConnectParams, Event, MpaRevision, READS_UNNEGOTIATED, ReadDepths, RtrKinds, SendWr,
+    Settled, Terminate,
 };
 
-const NODE: &str = "10.0.0.1:4791";
-const KEY: usize = 16;
-const EMPTY_WRITE: [u8; 14] = [0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
-const EMPTY_READ: [u8; 46] = {
-    let mut ulpdu = [0; 46];
-    (ulpdu[0], ulpdu[1], ulpdu[9], ulpdu[13]) = (0x41, 0x41, 1, 1);
-    (ulpdu[21], ulpdu[37]) = (1, 1);
-    ulpdu
-};
-
-fn frame(key: &[u8; KEY], flags: u8, revision: u8, said: &[u8]) -> Vec<u8> {
-    [key, &[flags, revision][..], &(said.len() as u16).to_be_bytes(), said].concat()
-}
-
-fn request(flags: u8, revision: u8, said: &[u8]) -> Vec<u8> {
-    frame(b"MPA ID Req Frame", flags, revision, said)
-}
-
-fn reply(flags: u8, revision: u8, said: &[u8]) -> Vec<u8> {
-    frame(b"MPA ID Rep Frame", flags, revision, said)
-}
-
-/// CRC-32C, bit by bit.
-fn crc(octets: &[u8]) -> [u8; 4] {
-    let sum = !octets.iter().fold(!0u32, |crc, &octet| {
-        (0..8).fold(crc ^ u32::from(octet), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
-    });
-    sum.to_le_bytes()
-}
-
-fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
-    let mut octets = [&(ulpdu.len() as u16).to_be_bytes()[..], ulpdu].concat();
-    octets.resize(octets.len().next_multiple_of(4), 0);
-    [&octets[..], &crc(&octets)].concat()
-}
-
-fn send(msn: u8, payload: &[u8]) -> Vec<u8> {
-    [&[0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, msn, 0, 0, 0, 0], payload].concat()
-}
-
-impl Scene {
-    fn qp(&mut self) -> QueuePair {
-        let attr = QpAttr::new(self.node.cq);
-        self.node.ctx.create_qp(self.node.pd, &attr).unwrap()
-    }
-
-    /// A queue pair with a receive of 64 bytes that asks the peer for a connection, and its request.
-    fn calls(&mut self, bytes: usize) -> (QueuePair, Region, Vec<u8>) {
-        let (qp, inbox) = (self.qp(), self.node.memory(&[0; 64]));
-        self.node.ctx.post_recv(qp, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
-        self.node.ctx.connect(qp, PEER.parse().unwrap(), b"").unwrap();
-        let heard = self.hear("the request", bytes);
-        (qp, inbox, heard)
-    }
-
-    fn settled(&mut self) -> Settled {
-        self.event("established", |event| match event {
-            Event::Established { settled, .. } => Some(*settled),
-            _ => None,
-        })
-    }
-
-    /// The peer asks with `octets`; what our application hears.
-    fn is_asked(&mut self, octets: &[u8]) -> (ConnectionRequest, Vec<u8>) {
-        self.node.ctx.listen(NODE.parse().unwrap()).unwrap();
-        self.turn();
-        self.peer.connect(NODE);
-        self.peer.say(octets);
-        self.until("the request", |scene| !scene.node.events.is_empty());
-        match self.node.events.remove(0) {
-            Event::ConnectRequest { request, private_data, .. } => (request, private_data.to_vec()),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// The peer asks, our application accepts, and this is the reply.
-    fn answers(&mut self, octets: &[u8], bytes: usize) -> (QueuePair, Region, Vec<u8>) {
-        let (request, _) = self.is_asked(octets);
-        let (qp, inbox) = (self.qp(), self.node.memory(&[0; 64]));
-        self.node.ctx.post_recv(qp, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
-        self.node.ctx.accept(request, qp, b"").unwrap();
-        let heard = self.hear("the reply", bytes);
-        (qp, inbox, heard)
-    }
-
-    fn received(&mut self, inbox: &Region, want: &[u8]) {
-        self.until("the message", |scene| !scene.node.completions.is_empty());
-        assert_eq!(self.node.completions[0].status, CompletionStatus::Success);
-        assert_eq!(common::contents(inbox)[..want.len()], *want);
-    }
-
-    fn terminated(&mut self) -> (bool, Terminate) {
-        self.event("the Terminate", |event| match event {
-            Event::Terminated { sent, terminate, .. } => Some((*sent, *terminate)),
-            _ => None,
-        })
-    }
-}
-
-/// What our initiator sends by default: CRC, revision 2, peer to peer, every indication, 16 Reads each way.
-const REQUEST: [u8; 24] = *b"MPA ID Req Frame\x50\x02\x00\x04\xc0\x10\xc0\x10";
-/// What a responder of revision 2 says that takes Writes and 16 Reads.
-const TAKES_WRITES: [u8; 4] = [0x80, 16, 0x80, 16];
-
-/// Q1: siw lays the Terminate's nibbles and header bits out the other way round; both orders are understood.
-#[test]
-fn q1_a_terminate_in_siws_octet_order_is_understood() {
-    for octets in [[0x21, 0x02, 0x03, 0], [0x12, 0x02, 0xc0, 0]] {
-        let mut scene = Scene::new(|_| {});
-        scene.calls(REQUEST.len());
-        let mut ulpdu = vec![0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
-        ulpdu.extend(octets);
-        scene.peer.say(&[reply(0x50, 2, &TAKES_WRITES), fpdu(&ulpdu)].concat());
-        assert_eq!(scene.terminated(), (false, Terminate { layer: 1, etype: 2, code: 2 }));
-    }
-}
+use crate::common::peer::{PEER, Scene};
+use crate::common::speech::{EMPTY_READ, EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request, send};
 
 /// Q2: siw and cxgb4 take any octet behind the reply for an error. Nothing follows it until the initiator's first FPDU.
 #[test]
@@ -162,22 +44,6 @@ fn q4_a_peer_that_asks_for_no_crc_gets_them() {
     assert_eq!(heard[16], 0x50, "C is set in the reply, unasked");
     scene.peer.say(&fpdu(&send(1, b"checked")));
     scene.received(&inbox, b"checked");
-}
-
-/// Q5: without CRCs the field is still there, sent as zeros, and not looked at.
-#[test]
-fn q5_without_crcs_the_field_is_zero_and_not_checked() {
-    let mut scene = Scene::new(|config| config.mpa.crc = false);
-    let (qp, inbox, heard) = scene.answers(&request(0x00, 1, b""), 20);
-    assert_eq!(heard[16], 0);
-    let mut octets = fpdu(&send(1, b"unchecked"));
-    let end = octets.len();
-    octets[end - 4..].copy_from_slice(&[0xde, 0xad, 0xbe, 0xef]);
-    scene.peer.say(&octets);
-    scene.received(&inbox, b"unchecked");
-    scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"back")).unwrap();
-    let back = scene.hear("the answer", fpdu(&send(1, b"back")).len());
-    assert_eq!(back[back.len() - 4..], [0; 4]);
 }
 
 /// Q6: siw takes a Write where it is offered, then waits for any first FPDU. Ours has a steering tag other than 0.
@@ -326,56 +192,6 @@ fn q11_the_numbers_of_reads_in_a_reply_are_real() {
     }
 }
 
-/// Q12: siw ends the connection at one Read too many. What the reply allows is what is kept to.
-#[test]
-fn q12_no_more_reads_are_outstanding_than_the_reply_allows() {
-    let mut scene = Scene::new(|_| {});
-    let (qp, inbox, _) = scene.calls(REQUEST.len());
-    scene.peer.say(&reply(0x50, 2, &[0, 2, 0, 0]));
-    assert_eq!(scene.settled().reads, ReadDepths { ird: 16, ord: 2 });
-    let remote = ironwarp::RemoteMemory { stag: ironwarp::STag(5), tagged_offset: 0 };
-    for read in 0..4 {
-        let sink = [inbox.slice(0, 8).unwrap()];
-        scene.node.ctx.post_send(qp, &SendWr::read(read, &sink, remote)).unwrap();
-    }
-    scene.hear("two Read Requests", 2 * 52);
-    scene.turns(2000);
-    assert!(scene.peer.heard.is_empty());
-}
-
-/// Q17: siw's FIN ends the connection in both directions; it is no half close.
-#[test]
-fn q17_a_fin_is_answered_with_a_fin() {
-    let mut scene = Scene::new(|_| {});
-    scene.calls(REQUEST.len());
-    scene.peer.say(&reply(0x50, 2, &TAKES_WRITES));
-    scene.hear("the indication", 20);
-    scene.peer.close();
-    let reason = scene.event("the end", |event| match event {
-        Event::Disconnected { reason, .. } => Some(*reason),
-        _ => None,
-    });
-    assert_eq!(reason, DisconnectReason::Closed);
-}
-
-/// Q19: any alignment, several FPDUs in a segment, an FPDU in several segments.
-#[test]
-fn q19_fpdus_come_in_any_segments() {
-    let stream: Vec<u8> = (1..=3).flat_map(|msn| fpdu(&send(msn, &[msn; 21]))).collect();
-    for cut in [1, 2, 7, 49, 50, 51, stream.len()] {
-        let mut scene = Scene::new(|_| {});
-        let (qp, _first, _) = scene.calls(REQUEST.len());
-        let inbox = scene.node.memory(&[0; 64]);
-        for receive in 2..=3 {
-            scene.node.ctx.post_recv(qp, &RecvWr::new(receive, &[inbox.slice(0, 64).unwrap()])).unwrap();
-        }
-        scene.peer.say(&reply(0x50, 2, &[0, 0, 0, 0]));
-        stream.chunks(cut).for_each(|piece| scene.peer.say(piece));
-        scene.until("three messages", |scene| scene.node.completions.len() == 3);
-        assert_eq!(common::contents(&inbox)[..21], [3; 21]);
-    }
-}
-
 /// Q20: a refusal has R set and keeps its private data; FIN follows. Both shapes.
 #[test]
 fn q20_a_refusal_keeps_its_private_data_and_ends_with_fin() {
@@ -412,26 +228,6 @@ fn q20_a_refusal_of_either_shape_is_heard() {
     }
 }
 
-/// Q22: a peer that asks for markers gets them in what we send, from the first octet on, and sends none itself.
-#[test]
-fn q22_a_peer_that_asks_for_markers_gets_them() {
-    let mut scene = Scene::new(|_| {});
-    let (qp, inbox, heard) = scene.answers(&request(0xc0, 1, b""), 20);
-    assert_eq!(heard[16], 0x40, "we ask for none");
-    scene.peer.say(&fpdu(&send(1, b"plain")));
-    scene.received(&inbox, b"plain");
-    let source = scene.node.memory(&[9; 1000]);
-    scene.node.ctx.post_send(qp, &SendWr::send(2, &[source.slice(0, 1000).unwrap()])).unwrap();
-    let octets = scene.hear("a marked FPDU", 1024 + 4 * 3);
-    assert_eq!(
-        [&octets[..4], &octets[512..516], &octets[1024..1028]],
-        [[0; 4], [0, 0, 1, 252], [0, 0, 3, 252]]
-    );
-    let end = octets.len() - 4;
-    assert_eq!(octets[end..], crc(&octets[..end]));
-    assert_eq!(scene.node.counter("iwarp_marked_streams"), 1);
-}
-
 /// Q23: siw as responder loses its own first message when ours comes right behind the reply. The hold-off keeps ours
 /// back, the indication too.
 #[test]
@@ -450,26 +246,6 @@ fn q23_the_hold_off_keeps_the_first_fpdu_back() {
     assert!(established.elapsed() >= std::time::Duration::from_millis(20), "{:?}", established.elapsed());
 }
 
-/// RFC 6581 s9.1, s9.2: what a responder accepts and we cannot keep ends with a Terminate as our first FPDU.
-#[test]
-fn terms_that_cannot_be_kept_end_with_the_terminate_that_names_them() {
-    for (octets, code) in [([0x80, 16, 0x80, 17], 6), ([0x80, 16, 0, 16], 7), ([0x80, 0, 0x40, 0], 7)] {
-        let mut scene = Scene::new(|_| {});
-        let (qp, ..) = scene.calls(REQUEST.len());
-        scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"never")).unwrap();
-        scene.peer.say(&reply(0x50, 2, &octets));
-        assert_eq!(scene.terminated(), (true, Terminate { layer: 2, etype: 0, code }));
-        let ulpdu =
-            [&[0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0][..], &[0x20, code, 0, 0]].concat();
-        assert_eq!(scene.hear("the Terminate", fpdu(&ulpdu).len()), fpdu(&ulpdu));
-        scene.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
-        scene.peer.close();
-        scene.event("the end", |event| matches!(event, Event::Disconnected { .. }).then_some(()));
-        let reads = scene.node.ctx.qp_settled(qp).unwrap().unwrap().peer_reads;
-        assert_eq!(reads.map(|reads| reads.ord), Some(u16::from(octets[3])));
-    }
-}
-
 /// RFC 5044 s7.1.2, rule 10: an initiator of the peer-to-peer model that never sends its indication is not waited for
 /// longer than one that never sends its request.
 #[test]
@@ -481,4 +257,31 @@ fn an_indication_that_never_comes_is_a_start_up_that_takes_too_long() {
         _ => None,
     });
     assert_eq!(reason, ConnectFailure::TimedOut);
+}
+
+/// Q6: siw proposes a Write to an initiator that offers neither Write nor Read. Ours cannot, when it was told to offer
+/// Sends alone, and says so.
+#[test]
+fn q6_an_indication_that_was_not_offered_is_not_sent() {
+    let mut scene = Scene::new(|_| {});
+    let qp = scene.qp();
+    let params = ConnectParams { rtr: Some(RtrKinds::SEND), ..Default::default() };
+    scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
+    scene.hear("the request", REQUEST.len());
+    scene.peer.say(&reply(0x50, 2, &TAKES_WRITES));
+    assert_eq!(scene.terminated(), (true, Terminate { layer: 2, etype: 0, code: 7 }));
+    assert_eq!(scene.segment("the Terminate")[18..], [0x20, 7, 0, 0]);
+}
+
+/// Q22: siw refuses a request that asks for markers: M cleared, R set, zeros for the numbers of Reads, then FIN.
+#[test]
+fn q22_a_peer_that_has_no_markers_refuses_and_is_heard() {
+    let mut scene = Scene::new(|config| config.mpa.markers = true);
+    let (_, _, heard) = scene.calls(REQUEST.len());
+    assert_eq!(heard[16], 0xd0);
+    scene.peer.say(&reply(0x70, 2, &[0; 4]));
+    scene.event("the refusal", |event| matches!(event, Event::Rejected { .. }).then_some(()));
+    scene.peer.close();
+    scene.hears_fin();
+    assert_eq!(scene.peer.connections, 1, "a refusal is an answer: nothing is tried again");
 }

@@ -1,0 +1,199 @@
+//! What a fake peer says above TCP, octet by octet from the figures of the RFCs, and the steps of a conversation with it.
+//! Nothing here uses an encoder of the stack's.
+
+use ironwarp::{
+    CompletionStatus, ConnectParams, ConnectionRequest, DisconnectReason, Event, MpaRevision, QpAttr,
+    QueuePair, RecvWr, Region, Settled, Terminate,
+};
+
+use super::peer::{PEER, Scene};
+
+/// Where a node of ours listens for a fake peer.
+pub const NODE: &str = "10.0.0.1:4791";
+
+/// The key that a start-up frame begins with.
+pub const KEY: usize = 16;
+
+/// What our initiator sends by default: CRC, revision 2, peer to peer, every indication, 16 Reads each way.
+pub const REQUEST: [u8; 24] = *b"MPA ID Req Frame\x50\x02\x00\x04\xc0\x10\xc0\x10";
+
+/// What a responder of revision 2 says that takes Writes and 16 Reads.
+pub const TAKES_WRITES: [u8; 4] = [0x80, 16, 0x80, 16];
+
+/// The segment of an RDMA Write of no octets to steering tag 1.
+pub const EMPTY_WRITE: [u8; 14] = [0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// The segment of an RDMA Read of no octets from steering tag 1 to steering tag 1, the first of its stream.
+pub const EMPTY_READ: [u8; 46] = {
+    let mut ulpdu = [0; 46];
+    (ulpdu[0], ulpdu[1], ulpdu[9], ulpdu[13]) = (0x41, 0x41, 1, 1);
+    (ulpdu[21], ulpdu[37]) = (1, 1);
+    ulpdu
+};
+
+/// RFC 5044 s7.1.1, figure 8.
+fn frame(key: &[u8; KEY], flags: u8, revision: u8, said: &[u8]) -> Vec<u8> {
+    [key, &[flags, revision][..], &(said.len() as u16).to_be_bytes(), said].concat()
+}
+
+/// An MPA Request Frame.
+pub fn request(flags: u8, revision: u8, said: &[u8]) -> Vec<u8> {
+    frame(b"MPA ID Req Frame", flags, revision, said)
+}
+
+/// An MPA Reply Frame.
+pub fn reply(flags: u8, revision: u8, said: &[u8]) -> Vec<u8> {
+    frame(b"MPA ID Rep Frame", flags, revision, said)
+}
+
+/// CRC-32C, bit by bit.
+pub fn crc(octets: &[u8]) -> [u8; 4] {
+    let sum = !octets.iter().fold(!0u32, |crc, &octet| {
+        (0..8).fold(crc ^ u32::from(octet), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
+    });
+    sum.to_le_bytes()
+}
+
+/// RFC 5044 s4.1, figure 2.
+pub fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
+    let mut octets = [&(ulpdu.len() as u16).to_be_bytes()[..], ulpdu].concat();
+    octets.resize(octets.len().next_multiple_of(4), 0);
+    [&octets[..], &crc(&octets)].concat()
+}
+
+/// RFC 5041 s4.3: a whole untagged message of operation `opcode` in one segment.
+pub fn untagged(opcode: u8, qn: u32, msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
+    let place = [qn, msn, mo].map(u32::to_be_bytes).concat();
+    [&[0x41, 0x40 | opcode, 0, 0, 0, 0][..], &place, payload].concat()
+}
+
+/// RFC 5041 s4.2: a whole tagged message of operation `opcode` in one segment.
+pub fn tagged(opcode: u8, stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
+    [&[0xc1, 0x40 | opcode][..], &stag.to_be_bytes(), &to.to_be_bytes(), payload].concat()
+}
+
+/// The segment of a whole Send.
+pub fn send(msn: u8, payload: &[u8]) -> Vec<u8> {
+    untagged(3, 0, msn.into(), 0, payload)
+}
+
+/// RFC 5040 s4.4: the segment of a Read Request with `sink` and `source`, each a steering tag and a tagged offset.
+pub fn read_request(msn: u32, sink: (u32, u64), bytes: u32, source: (u32, u64)) -> Vec<u8> {
+    let place = |(stag, to): (u32, u64)| [&stag.to_be_bytes()[..], &to.to_be_bytes()].concat();
+    untagged(1, 1, msn, 0, &[&place(sink)[..], &bytes.to_be_bytes(), &place(source)].concat())
+}
+
+/// RFC 5040 s4.8: the segment of a Terminate whose header is `header`.
+pub fn terminate(header: &[u8]) -> Vec<u8> {
+    untagged(7, 2, 1, 0, header)
+}
+
+/// RFC 5044 s4.1: the ULPDU at the front of `octets` and the octets of its FPDU, once that is whole. Its CRC must be right.
+#[track_caller]
+pub fn ulpdu(octets: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let length = usize::from(u16::from_be_bytes(*octets.first_chunk()?));
+    let whole = (2 + length).next_multiple_of(4) + 4;
+    let (covered, field) = octets.get(..whole)?.split_at(whole - 4);
+    assert_eq!(crc(covered), *field, "a wrong CRC behind {covered:02x?}");
+    Some((covered[2..2 + length].to_vec(), whole))
+}
+
+/// Steering tag and tagged offset of a region's first byte.
+pub fn place(region: &Region) -> (u32, u64) {
+    (region.stag().0, region.base_to())
+}
+
+impl Scene {
+    pub fn qp(&mut self) -> QueuePair {
+        let attr = QpAttr::new(self.node.cq);
+        self.node.ctx.create_qp(self.node.pd, &attr).unwrap()
+    }
+
+    /// A queue pair with a receive of 64 bytes that asks the peer for a connection, and its request.
+    pub fn calls(&mut self, bytes: usize) -> (QueuePair, Region, Vec<u8>) {
+        let (qp, inbox) = (self.qp(), self.node.memory(&[0; 64]));
+        self.node.ctx.post_recv(qp, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
+        self.node.ctx.connect(qp, PEER.parse().unwrap(), b"").unwrap();
+        let heard = self.hear("the request", bytes);
+        (qp, inbox, heard)
+    }
+
+    pub fn settled(&mut self) -> Settled {
+        self.event("established", |event| match event {
+            Event::Established { settled, .. } => Some(*settled),
+            _ => None,
+        })
+    }
+
+    /// The peer asks with `octets`; what our application hears.
+    pub fn is_asked(&mut self, octets: &[u8]) -> (ConnectionRequest, Vec<u8>) {
+        let _ = self.node.ctx.listen(NODE.parse().unwrap());
+        self.turn();
+        self.peer.connect(NODE);
+        self.peer.say(octets);
+        self.until("the request", |scene| !scene.node.events.is_empty());
+        match self.node.events.remove(0) {
+            Event::ConnectRequest { request, private_data, .. } => (request, private_data.to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The peer asks, our application accepts, and this is the reply.
+    pub fn answers(&mut self, octets: &[u8], bytes: usize) -> (QueuePair, Region, Vec<u8>) {
+        let (request, _) = self.is_asked(octets);
+        let (qp, inbox) = (self.qp(), self.node.memory(&[0; 64]));
+        self.node.ctx.post_recv(qp, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
+        self.node.ctx.accept(request, qp, b"").unwrap();
+        let heard = self.hear("the reply", bytes);
+        (qp, inbox, heard)
+    }
+
+    pub fn received(&mut self, inbox: &Region, want: &[u8]) {
+        self.until("the message", |scene| !scene.node.completions.is_empty());
+        assert_eq!(self.node.completions[0].status, CompletionStatus::Success);
+        assert_eq!(super::contents(inbox)[..want.len()], *want);
+    }
+
+    /// The next segment that the peer hears, taken away.
+    #[track_caller]
+    pub fn segment(&mut self, what: &str) -> Vec<u8> {
+        self.until(what, |scene| ulpdu(&scene.peer.heard).is_some());
+        let (segment, whole) = ulpdu(&self.peer.heard).unwrap();
+        self.peer.heard.drain(..whole);
+        segment
+    }
+
+    /// A connection in revision 1 that the node asked for, with a receive of 64 bytes.
+    pub fn called(&mut self) -> (QueuePair, Region) {
+        let (qp, inbox) = (self.qp(), self.node.memory(&[0; 64]));
+        self.node.ctx.post_recv(qp, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
+        let params = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };
+        self.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
+        self.hear("the request", 20);
+        self.peer.say(&reply(0x40, 1, b""));
+        self.settled();
+        (qp, inbox)
+    }
+
+    /// Why the connection ended.
+    pub fn disconnected(&mut self) -> DisconnectReason {
+        self.event("the end", |event| match event {
+            Event::Disconnected { reason, .. } => Some(*reason),
+            _ => None,
+        })
+    }
+
+    /// The peer hears our FIN.
+    #[track_caller]
+    pub fn hears_fin(&mut self) {
+        self.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
+    }
+
+    /// The Terminate that was sent, or received, and which of them.
+    pub fn terminated(&mut self) -> (bool, Terminate) {
+        self.event("the Terminate", |event| match event {
+            Event::Terminated { sent, terminate, .. } => Some((*sent, *terminate)),
+            _ => None,
+        })
+    }
+}

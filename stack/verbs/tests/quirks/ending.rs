@@ -1,0 +1,169 @@
+//! Habits of the end: Terminates in another order of octets, no Terminate at all, resets, no half close.
+
+use ironwarp::{
+    CompletionStatus, DisconnectReason, Event, QueuePair, Region, RemoteMemory, STag, SendWr, Terminate,
+};
+
+use crate::common::contents;
+use crate::common::peer::Scene;
+use crate::common::speech::{REQUEST, TAKES_WRITES, fpdu, place, reply, send, tagged, terminate};
+
+/// Q1: siw lays the Terminate's nibbles and header bits out the other way round; both orders are understood.
+#[test]
+fn q1_a_terminate_in_siws_octet_order_is_understood() {
+    for octets in [[0x21, 0x02, 0x03, 0], [0x12, 0x02, 0xc0, 0]] {
+        let mut scene = Scene::new(|_| {});
+        scene.calls(REQUEST.len());
+        let mut ulpdu = vec![0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
+        ulpdu.extend(octets);
+        scene.peer.say(&[reply(0x50, 2, &TAKES_WRITES), fpdu(&ulpdu)].concat());
+        assert_eq!(scene.terminated(), (false, Terminate { layer: 1, etype: 2, code: 2 }));
+    }
+}
+
+/// Q17: siw's FIN ends the connection in both directions; it is no half close.
+#[test]
+fn q17_a_fin_is_answered_with_a_fin() {
+    let mut scene = Scene::new(|_| {});
+    scene.calls(REQUEST.len());
+    scene.peer.say(&reply(0x50, 2, &TAKES_WRITES));
+    scene.hear("the indication", 20);
+    scene.peer.close();
+    let reason = scene.event("the end", |event| match event {
+        Event::Disconnected { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    assert_eq!(reason, DisconnectReason::Closed);
+}
+
+/// RFC 6581 s9.1, s9.2: what a responder accepts and we cannot keep ends with a Terminate as our first FPDU.
+#[test]
+fn terms_that_cannot_be_kept_end_with_the_terminate_that_names_them() {
+    for (octets, code) in [([0x80, 16, 0x80, 17], 6), ([0x80, 16, 0, 16], 7), ([0x80, 0, 0x40, 0], 7)] {
+        let mut scene = Scene::new(|_| {});
+        let (qp, ..) = scene.calls(REQUEST.len());
+        scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"never")).unwrap();
+        scene.peer.say(&reply(0x50, 2, &octets));
+        assert_eq!(scene.terminated(), (true, Terminate { layer: 2, etype: 0, code }));
+        let ulpdu =
+            [&[0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0][..], &[0x20, code, 0, 0]].concat();
+        assert_eq!(scene.hear("the Terminate", fpdu(&ulpdu).len()), fpdu(&ulpdu));
+        scene.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
+        scene.peer.close();
+        scene.event("the end", |event| matches!(event, Event::Disconnected { .. }).then_some(()));
+        let reads = scene.node.ctx.qp_settled(qp).unwrap().unwrap().peer_reads;
+        assert_eq!(reads.map(|reads| reads.ord), Some(u16::from(octets[3])));
+    }
+}
+
+/// Q13: siw has no receiver-not-ready. A Send that finds no receive there ends the connection with this code, in its order
+/// of octets; here everything is flushed and nothing answered.
+#[test]
+fn q13_a_send_that_found_no_receive_ends_the_connection() {
+    let mut scene = Scene::new(|_| {});
+    let (qp, _) = scene.called();
+    scene.node.ctx.post_send(qp, &SendWr::send_inline(7, b"nobody waits")).unwrap();
+    let sent = scene.segment("the Send");
+    scene.peer.say(&fpdu(&terminate(&[&[0x21, 0x02, 0x03, 0, 0, 30][..], &sent[..18]].concat())));
+    assert_eq!(scene.terminated(), (false, Terminate { layer: 1, etype: 2, code: 2 }));
+    scene.hears_fin();
+    assert!(scene.peer.heard.is_empty(), "a Terminate is not answered");
+    scene.peer.close();
+    assert_eq!(scene.disconnected(), DisconnectReason::Terminated);
+    assert!(is_flushed(&scene, 1));
+}
+
+/// Q13: siw says the same of a Send that is too long. We have a code for each.
+#[test]
+fn q13_too_long_is_not_called_no_buffer_here() {
+    for (messages, code) in [(&[send(1, &[1; 65])][..], 5), (&[send(1, b"first"), send(2, b"second")], 2)] {
+        let mut scene = Scene::new(|_| {});
+        let (_, _inbox) = scene.called();
+        messages.iter().for_each(|message| scene.peer.say(&fpdu(message)));
+        assert_eq!(scene.terminated(), (true, Terminate { layer: 1, etype: 2, code }));
+    }
+}
+
+fn is_flushed(scene: &Scene, wr_id: u64) -> bool {
+    let flushed = CompletionStatus::FlushedInError;
+    scene.node.completions.iter().any(|done| (done.wr_id, done.status) == (wr_id, flushed))
+}
+
+/// Q17: siw ends everything at our FIN, so ours goes behind all that was posted, acknowledged and completed.
+#[test]
+fn q17_our_fin_goes_behind_everything_that_was_posted() {
+    let mut scene = Scene::new(|_| {});
+    let (qp, _) = scene.called();
+    let source = scene.node.memory(&[4; 100_000]);
+    let remote = RemoteMemory { stag: STag(9), tagged_offset: 0 };
+    let gather = [source.slice(0, 100_000).unwrap()];
+    scene.node.ctx.post_send(qp, &SendWr::write(5, &gather, remote)).unwrap();
+    scene.node.ctx.post_send(qp, &SendWr::send_inline(6, b"last")).unwrap();
+    scene.node.ctx.disconnect(qp).unwrap();
+    let mut written = 0;
+    loop {
+        let segment = scene.segment("the Write and the Send");
+        if segment[1] == 0x43 {
+            assert_eq!(&segment[18..], b"last");
+            break;
+        }
+        written += segment.len() - 14;
+    }
+    assert_eq!(written, 100_000);
+    scene.hears_fin();
+    let done: Vec<_> = scene.node.completions.iter().map(|done| (done.wr_id, done.status)).collect();
+    let ok = CompletionStatus::Success;
+    assert_eq!(done[..2], [(5, ok), (6, ok)], "completed before the FIN");
+    scene.peer.close();
+    assert_eq!(scene.disconnected(), DisconnectReason::Closed);
+}
+
+/// Q17: siw's close behind a Terminate may become a reset that destroys it. A reset right behind data ends the connection
+/// as one: everything is flushed, and what came before it stays delivered.
+#[test]
+fn q17_a_reset_right_behind_data_is_the_end() {
+    let mut scene = Scene::new(|_| {});
+    let (qp, inbox) = scene.called();
+    waits_for_an_answer(&mut scene, qp);
+    scene.peer.say(&fpdu(&send(1, b"last words")));
+    scene.received(&inbox, b"last words");
+    scene.peer.reset();
+    assert_eq!(scene.disconnected(), DisconnectReason::Reset);
+    assert!(is_flushed(&scene, 3));
+}
+
+/// A Read that the peer never answers.
+fn waits_for_an_answer(scene: &mut Scene, qp: QueuePair) {
+    let sink: &'static Region = Box::leak(Box::new(scene.node.memory(&[0; 8])));
+    let remote = RemoteMemory { stag: STag(9), tagged_offset: 0 };
+    scene.node.ctx.post_send(qp, &SendWr::read(3, &[sink.slice(0, 8).unwrap()], remote)).unwrap();
+    scene.segment("the Read Request");
+}
+
+/// Q18: siw sends no Terminate while half of an FPDU is out; its FIN or a reset follows what there is of it. Nothing of it
+/// is placed, everything is flushed, and we send none either.
+#[test]
+fn q18_half_an_fpdu_and_no_terminate() {
+    for resets in [false, true] {
+        for cut in [1, 2, 20, 23, 27] {
+            let mut scene = Scene::new(|_| {});
+            let (qp, _) = scene.called();
+            waits_for_an_answer(&mut scene, qp);
+            let target = scene.node.memory(&[0; 8]);
+            let (stag, to) = place(&target);
+            scene.peer.say(&fpdu(&tagged(0, stag, to, b"8 octets"))[..cut]);
+            scene.turns(100);
+            if resets {
+                scene.peer.reset();
+            } else {
+                scene.peer.close();
+            }
+            let reason = if resets { DisconnectReason::Reset } else { DisconnectReason::Closed };
+            assert_eq!(scene.disconnected(), reason, "after {cut} octets");
+            assert!(is_flushed(&scene, 1) && is_flushed(&scene, 3), "after {cut} octets");
+            assert_eq!(contents(&target), [0; 8]);
+            assert!(scene.peer.heard.is_empty(), "no Terminate of ours: {:02x?}", scene.peer.heard);
+            assert!(!scene.node.events.iter().any(|event| matches!(event, Event::Terminated { .. })));
+        }
+    }
+}
