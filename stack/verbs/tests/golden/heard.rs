@@ -1,0 +1,236 @@
+//! Each FPDU vector as a fake peer says it: what a node of ours then does.
+
+use ironwarp::{
+    Access, CompletionFlags, CompletionStatus, ConnectParams, MpaRevision, QueuePair, RecvWr, Region,
+    RemoteMemory, RtrKinds, STag, SendWr, Terminate,
+};
+
+use crate::common::contents;
+use crate::common::peer::{PEER, Scene};
+use crate::common::speech::{place, reply, request};
+use crate::vector::{Vector, named};
+
+/// A node that called a peer in revision 1 and is in full operation, with what the vector's stream agreed on.
+fn caller(vector: &Vector) -> (Scene, QueuePair) {
+    let mut scene = Scene::new(|config| (config.mpa.crc, config.mpa.markers) = (vector.crc, vector.markers));
+    let qp = scene.qp();
+    let params = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };
+    scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
+    scene.hear("the request", 20);
+    scene.peer.say(&reply(0x40 * u8::from(vector.crc), 1, b""));
+    scene.settled();
+    (scene, qp)
+}
+
+fn say(scene: &mut Scene, vector: &Vector) {
+    vector.fpdus().iter().for_each(|fpdu| scene.peer.say(fpdu));
+}
+
+/// What makes the region whose tag a message invalidates.
+type MakeRegion<'a> = &'a dyn Fn(&Scene, QueuePair) -> Region;
+
+/// A peer sends the messages of `name`, whose payloads must land in one receive each. Gives the completions' flags.
+#[track_caller]
+fn delivers(name: &str, messages: &[&[u8]], tag: Option<MakeRegion<'_>>) -> CompletionFlags {
+    let vector = named(name);
+    let (mut scene, qp) = caller(&vector);
+    let region = tag.map(|make| make(&scene, qp));
+    let stag = region.as_ref().map_or(STag(0), Region::stag);
+    let vector = if region.is_some() { vector.with("inv_stag", stag.0.into()) } else { vector };
+    let inboxes: Vec<Region> =
+        messages.iter().map(|message| scene.node.memory(&vec![0xee; message.len() + 1])).collect();
+    for (wr_id, inbox) in inboxes.iter().enumerate() {
+        let scatter = [inbox.slice(0, inbox.len() as u32 - 1).unwrap()];
+        scene.node.ctx.post_recv(qp, &RecvWr::new(wr_id as u64, &scatter)).unwrap();
+    }
+    say(&mut scene, &vector);
+    scene.until(name, |scene| scene.node.completions.len() == messages.len());
+    for (wr_id, ((inbox, message), done)) in
+        inboxes.iter().zip(messages).zip(&scene.node.completions).enumerate()
+    {
+        assert_eq!((done.wr_id, done.status), (wr_id as u64, CompletionStatus::Success), "{name}");
+        assert_eq!((done.byte_len as usize, done.invalidated), (message.len(), stag), "{name}");
+        assert!(contents(inbox) == [message, &[0xee][..]].concat(), "{name}");
+    }
+    scene.node.completions[0].flags
+}
+
+/// RFC 5044 s4.1 to s4.4: markers and CRCs wherever they can be, padding of every length.
+#[test]
+fn framing() {
+    for (name, messages) in [
+        ("figure 5", &[&[0; 24][..]][..]),
+        ("marker before the crc", &[&[0x33; 488]]),
+        ("marker behind the crc", &[&[0x44; 484], b"next"]),
+        ("markers within", &[&[0x55; 1100]]),
+        ("no crc", &[b"abc"]),
+        ("no crc, markers", &[b"abc"]),
+        ("padding", &[b"\xf1", b"\xf1\xf2", b"\xf1\xf2\xf3", b"\xf1\xf2\xf3\xf4"]),
+    ] {
+        delivers(name, messages, None);
+    }
+}
+
+/// RFC 5044 s4.4, figure 6: the Write that leads up to the example lands, and both Sends do.
+#[test]
+fn the_second_example() {
+    let vector = named("figure 6");
+    let (mut scene, qp) = caller(&vector);
+    let (inbox, target) = (scene.node.memory(&[0xee; 24]), scene.node.memory(&[0; 420]));
+    for wr_id in 1..=2 {
+        scene.node.ctx.post_recv(qp, &RecvWr::new(wr_id, &[inbox.slice(0, 24).unwrap()])).unwrap();
+    }
+    let (stag, to) = place(&target);
+    say(&mut scene, &vector.with("stag", stag.into()).with("to", to));
+    scene.until("both Sends", |scene| scene.node.completions.len() == 2);
+    assert_eq!((contents(&inbox), contents(&target)), (vec![0; 24], vec![0x77; 420]));
+}
+
+/// RFC 5040 s5.3: what each kind of Send says to its receiver.
+#[test]
+fn sends_of_the_four_kinds() {
+    let own: MakeRegion<'_> =
+        &|scene, qp| scene.node.ctx.register_for(qp, vec![0u8; 8], Access::REMOTE_READ).unwrap();
+    let (none, solicited, invalidated) =
+        (CompletionFlags::empty(), CompletionFlags::SOLICITED, CompletionFlags::INVALIDATED);
+    for (name, message, flags) in [
+        ("send", &b"iwarp"[..], none),
+        ("send solicited", b"iwarp", solicited),
+        ("send invalidate", b"iwarp", invalidated),
+        ("send solicited invalidate", b"iwarp", solicited | invalidated),
+        ("send empty", b"", none),
+        ("send solicited empty", b"", solicited),
+        ("send invalidate empty", b"", invalidated),
+        ("send solicited invalidate empty", b"", solicited | invalidated),
+        ("send in two segments", &[0xaa; 1524], invalidated),
+    ] {
+        let tag = flags.contains(invalidated).then_some(own);
+        assert_eq!(delivers(name, &[message], tag), flags, "{name}");
+    }
+}
+
+/// RFC 5040 s5.1, RFC 5041 s5.2: a Write lands where it says; of an empty one no tag is looked at.
+#[test]
+fn writes() {
+    for (name, octets) in
+        [("write", &b"iwarp"[..]), ("write empty", b""), ("write in three segments", &[0xbb; 3000])]
+    {
+        let vector = named(name);
+        let (mut scene, _) = caller(&vector);
+        let target = scene.node.memory(&vec![0xee; octets.len() + 1]);
+        let (stag, to) = place(&target);
+        let vector = if octets.is_empty() { vector } else { vector.with("stag", stag.into()).with("to", to) };
+        say(&mut scene, &vector);
+        scene.until(name, |scene| scene.node.counter("iwarp_rx_writes") == 1);
+        assert!(contents(&target) == [octets, &[0xee]].concat(), "{name}");
+        assert!(scene.node.completions.is_empty() && scene.node.events.is_empty(), "nobody is told");
+    }
+}
+
+/// RFC 5040 s5.2.1: a Read Request is answered; of an empty one no tag is looked at.
+#[test]
+fn read_requests() {
+    for (name, bytes) in [("read request", 5), ("read request empty", 0), ("read request long", 1500)] {
+        let vector = named(name);
+        let (mut scene, _) = caller(&vector);
+        let source = scene.node.memory(&vec![0xcc; bytes.max(1)]);
+        let (stag, to) = place(&source);
+        let vector =
+            if bytes == 0 { vector } else { vector.with("source_stag", stag.into()).with("source_to", to) };
+        say(&mut scene, &vector);
+        let heard = scene.hear(name, 20 + bytes);
+        assert_eq!(heard[2..4], [if bytes > 1428 { 0x81 } else { 0xc1 }, 0x42]);
+        assert_eq!(scene.node.counter("iwarp_rx_read_requests"), 1);
+    }
+}
+
+/// RFC 5040 s5.2.2: the answer to our Read lands in its sink, and the Read completes.
+#[test]
+fn read_responses() {
+    for (name, octets) in [
+        ("read response", &b"iwarp"[..]),
+        ("read response empty", b""),
+        ("read response in two segments", &[0xcc; 1500]),
+    ] {
+        let vector = named(name);
+        let (mut scene, qp) = caller(&vector);
+        let sink = scene.node.memory(&vec![0xee; octets.len() + 1]);
+        let remote = RemoteMemory { stag: STag(1), tagged_offset: 0 };
+        let into = [sink.slice(0, octets.len() as u32).unwrap()];
+        scene.node.ctx.post_send(qp, &SendWr::read(9, &into, remote)).unwrap();
+        scene.hear("the request", 52);
+        let (stag, to) = place(&sink);
+        say(&mut scene, &vector.with("stag", stag.into()).with("to", to));
+        scene.until(name, |scene| scene.node.completions.len() == 1);
+        let done = scene.node.completions[0];
+        assert_eq!((done.wr_id, done.status), (9, CompletionStatus::Success));
+        assert_eq!(done.byte_len as usize, octets.len());
+        assert!(contents(&sink) == [octets, &[0xee]].concat(), "{name}");
+    }
+}
+
+/// RFC 6581 s9.2: each kind of indication opens the way, and no application sees it.
+#[test]
+fn indications() {
+    for (name, asked) in [
+        ("rtr send", [0xc0, 16, 0, 16]),
+        ("rtr write", [0x80, 16, 0x80, 16]),
+        ("rtr read", [0x80, 16, 0x40, 16]),
+    ] {
+        let mut scene = Scene::new(|_| {});
+        scene.answers(&request(0x50, 2, &asked), 24);
+        scene.turns(50);
+        assert!(scene.node.events.is_empty(), "{name}: not up yet");
+        scene.peer.say(&named(name).octets);
+        scene.settled();
+        assert!(scene.node.completions.is_empty(), "{name}");
+        assert_eq!(scene.node.counter("iwarp_rx_rtrs"), 1, "{name}");
+    }
+}
+
+/// RFC 6581 s9.2: and the answer to a Read that was one completes nobody's request; the next message goes on.
+#[test]
+fn the_answer_to_an_indication_by_read() {
+    let mut scene = Scene::new(|_| {});
+    let qp = scene.qp();
+    let params = ConnectParams { rtr: Some(RtrKinds::READ), ..Default::default() };
+    scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
+    scene.hear("the request", 24);
+    scene.peer.say(&reply(0x50, 2, &[0x80, 16, 0x40, 16]));
+    scene.settled();
+    scene.hear("the indication", 52);
+    let inbox = scene.node.memory(&[0; 64]);
+    scene.node.ctx.post_recv(qp, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
+    scene.peer.say(&named("rtr read answer").octets);
+    scene.peer.say(&named("send").octets);
+    scene.received(&inbox, b"iwarp");
+    assert_eq!(scene.node.completions.len(), 1);
+}
+
+/// RFC 5040 s5.4: every form of Terminate is understood, told and not answered.
+#[test]
+fn terminates() {
+    for name in [
+        "terminate local catastrophic",
+        "terminate crc",
+        "terminate marker",
+        "terminate startup local",
+        "terminate insufficient ird",
+        "terminate no matching rtr",
+        "terminate short segment",
+        "terminate tagged buffer",
+        "terminate untagged buffer",
+        "terminate tagged operation",
+        "terminate untagged operation",
+        "terminate read request",
+        "terminate send invalidate",
+    ] {
+        let vector = named(name);
+        let (mut scene, _) = caller(&vector);
+        say(&mut scene, &vector);
+        let [layer, etype, code] = ["layer", "etype", "code"].map(|field| vector.number(field) as u8);
+        assert_eq!(scene.terminated(), (false, Terminate { layer, etype, code }), "{name}");
+        scene.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
+        assert!(scene.peer.heard.is_empty(), "{name} is answered with {:02x?}", scene.peer.heard);
+    }
+}

@@ -1,0 +1,58 @@
+//! Golden vectors: what every message kind looks like on the wire, in both directions.
+//!
+//! Each vector under `vectors/` is octets with their meaning, written by hand from the figures of RFC 5044, RFC 6581,
+//! RFC 5041 and RFC 5040. It is compared four times: a node of ours sends exactly these octets over TCP (`sent`,
+//! `startup`), and does what they say when a peer sends them (`heard`, `startup`); the stack's decoders read the same
+//! fields in them (`ours`); a decoder that shares nothing with the stack does too (`figures`); and so does Wireshark
+//! (`wireshark`).
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod figures;
+mod heard;
+mod ours;
+mod sent;
+mod startup;
+mod vector;
+mod wireshark;
+
+use figures::Framing;
+use vector::Reading;
+
+/// Every field of every figure: the independent decoder reads what the file says, and all of its octets.
+#[test]
+fn the_figures_read_as_the_vectors_say() {
+    for vector in vector::all() {
+        let framing = Framing { crc: vector.crc, markers: vector.markers };
+        let read = match vector.is_startup() {
+            true => figures::startup(&vector.octets),
+            false => figures::fpdus(&vector.octets, framing),
+        };
+        assert_eq!(read, Ok(vector.reading()), "{}", vector.name);
+    }
+}
+
+/// Every field that the stack makes use of: its own decoders read what the file says.
+#[test]
+fn our_decoders_read_as_the_vectors_say() {
+    for vector in vector::all() {
+        let mut want = Reading { markers: Vec::new(), ..vector.reading() };
+        want.fields.retain(|(name, _)| !ours::UNREAD.contains(&name.as_str()));
+        assert_eq!(ours::reading(&vector), want, "{}", vector.name);
+    }
+}
+
+/// Nothing is left out: every vector is sent and heard by a test that names it.
+#[test]
+fn every_vector_is_sent_and_heard() {
+    for name in vector::names(false) {
+        let named = format!("\"{name}\"");
+        assert!(include_str!("sent.rs").contains(&named), "nobody sends {name}");
+        assert!(include_str!("heard.rs").contains(&named), "nobody hears {name}");
+    }
+    for name in vector::names(true) {
+        // Whatever a table there names is both sent and heard.
+        assert!(include_str!("startup.rs").contains(&format!("\"{name}\"")), "{name} is in no table");
+    }
+}

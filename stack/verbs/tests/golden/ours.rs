@@ -1,0 +1,161 @@
+//! The same octets as the stack's own decoders read them.
+
+use ironwarp_iwarp::Terminate;
+use ironwarp_iwarp::ddp::Header;
+use ironwarp_iwarp::mpa::fpdu;
+use ironwarp_iwarp::mpa::marker::Rhythm;
+use ironwarp_iwarp::mpa::startup::frame::{Frame, Kind};
+use ironwarp_iwarp::mpa::startup::{Enhanced, RtrKinds};
+use ironwarp_iwarp::rdmap::{Opcode, ReadRequest};
+use ironwarp_tcp::ByteStream;
+
+use super::vector::{Reading, Vector};
+
+/// In-order bytes in one piece.
+struct Bytes(Vec<u8>);
+
+impl ByteStream for Bytes {
+    fn available(&self) -> usize {
+        self.0.len()
+    }
+
+    fn front(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn peek(&self, out: &mut [u8]) -> bool {
+        let Some(bytes) = self.0.get(..out.len()) else { return false };
+        out.copy_from_slice(bytes);
+        true
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.0.drain(..n);
+    }
+}
+
+/// Fields that the decoders have no use for: reserved ones, which are not checked, versions, which are compared and not
+/// kept, the octets that frame, and what a peer's Terminate shows.
+pub const UNREAD: [&str; 20] = [
+    "key",
+    "res",
+    "s",
+    "pd_length",
+    "ddp_res",
+    "dv",
+    "rv",
+    "rdmap_res",
+    "rsvd_ulp",
+    "pad",
+    "crc",
+    "hdrct_m",
+    "hdrct_d",
+    "hdrct_r",
+    "term_res",
+    "term_length",
+    "term_ddp",
+    "term_rdma",
+    "marker",
+    "ulpdu_length",
+];
+
+/// What the stack reads in a vector.
+pub fn reading(vector: &Vector) -> Reading {
+    let mut reading = Reading::default();
+    if vector.is_startup() {
+        startup(&vector.octets, &mut reading);
+    } else if vector.markers {
+        marked(vector, &mut reading);
+    } else {
+        unmarked(vector, &mut reading);
+    }
+    reading
+}
+
+fn startup(octets: &[u8], reading: &mut Reading) {
+    let kind = if octets.starts_with(b"MPA ID Req") { Kind::Request } else { Kind::Reply };
+    let mut bytes = Bytes(octets.to_vec());
+    let frame = Frame::decode(kind, &mut bytes).expect("a frame").expect("a whole one");
+    assert_eq!(bytes.available(), 0);
+    reading.number("m", frame.markers);
+    reading.number("c", frame.crc);
+    reading.number("r", frame.reject);
+    reading.number("rev", frame.revision);
+    if let Some(Enhanced { peer_to_peer, rtr, reads }) = frame.enhanced {
+        reading.number("flag_a", peer_to_peer);
+        reading.number("flag_b", rtr.contains(RtrKinds::SEND));
+        reading.number("ird", reads.ird);
+        reading.number("flag_c", rtr.contains(RtrKinds::WRITE));
+        reading.number("flag_d", rtr.contains(RtrKinds::READ));
+        reading.number("ord", reads.ord);
+    }
+    reading.octets("private_data", &frame.private_data);
+}
+
+fn unmarked(vector: &Vector, reading: &mut Reading) {
+    let mut bytes = Bytes(vector.octets.clone());
+    while bytes.available() > 0 {
+        let whole = fpdu::arrived(&bytes).expect("a whole FPDU");
+        segment(fpdu::open(&bytes.front()[..whole], vector.crc).expect("a right one"), reading);
+        bytes.consume(whole);
+    }
+}
+
+fn marked(vector: &Vector, reading: &mut Reading) {
+    let (mut bytes, mut rhythm, mut scratch) = (Bytes(vector.octets.clone()), Rhythm::new(), vec![0; 2048]);
+    while bytes.available() > 0 {
+        let whole = rhythm.arrived(&bytes).expect("a whole FPDU");
+        let ulpdu = rhythm.open(&bytes.front()[..whole], &mut scratch, vector.crc).expect("a right one");
+        segment(ulpdu, reading);
+        bytes.consume(whole);
+    }
+}
+
+fn segment(ulpdu: &[u8], reading: &mut Reading) {
+    let (header, payload) = Header::decode(ulpdu).expect("a segment");
+    let (ulp, last, is_tagged) = match &header {
+        Header::Tagged(header) => (header.ulp, header.last, true),
+        Header::Untagged(header) => (header.ulp, header.last, false),
+    };
+    let opcode = Opcode::decode(ulp);
+    reading.number("t", is_tagged);
+    reading.number("l", last);
+    // Operation 3 in a tagged segment and 15 are only shown by Terminates.
+    let opcode = opcode.expect("an operation");
+    reading.number("opcode", opcode as u8);
+    match header {
+        Header::Tagged(header) => {
+            reading.number("stag", header.stag.0);
+            reading.number("to", header.tagged_offset);
+        }
+        Header::Untagged(header) => {
+            if opcode.invalidates() {
+                reading.number("inv_stag", header.ulp_word);
+            }
+            reading.number("qn", header.qn);
+            reading.number("msn", header.msn);
+            reading.number("mo", header.mo);
+        }
+    }
+    body(opcode, payload, reading);
+}
+
+fn body(opcode: Opcode, payload: &[u8], reading: &mut Reading) {
+    match opcode {
+        Opcode::ReadRequest => {
+            let request = ReadRequest::decode(payload).expect("a request");
+            reading.number("sink_stag", request.sink_stag.0);
+            reading.number("sink_to", request.sink_to);
+            reading.number("read_size", request.bytes);
+            reading.number("source_stag", request.source_stag.0);
+            reading.number("source_to", request.source_to);
+        }
+        Opcode::Terminate => {
+            let Terminate { layer, etype, code } = Terminate::decode(payload).expect("a Terminate");
+            reading.number("layer", layer);
+            reading.number("etype", etype);
+            reading.number("code", code);
+        }
+        _ => reading.octets("payload", payload),
+    }
+}

@@ -1,0 +1,287 @@
+//! Each FPDU vector as a node of ours sends it: work requests go in, a fake peer compares what arrives by TCP.
+
+use ironwarp::{ConnectParams, MpaRevision, QueuePair, Region, RemoteMemory, RtrKinds, STag, SendWr};
+
+use crate::common::peer::{PEER, Scene};
+use crate::common::speech::{fpdu, place, reply, request};
+use crate::vector::{Vector, named};
+
+/// Where the vectors' Writes go and their Reads come from.
+const REMOTE: RemoteMemory = RemoteMemory { stag: STag(0x1122_3344), tagged_offset: 0x1_5566_7788 };
+/// The tag that the vectors' Sends invalidate.
+const TAG: STag = STag(0x0102_0304);
+
+/// A node that called a peer in revision 1 and is in full operation, with what the vector's stream agreed on.
+fn caller(vector: &Vector) -> (Scene, QueuePair) {
+    let mut scene = Scene::new(|config| config.mpa.crc = vector.crc);
+    let qp = scene.qp();
+    let params = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };
+    scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
+    scene.hear("the request", 20);
+    scene.peer.say(&reply(vector.flags(), 1, b""));
+    scene.settled();
+    (scene, qp)
+}
+
+/// Memory of the node's that stays.
+fn kept(scene: &Scene, bytes: &[u8]) -> &'static Region {
+    Box::leak(Box::new(scene.node.memory(bytes)))
+}
+
+/// Does `act` on a connection; the peer must hear what it answers, and nothing more.
+#[track_caller]
+fn is_sent(name: &str, act: impl FnOnce(&mut Scene, QueuePair, Vector) -> Vector) {
+    let vector = named(name);
+    let (mut scene, qp) = caller(&vector);
+    let want = act(&mut scene, qp, vector);
+    is_heard(&mut scene, &want);
+}
+
+#[track_caller]
+fn is_heard(scene: &mut Scene, want: &Vector) {
+    let heard = scene.hear(&want.name, want.octets.len());
+    assert!(heard == want.octets, "{}:\n{heard:02x?}\nand not\n{:02x?}", want.name, want.octets);
+    scene.turns(50);
+    assert!(scene.peer.heard.is_empty(), "{}: {:02x?} follows", want.name, scene.peer.heard);
+}
+
+#[track_caller]
+fn posted(name: &str, wrs: &[SendWr<'_>]) {
+    is_sent(name, |scene, qp, vector| {
+        scene.node.ctx.post_sends(qp, wrs).unwrap();
+        vector
+    });
+}
+
+/// RFC 5044 s4.3, s4.4: the two examples that it prints, and the other places where a marker can stand.
+#[test]
+fn fpdus_with_markers() {
+    let zeros = [0; 24];
+    posted("figure 5", &[SendWr::send_inline(1, &zeros)]);
+    is_sent("figure 6", |scene, qp, vector| {
+        let filler = [kept(scene, &[0x77; 420]).slice(0, 420).unwrap()];
+        let wrs = [
+            SendWr::send_inline(1, &zeros),
+            SendWr::write(2, &filler, REMOTE),
+            SendWr::send_inline(3, &zeros),
+        ];
+        scene.node.ctx.post_sends(qp, &wrs).unwrap();
+        vector
+    });
+    for (name, octet, bytes) in [
+        ("marker before the crc", 0x33, 488),
+        ("marker behind the crc", 0x44, 484),
+        ("markers within", 0x55, 1100),
+    ] {
+        is_sent(name, |scene, qp, vector| {
+            let source = kept(scene, &vec![octet; bytes]);
+            let gather = [source.slice(0, bytes as u32).unwrap()];
+            scene.node.ctx.post_send(qp, &SendWr::send(1, &gather)).unwrap();
+            if vector.fpdus().len() > 1 {
+                scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"next")).unwrap();
+            }
+            vector
+        });
+    }
+}
+
+/// RFC 5044 s4.1: the CRC's place without CRCs, and every length of padding.
+#[test]
+fn fpdus_without_crcs_and_with_padding() {
+    posted("no crc", &[SendWr::send_inline(1, b"abc")]);
+    posted("no crc, markers", &[SendWr::send_inline(1, b"abc")]);
+    let octets = [0xf1, 0xf2, 0xf3, 0xf4];
+    posted("padding", &[1, 2, 3, 4].map(|bytes| SendWr::send_inline(1, &octets[..bytes])));
+}
+
+/// RFC 5040 s4.1: the four kinds of Send, with and without octets.
+#[test]
+fn sends_of_the_four_kinds() {
+    let (full, empty) = (SendWr::send_inline(1, b"iwarp"), SendWr::send_inline(1, b""));
+    for (wr, names) in [
+        (full, ["send", "send invalidate", "send solicited", "send solicited invalidate"]),
+        (
+            empty,
+            [
+                "send empty",
+                "send invalidate empty",
+                "send solicited empty",
+                "send solicited invalidate empty",
+            ],
+        ),
+    ] {
+        let kinds = [wr, wr.invalidating(TAG), wr.solicited(), wr.solicited().invalidating(TAG)];
+        for (name, wr) in names.into_iter().zip(kinds) {
+            posted(name, &[wr]);
+        }
+    }
+    is_sent("send in two segments", |scene, qp, vector| {
+        let gather = [kept(scene, &[0xaa; 1524]).slice(0, 1524).unwrap()];
+        scene.node.ctx.post_send(qp, &SendWr::send(1, &gather).invalidating(TAG)).unwrap();
+        vector
+    });
+}
+
+/// RFC 5041 s4.2, s5.2: Writes of no segment's payload, of one and of three.
+#[test]
+fn writes() {
+    posted("write", &[SendWr::write_inline(1, b"iwarp", REMOTE)]);
+    posted("write empty", &[SendWr::write_inline(1, b"", REMOTE)]);
+    is_sent("write in three segments", |scene, qp, vector| {
+        let gather = [kept(scene, &[0xbb; 3000]).slice(0, 3000).unwrap()];
+        scene.node.ctx.post_send(qp, &SendWr::write(1, &gather, REMOTE)).unwrap();
+        vector
+    });
+}
+
+/// RFC 5040 s4.4: Read Requests. The sink is ours, so the vector takes its tag and offset.
+#[test]
+fn read_requests() {
+    for (name, bytes) in [("read request", 5), ("read request empty", 0), ("read request long", 1500)] {
+        is_sent(name, |scene, qp, vector| {
+            let sink = kept(scene, &[0; 1500]);
+            let into = [sink.slice(0, bytes).unwrap()];
+            scene.node.ctx.post_send(qp, &SendWr::read(1, &into, REMOTE)).unwrap();
+            let (stag, to) = place(sink);
+            vector.with("sink_stag", stag.into()).with("sink_to", to)
+        });
+    }
+}
+
+/// RFC 5040 s4.4, s5.2: what answers a Read Request, with its sink untouched.
+#[test]
+fn read_responses() {
+    for (name, asked, octets) in [
+        ("read response", "read request", &b"iwarp"[..]),
+        ("read response empty", "read request empty", b""),
+        ("read response in two segments", "read request long", &[0xcc; 1500]),
+    ] {
+        is_sent(name, |scene, _, vector| {
+            let mut asked = named(asked);
+            if !octets.is_empty() {
+                let (stag, to) = place(kept(scene, octets));
+                asked = asked.with("source_stag", stag.into()).with("source_to", to);
+            }
+            scene.peer.say(&asked.octets);
+            vector
+        });
+    }
+}
+
+/// RFC 6581 s9.2: the indication is what the responder names.
+#[test]
+fn indications() {
+    for (name, rtr, said) in [
+        ("rtr send", RtrKinds::SEND, [0xc0, 16, 0, 16]),
+        ("rtr write", RtrKinds::WRITE, [0x80, 16, 0x80, 16]),
+        ("rtr read", RtrKinds::READ, [0x80, 16, 0x40, 16]),
+    ] {
+        let mut scene = Scene::new(|_| {});
+        let qp = scene.qp();
+        let params = ConnectParams { rtr: Some(rtr), ..Default::default() };
+        scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
+        scene.hear("the request", 24);
+        scene.peer.say(&reply(0x50, 2, &said));
+        is_heard(&mut scene, &named(name));
+    }
+    let mut scene = Scene::new(|_| {});
+    scene.answers(&request(0x50, 2, &[0x80, 16, 0x40, 16]), 24);
+    scene.peer.say(&named("rtr read").octets);
+    is_heard(&mut scene, &named("rtr read answer"));
+}
+
+/// RFC 5040 s4.8: Terminates of errors in what the peer says.
+#[test]
+fn terminates_about_what_was_received() {
+    let mut spoilt = fpdu(&named_ulpdu("send"));
+    *spoilt.last_mut().unwrap() ^= 1;
+    is_answered("terminate crc", &spoilt);
+    is_answered("terminate short segment", &fpdu(&[0x41; 10]));
+    is_answered("terminate tagged buffer", &named("write").octets);
+    is_answered("terminate untagged buffer", &named("send").octets);
+    let mut write = named_ulpdu("write");
+    write.truncate(15);
+    write[1] = 0x43;
+    is_answered("terminate tagged operation", &fpdu(&write));
+    is_answered("terminate read request", &named("read request").octets);
+    for (name, offender) in [
+        ("terminate untagged operation", &unknown_operation()),
+        ("terminate send invalidate", &named("send invalidate").octets),
+    ] {
+        is_sent(name, |scene, qp, vector| {
+            let inbox = [kept(scene, &[0; 64]).slice(0, 64).unwrap()];
+            scene.node.ctx.post_recv(qp, &ironwarp::RecvWr::new(1, &inbox)).unwrap();
+            scene.peer.say(offender);
+            vector
+        });
+    }
+}
+
+/// The ULPDU of a vector of one FPDU without markers.
+fn named_ulpdu(name: &str) -> Vec<u8> {
+    let vector = named(name);
+    vector.octets[2..2 + vector.number("ulpdu_length") as usize].to_vec()
+}
+
+/// An untagged segment for queue 0 with operation 15 and one octet of payload.
+fn unknown_operation() -> Vec<u8> {
+    let mut ulpdu = named_ulpdu("send");
+    ulpdu.truncate(19);
+    ulpdu[1] = 0x4f;
+    fpdu(&ulpdu)
+}
+
+#[track_caller]
+fn is_answered(name: &str, offender: &[u8]) {
+    is_sent(name, |scene, _, vector| {
+        scene.peer.say(offender);
+        vector
+    });
+}
+
+/// RFC 5044 s8: a marker that points elsewhere behind a right CRC.
+#[test]
+fn a_terminate_about_a_marker() {
+    let vector = named("terminate marker");
+    let mut scene = Scene::new(|config| config.mpa.markers = true);
+    let qp = scene.qp();
+    let params = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };
+    scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
+    scene.hear("the request", 20);
+    scene.peer.say(&reply(0x40, 1, b""));
+    scene.settled();
+    let mut marked = named("figure 5").octets;
+    marked[3] = 4;
+    let end = marked.len() - 4;
+    let crc = crate::common::speech::crc(&marked[..end]);
+    marked[end..].copy_from_slice(&crc);
+    scene.peer.say(&marked);
+    is_heard(&mut scene, &vector);
+}
+
+/// RFC 5040 s7.1, case 1: an error of our own shows no headers.
+#[test]
+fn a_terminate_about_an_error_of_our_own() {
+    is_sent("terminate local catastrophic", |scene, qp, vector| {
+        let source = scene.node.memory(&[1; 8]);
+        let gather = [source.slice(0, 8).unwrap()];
+        drop(source);
+        scene.node.ctx.post_send(qp, &SendWr::send(1, &gather)).unwrap();
+        vector
+    });
+}
+
+/// RFC 6581 s8, s9: what the responder accepts and we cannot keep. Code 5, "terminate startup local", is for errors of
+/// which we have none: whatever can go wrong here is known before the request is sent.
+#[test]
+fn terminates_about_start_up() {
+    for (name, said) in [
+        ("terminate insufficient ird", [0x80, 16, 0x80, 17]),
+        ("terminate no matching rtr", [0x80, 16, 0, 16]),
+    ] {
+        let mut scene = Scene::new(|_| {});
+        scene.calls(24);
+        scene.peer.say(&reply(0x50, 2, &said));
+        is_heard(&mut scene, &named(name));
+    }
+}
