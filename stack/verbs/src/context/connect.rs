@@ -97,10 +97,12 @@ impl Context {
         self.control(core, Control::Reject { request: (request.slot, request.generation), parcel })
     }
 
-    /// Closes the connection once everything posted has been sent and acknowledged. Nothing more may be posted.
+    /// Closes the connection once everything posted has been sent and acknowledged. Nothing more may be posted from now
+    /// on (RFC 5041 s6.2.1).
     pub fn disconnect(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         let (core, slot) = self.home(qp)?;
-        self.control(core, Control::Disconnect { slot })
+        self.control(core, Control::Disconnect { slot })?;
+        self.close(qp)
     }
 
     /// Fails unless `messages` can be sent to a core now, so that a call of several is carried out whole or not at all.

@@ -59,6 +59,8 @@ pub(super) struct AppQp {
     home: Option<(u16, u32)>,
     /// The core's half until it has a home.
     resting: Option<Box<QpCore>>,
+    /// The application asked for the graceful end, whether or not the core has heard of it.
+    closing: bool,
     /// The application gave it up; the core's half is on its way back.
     destroyed: bool,
 }
@@ -93,6 +95,7 @@ impl Context {
             silent_seen: 0,
             home: None,
             resting: None,
+            closing: false,
             destroyed: false,
         };
         let index = place(&mut self.qps, app);
@@ -117,7 +120,7 @@ impl Context {
 
     /// Where the queue pair is in its life.
     pub fn qp_state(&self, qp: QueuePair) -> Result<QpState, VerbsError> {
-        Ok(self.qp(qp)?.shared.state())
+        Ok(self.qp(qp)?.state())
     }
 
     /// What the start-up of the queue pair's connection settled: the numbers of Reads that hold, and those that the peer
@@ -263,6 +266,12 @@ impl Context {
         Ok((slot, half))
     }
 
+    /// The queue pair takes no more requests.
+    pub(super) fn close(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
+        self.qp_mut(qp)?.closing = true;
+        Ok(())
+    }
+
     pub(super) fn home(&self, qp: QueuePair) -> Result<(usize, u32), VerbsError> {
         let app = self.qp(qp)?;
         let (core, slot) = app.home.ok_or(VerbsError::WrongState(app.shared.state()))?;
@@ -288,12 +297,31 @@ impl AppQp {
         self.handle == qp && !self.destroyed
     }
 
+    /// Where it is in its life. It drains from the moment that the application asks, until it has ended.
+    fn state(&self) -> QpState {
+        match self.shared.state() {
+            QpState::Error => QpState::Error,
+            _ if self.closing => QpState::Draining,
+            state => state,
+        }
+    }
+
+    /// RFC 5041 s6.2.1: once the graceful end has been asked for, further requests are errors. Those behind the end are
+    /// flushed.
+    #[cold]
+    fn check_open(&self) -> Result<(), VerbsError> {
+        match self.state() {
+            QpState::Error => Ok(()),
+            state => Err(VerbsError::WrongState(state)),
+        }
+    }
+
     /// The queue pair as it is now.
     pub(super) fn info(&mut self) -> QpInfo {
         let (send_depth, own) = (self.sq.depth(), self.srq.is_none());
         let recv_depth = if own { self.rq.depth() } else { 0 };
         QpInfo {
-            state: self.shared.state(),
+            state: self.state(),
             pd: self.pd,
             send_cq: self.send_cq,
             recv_cq: self.recv_cq,
@@ -311,9 +339,8 @@ impl AppQp {
     }
 
     fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), VerbsError> {
-        let state = self.shared.state();
-        if matches!(state, QpState::Idle | QpState::Draining) {
-            return Err(VerbsError::WrongState(state));
+        if self.closing || matches!(self.shared.state(), QpState::Idle | QpState::Draining) {
+            self.check_open()?;
         }
         self.check_send(wr)?;
         if self.sq.free() == 0 {
