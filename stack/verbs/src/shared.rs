@@ -11,7 +11,7 @@ use ironwarp_types::PdId;
 use crate::config::Config;
 use crate::link::ContextLink;
 
-/// Numbers the queue pairs and completion queues of the process, so that a handle never names an object of another
+/// Numbers the stacks, queue pairs and completion queues of the process, so that a handle never names an object of another
 /// stack.
 static NEXT_OBJECT: AtomicU32 = AtomicU32::new(1);
 
@@ -24,6 +24,8 @@ pub(crate) fn next_object() -> u32 {
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) mem: MemTable,
+    /// Tells this stack's protection domains from those of others.
+    pub(crate) serial: u32,
     pub(crate) cores: Box<[CoreShared]>,
     contexts: AtomicU32,
     next_pd: AtomicU32,
@@ -42,7 +44,8 @@ pub(crate) struct CoreShared {
 impl Shared {
     pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> Arc<Self> {
         let cores = (0..cores).map(|_| CoreShared::new(&config)).collect();
-        Arc::new(Shared { config, mem, cores, contexts: AtomicU32::new(0), next_pd: AtomicU32::new(1) })
+        let (contexts, next_pd) = (AtomicU32::new(0), AtomicU32::new(1));
+        Arc::new(Shared { config, mem, serial: next_object(), cores, contexts, next_pd })
     }
 
     /// A place for one more context, or `false` when the configured number exists.

@@ -62,7 +62,7 @@ impl Stack {
 
     /// A new protection domain.
     pub fn alloc_pd(&self) -> ProtectionDomain {
-        ProtectionDomain(self.shared.next_pd())
+        ProtectionDomain::new(&self.shared)
     }
 
     /// Two stacks in this process over two DPDK ports that are joined back to back; in the application's own

@@ -3,7 +3,7 @@
 mod common;
 
 use common::Pair;
-use ironwarp::{CompletionStatus, QpState, RemoteMemory, SendWr, VerbsError};
+use ironwarp::{Access, CompletionStatus, QpAttr, QpState, RemoteMemory, SendWr, VerbsError};
 
 /// RFC 5041 s6.2.1 (RFC5041-6.2.1-03): once the application has asked for the graceful end, further requests are refused,
 /// though the core has not heard of it yet. What was posted before is carried out.
@@ -33,7 +33,7 @@ fn nothing_is_posted_behind_a_disconnect() {
 #[test]
 fn nothing_is_posted_behind_a_disconnect_of_a_connection_that_comes_up() {
     let mut pair = Pair::new();
-    let qp = pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).unwrap();
+    let qp = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
     pair.near.ctx.connect(qp, pair.at, b"").unwrap();
     pair.near.ctx.post_send(qp, &SendWr::send_inline(1, b"held")).unwrap();
     pair.near.ctx.disconnect(qp).unwrap();
@@ -42,4 +42,43 @@ fn nothing_is_posted_behind_a_disconnect_of_a_connection_that_comes_up() {
     pair.until("the end", |pair| !pair.near.completions.is_empty());
     let done: Vec<_> = pair.near.completions.iter().map(|one| (one.wr_id, one.status)).collect();
     assert_eq!(done, [(1, CompletionStatus::FlushedInError)]);
+}
+
+/// RFC 5042 s5.1 (RFC5040-8.1.2-04): a protection domain belongs to the stack that made it. Another stack, which may serve
+/// somebody else in the same process, refuses it for everything that a domain is asked for.
+#[test]
+fn a_protection_domain_of_another_stack_is_refused() {
+    let mut pair = Pair::new();
+    let (foreign, cq) = (pair.far.pd, pair.near.cq);
+    assert_ne!(foreign, pair.near.pd, "no two domains of a process are equal");
+    let ctx = &mut pair.near.ctx;
+    let before = ctx.limits();
+    let refused = |error| matches!(error, Some(VerbsError::UnknownProtectionDomain));
+    assert!(refused(ctx.create_qp(foreign, &QpAttr::new(cq)).err()));
+    assert!(refused(ctx.register(foreign, vec![0u8; 8], Access::LOCAL_WRITE).err()));
+    assert!(refused(ctx.create_window(foreign).err()));
+    assert!(refused(ctx.create_fast_region(foreign).err()));
+    assert!(refused(ctx.create_srq(foreign, 4, 1).err()));
+    assert_eq!(ctx.limits(), before);
+    // Nothing was taken by what was refused.
+    pair.near.ctx.destroy_cq(cq).unwrap();
+}
+
+/// Contexts of one stack are threads of one application: what one of them registers, queue pairs of another may use in
+/// the same domain. Whoever wants them apart gives each its own domain.
+#[test]
+fn contexts_of_one_stack_share_their_domains() {
+    let mut pair = Pair::new();
+    let mut other = pair.far.stack.context().unwrap();
+    let pd = pair.far.pd;
+    let region = other.register(pd, vec![0u8; 8], Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let apart = other.alloc_pd();
+    assert!(apart != pd && apart != pair.far.ctx.alloc_pd() && apart != pair.far.stack.alloc_pd());
+    let (near, _) = pair.connect();
+    let remote = RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() };
+    pair.near.ctx.post_send(near, &SendWr::write_inline(1, b"shared", remote)).unwrap();
+    pair.until("the Write", |pair| pair.near.completions.len() == 1);
+    assert_eq!(common::contents(&region), b"shared\0\0");
+    let cq = other.create_cq(4).unwrap();
+    other.create_qp(pd, &QpAttr::new(cq)).unwrap();
 }

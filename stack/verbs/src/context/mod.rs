@@ -42,8 +42,16 @@ use qp::AppQp;
 use srq::AppSrq;
 
 /// A protection domain: a queue pair reaches only the regions of its own domain (RFC 5042 s2.2).
+///
+/// It belongs to the stack that made it and is good in every context of that stack: contexts are threads of one
+/// application, which may share memory by sharing a domain, and are kept apart by having one each. Another stack refuses
+/// it with [`VerbsError::UnknownProtectionDomain`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ProtectionDomain(pub(crate) PdId);
+pub struct ProtectionDomain {
+    pub(crate) id: PdId,
+    /// [`Shared::serial`] of its stack.
+    stack: u32,
+}
 
 /// An application thread's side of the stack.
 ///
@@ -56,6 +64,12 @@ pub struct Context {
     srqs: Vec<Option<AppSrq>>,
     /// `Cell` makes the context `!Sync`: one thread at a time.
     _not_sync: core::marker::PhantomData<core::cell::Cell<()>>,
+}
+
+impl ProtectionDomain {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        ProtectionDomain { id: shared.next_pd(), stack: shared.serial }
+    }
 }
 
 impl Context {
@@ -85,7 +99,13 @@ impl Context {
 
     /// A new protection domain.
     pub fn alloc_pd(&self) -> ProtectionDomain {
-        ProtectionDomain(self.shared.next_pd())
+        ProtectionDomain::new(&self.shared)
+    }
+
+    /// The domain's number, if it is one of this stack.
+    fn domain(&self, pd: ProtectionDomain) -> Result<PdId, VerbsError> {
+        // RFC 5042 s5.1: nobody is taken to be trusted because a number of his happens to fit.
+        if pd.stack == self.shared.serial { Ok(pd.id) } else { Err(VerbsError::UnknownProtectionDomain) }
     }
 
     /// Registers memory that the region keeps until it is released. The peer can reach it as `access` says.
@@ -95,7 +115,7 @@ impl Context {
         owner: O,
         access: Access,
     ) -> Result<Region, VerbsError> {
-        Ok(self.shared.mem.register(pd.0, owner, access)?)
+        Ok(self.shared.mem.register(self.domain(pd)?, owner, access)?)
     }
 
     /// As [`Context::register`], for one queue pair alone: no other can use the tag, not even one of the same
@@ -106,19 +126,19 @@ impl Context {
         owner: O,
         access: Access,
     ) -> Result<Region, VerbsError> {
-        let reach = Reach::new(self.qp(qp)?.pd.0, qp.num());
+        let reach = Reach::new(self.qp(qp)?.pd.id, qp.num());
         Ok(self.shared.mem.register_for(reach, owner, access)?)
     }
 
     /// A memory window, for [`SendWr::bind`](crate::SendWr::bind). It takes the place of a region in the table.
     pub fn create_window(&self, pd: ProtectionDomain) -> Result<Window, VerbsError> {
-        Ok(self.shared.mem.window(pd.0)?)
+        Ok(self.shared.mem.window(self.domain(pd)?)?)
     }
 
     /// A region without memory, for [`SendWr::fast_register`](crate::SendWr::fast_register). It takes the place of a
     /// region in the table.
     pub fn create_fast_region(&self, pd: ProtectionDomain) -> Result<FastRegion, VerbsError> {
-        Ok(self.shared.mem.fast_region(pd.0)?)
+        Ok(self.shared.mem.fast_region(self.domain(pd)?)?)
     }
 
     /// The next piece of news, oldest first.

@@ -69,8 +69,9 @@ impl Context {
     /// A queue pair in `pd`, not connected.
     pub fn create_qp(&mut self, pd: ProtectionDomain, attr: &QpAttr) -> Result<QueuePair, VerbsError> {
         attr.validate(self.shared.config.limits.reads)?;
+        let domain = self.domain(pd)?;
         self.cq(attr.send_cq).and(self.cq(attr.recv_cq))?;
-        let recv_pd = self.join_srq(attr)?.unwrap_or(pd.0);
+        let recv_pd = self.join_srq(attr)?.unwrap_or(domain);
         self.cq_mut(attr.send_cq)?.users += 1;
         self.cq_mut(attr.recv_cq)?.users += 1;
         let num = QpNum(next_object());
@@ -100,7 +101,7 @@ impl Context {
         };
         let index = place(&mut self.qps, app);
         let handle = QueuePair { index, num };
-        let (pd, attr) = (pd.0, attr.clone());
+        let (pd, attr) = (domain, attr.clone());
         let setup = QpSetup { handle, pd, recv_pd, bell, shared, sq: sq_core, rq: rq_core, feed, attr };
         let app = self.qp_mut(handle)?;
         app.handle = handle;

@@ -46,11 +46,12 @@ impl Context {
         depth: u32,
         sges: usize,
     ) -> Result<SharedReceiveQueue, VerbsError> {
+        let pd = self.domain(pd)?;
         within("receive depth", depth.into(), 1, 1 << 16, "1 to 65536")?;
         within("elements", sges as u64, 1, SGE_MAX as u64, "1 to 16")?;
         (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
         let serial = next_object();
-        let app = AppSrq { serial, pd: pd.0, rings: Box::default(), slots: Box::default(), sges, users: 0 };
+        let app = AppSrq { serial, pd, rings: Box::default(), slots: Box::default(), sges, users: 0 };
         let handle = SharedReceiveQueue { index: place(&mut self.srqs, app), serial };
         let made = self.create_shards(handle, depth);
         if made.is_err() {
