@@ -15,16 +15,14 @@ mod near;
 mod parent;
 mod plan;
 mod rdma;
-mod say;
 
 use std::process::ExitCode;
 
 use child::Role;
-use cli::{Args, Refusal};
-use say::say;
+use cli::Args;
 
-/// Bad arguments or configuration.
-const REFUSED: u8 = 2;
+/// The program in what it says of itself.
+const PROGRAM: &str = "iwarp-perf";
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -35,13 +33,6 @@ fn main() -> ExitCode {
     }
     match Args::read(&arguments) {
         Ok(args) => parent::main(&args),
-        Err(Refusal::Shown(text)) => {
-            say(text);
-            ExitCode::SUCCESS
-        }
-        Err(Refusal::Refused(line)) => {
-            eprintln!("iwarp-perf: {line}");
-            ExitCode::from(REFUSED)
-        }
+        Err(refusal) => refusal.end(PROGRAM),
     }
 }

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ironwarp_cli::{fail, read, refuse};
 use iwarp_sim::campaign::{self, Summary};
 use iwarp_sim::plan::{Plan, Scenario};
 use iwarp_sim::trial::{Failure, Trial};
@@ -21,11 +21,13 @@ use iwarp_sim::world::Outcome;
 
 use cli::{Args, Command};
 
-/// Bad arguments.
-const REFUSED: u8 = 2;
+const PROGRAM: &str = "iwarp-sim";
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args: Args = match read(std::env::args_os()) {
+        Ok(args) => args,
+        Err(refusal) => return refusal.end(PROGRAM),
+    };
     if let Some(Command::Curves { write }) = &args.command {
         return curves(write.as_deref());
     }
@@ -37,10 +39,7 @@ fn main() -> ExitCode {
     }
     let trials = match args.trials() {
         Ok(trials) => trials,
-        Err(fault) => {
-            eprintln!("iwarp-sim: {fault}");
-            return ExitCode::from(REFUSED);
-        }
+        Err(fault) => return refuse(PROGRAM, fault),
     };
     match (args.trace, trials.last()) {
         (true, Some(trial)) => trace(*trial, &args),
@@ -59,10 +58,7 @@ fn curves(file: Option<&Path>) -> ExitCode {
     });
     match written {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => {
-            eprintln!("iwarp-sim: {fault}");
-            ExitCode::FAILURE
-        }
+        Err(fault) => fail(PROGRAM, fault),
     }
 }
 

@@ -51,7 +51,7 @@ fn bad_arguments_end_with_two_and_name_what_is_allowed() {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains(named), "{arguments:?}: {said}");
+        assert!(said.contains(named) && said.lines().count() == 1, "{arguments:?}: {said}");
     }
 }
 

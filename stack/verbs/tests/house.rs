@@ -22,9 +22,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp", &["types", "arch", "stats", "rings", "mem", "port", "net", "tcp", "iwarp"]),
     ("ironwarp-sim", &["types", "arch", "stats", "port"]),
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
-    ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench"]),
+    ("ironwarp-cli", &[]),
+    ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench", "cli"]),
     ("iwarp-responder", &["types", "ironwarp"]),
-    ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim"]),
+    ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "cli"]),
 ];
 
 /// The folders whose code may say `unsafe`.

@@ -16,11 +16,11 @@ use ironwarp::config::DeviceConfig;
 use ironwarp::{Config, Worker};
 use ironwarp_bench::StopSignal;
 use ironwarp_bench::host::pin;
+use ironwarp_cli::say;
 
 use super::{Failure, Far, hear};
 use crate::control::{Channel, FromFar};
 use crate::rdma::{Call, Endpoint, RdmaError};
-use crate::say::say;
 
 /// Between two looks at a link that is not polled.
 const LINK_LOOK: Duration = Duration::from_millis(1);

@@ -14,31 +14,19 @@ use ironwarp_bench::host::{Build, CorePair, Machine, allowed};
 use ironwarp_bench::output::{Outcome, tables, write_html};
 use ironwarp_bench::report::{Report, SCHEMA};
 use ironwarp_bench::{PathKind, Test};
+use ironwarp_cli::say;
 
+use crate::PROGRAM;
 use crate::cli::{Args, Log, Refusal, What};
 use crate::far;
 use crate::plan::{FarPlace, FarSetup, PORT, PairKind, Plan, Session, needs_device, single, suite};
-use crate::say::say;
 use run::{Ended, Run};
 use workdir::WorkDir;
-
-/// Bad arguments or configuration.
-const REFUSED: u8 = 2;
 
 /// Runs what the user asked for.
 pub fn main(args: &Args) -> ExitCode {
     let outcome = args.check().and_then(|()| start(args));
-    match outcome {
-        Ok(code) => code,
-        Err(Refusal::Shown(text)) => {
-            say(text);
-            ExitCode::SUCCESS
-        }
-        Err(Refusal::Refused(line)) => {
-            eprintln!("iwarp-perf: {line}");
-            ExitCode::from(REFUSED)
-        }
-    }
+    outcome.unwrap_or_else(|refusal| refusal.end(PROGRAM))
 }
 
 fn start(args: &Args) -> Result<ExitCode, Refusal> {
