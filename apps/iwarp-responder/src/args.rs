@@ -1,7 +1,6 @@
 //! The command line.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -19,9 +18,13 @@ Examples:
   iwarp-responder --config configs/tap.toml --once --pcap responder.pcapng --drop 20000
 
 Each connection's reply carries, big-endian, the STag (4 bytes), the tagged offset (8) and the length (4) of the
-memory. Events are JSON lines on standard output.";
+memory. The peer may write it, read it, and end its STag by a Send with Invalidate. Sends of every kind come back; one
+that asked for an event comes back asking for one. Events are JSON lines on standard output: listening, connected,
+completion, terminate_sent, terminate_received, disconnected, counters.
 
-/// Answers RDMA: registers memory, echoes Sends, serves Writes and Reads.
+Exit codes: 0 a clean end, 1 the device or the stack failed, 2 bad arguments or configuration.";
+
+/// Answers RDMA: registers memory, echoes Sends of every kind, serves Writes and Reads.
 #[derive(Parser, Debug)]
 #[command(version, about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -84,18 +87,5 @@ impl Args {
                 self.receives, self.message_bytes
             )
         })
-    }
-
-    /// Sends the log to standard error, so that standard output holds events alone.
-    pub(crate) fn start_log(&self) -> Result<(), String> {
-        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
-            .map_err(|error| format!("--log {}: {error}", self.log))?;
-        let colours = std::io::stderr().is_terminal();
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(colours)
-            .init();
-        Ok(())
     }
 }

@@ -1,11 +1,12 @@
-//! One peer: its receives, and the echo of what lands in them.
+//! One peer: its memory, its receives, and the echo of what lands in them.
 //!
-//! Each receive buffer is at any moment either posted, or being echoed. A peer that keeps within the number of
-//! receives never finds none posted.
+//! The offered memory is the peer's stream's alone, so the peer may end its tag by a Send with Invalidate (RFC 5040
+//! s5.3, s8.1.1). Each receive buffer is at any moment either posted, or being echoed. A peer that keeps within the
+//! number of receives never finds none posted.
 
 use ironwarp::{
-    Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Context, ProtectionDomain,
-    QpAttr, QueuePair, RecvWr, Region, SendWr, Sge, VerbsError,
+    Access, Completion, CompletionFlags, CompletionOpcode, CompletionQueue, CompletionStatus, Context,
+    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, SendWr, Sge, VerbsError,
 };
 
 use crate::args::Args;
@@ -28,19 +29,23 @@ impl Connection {
         args: &Args,
         receive_bytes: usize,
     ) -> Result<Self, VerbsError> {
-        let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let offered = ctx.register(pd, zeros(args.bytes as usize)?, all)?;
         let buffers = ctx.register(pd, zeros(receive_bytes)?, Access::LOCAL_WRITE)?;
         let attr = QpAttr { send_depth: args.receives, recv_depth: args.receives, ..QpAttr::new(cq) };
         let qp = ctx.create_qp(pd, &attr)?;
+        Self::with_queues(ctx, qp, buffers, args).or_else(|error| ctx.destroy_qp(qp).and(Err(error)))
+    }
+
+    fn with_queues(
+        ctx: &mut Context,
+        qp: QueuePair,
+        buffers: Region,
+        args: &Args,
+    ) -> Result<Self, VerbsError> {
+        let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let offered = ctx.register_for(qp, zeros(args.bytes as usize)?, all)?;
         let connection = Connection { qp, offered, buffers, buffer_bytes: args.message_bytes };
-        match (0..args.receives.into()).try_for_each(|buffer| connection.post_receive(ctx, buffer)) {
-            Ok(()) => Ok(connection),
-            Err(error) => {
-                ctx.destroy_qp(connection.qp)?;
-                Err(error)
-            }
-        }
+        (0..args.receives.into()).try_for_each(|buffer| connection.post_receive(ctx, buffer))?;
+        Ok(connection)
     }
 
     /// STag, tagged offset and length of the offered memory, big-endian.
@@ -57,15 +62,18 @@ impl Connection {
         if completion.status != CompletionStatus::Success {
             return Ok(());
         }
-        let buffer = completion.wr_id;
         match completion.opcode {
-            CompletionOpcode::Receive => self.echo(ctx, buffer, completion.byte_len),
-            _ => self.post_receive(ctx, buffer),
+            CompletionOpcode::Receive => self.echo(ctx, completion),
+            _ => self.post_receive(ctx, completion.wr_id),
         }
     }
 
-    fn echo(&self, ctx: &mut Context, buffer: u64, bytes: u32) -> Result<(), VerbsError> {
-        match ctx.post_send(self.qp, &SendWr::send(buffer, &[self.sge(buffer, bytes)])) {
+    /// Who asked for an event is sent one back.
+    fn echo(&self, ctx: &mut Context, received: &Completion) -> Result<(), VerbsError> {
+        let bytes = [self.sge(received.wr_id, received.byte_len)];
+        let echo = SendWr::send(received.wr_id, &bytes);
+        let solicited = received.flags.contains(CompletionFlags::SOLICITED);
+        match ctx.post_send(self.qp, &if solicited { echo.solicited() } else { echo }) {
             // The peer is closing: nobody waits for the echo.
             Err(VerbsError::WrongState(_)) => Ok(()),
             posted => posted,

@@ -1,5 +1,5 @@
-//! A conformance responder: registers memory with every right, tells each peer where it is, echoes its Sends and
-//! answers its Writes and Reads. Prints one JSON line an event.
+//! A conformance responder: registers memory with every right, tells each peer where it is, echoes its Sends of every
+//! kind and answers its Writes and Reads. Prints one JSON line an event.
 //!
 //! Exit status: 0 after a clean end, 1 when the device or the stack fails, 2 for arguments or a configuration that
 //! cannot be used.
@@ -11,29 +11,32 @@ mod report;
 mod responder;
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use clap::Parser;
 use ironwarp::{Config, SetupError};
+use ironwarp_cli::{fail, read, refuse};
 
 use crate::args::Args;
 use crate::responder::Responder;
 
+const PROGRAM: &str = "iwarp-responder";
+
 fn main() -> ExitCode {
-    let args = Args::parse();
-    if let Err(line) = args.start_log() {
-        return refuse(&line);
+    let args: Args = match read(std::env::args_os()) {
+        Ok(args) => args,
+        Err(refusal) => return refusal.end(PROGRAM),
+    };
+    if let Err(line) = ironwarp_cli::start_log(&args.log) {
+        return refuse(PROGRAM, line);
     }
     let config = match Config::from_file(&args.config) {
         Ok(config) => config,
-        Err(error) => return refuse(&error.to_string()),
+        Err(error) => return refuse(PROGRAM, error),
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = stop.clone();
-    if let Err(error) = ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed)) {
-        return fail(&format!("no handler for Ctrl-C: {error}"));
-    }
+    let stop = match ironwarp_cli::on_interrupt() {
+        Ok(stop) => stop,
+        Err(line) => return fail(PROGRAM, line),
+    };
     let code = run(&args, config, &stop);
     #[cfg(feature = "dpdk")]
     ironwarp::end_dpdk();
@@ -43,9 +46,9 @@ fn main() -> ExitCode {
 fn run(args: &Args, config: Config, stop: &AtomicBool) -> ExitCode {
     match Responder::start(args, config) {
         Ok(mut responder) => outcome(responder.run(stop)),
-        Err(StartError::Argument(line)) => refuse(&line),
-        Err(StartError::Setup(SetupError::Config(error))) => refuse(&error.to_string()),
-        Err(error) => fail(&error.to_string()),
+        Err(StartError::Argument(line)) => refuse(PROGRAM, line),
+        Err(StartError::Setup(SetupError::Config(error))) => refuse(PROGRAM, error),
+        Err(error) => fail(PROGRAM, error),
     }
 }
 
@@ -69,16 +72,6 @@ pub(crate) enum StartError {
 fn outcome(result: Result<(), ironwarp::VerbsError>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error.to_string()),
+        Err(error) => fail(PROGRAM, error),
     }
-}
-
-fn refuse(line: &str) -> ExitCode {
-    eprintln!("iwarp-responder: {line}");
-    ExitCode::from(2)
-}
-
-fn fail(line: &str) -> ExitCode {
-    eprintln!("iwarp-responder: {line}");
-    ExitCode::from(1)
 }

@@ -1,15 +1,13 @@
 //! Events as JSON lines.
 
 use core::net::SocketAddr;
-use std::io::Write;
 
-use ironwarp::{Completion, Terminate};
+use ironwarp::{Completion, CompletionFlags, Terminate};
 use serde_json::json;
 
-/// Prints one line and flushes it, so that whoever reads a pipe sees it at once. A closed pipe is not an error.
+/// Prints one line, at once.
 fn print(line: &serde_json::Value) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    ironwarp_cli::say(format_args!("{line}\n"));
 }
 
 /// The responder listens and can be connected to.
@@ -24,14 +22,17 @@ pub(crate) fn connected(qp: u32, remote: SocketAddr, private_data: &[u8]) {
     );
 }
 
-/// A work request has ended.
+/// A work request has ended. A receive says whether the Send asked for an event, and which steering tag it ended.
 pub(crate) fn completion(completion: &Completion) {
+    let invalidated = completion.flags.contains(CompletionFlags::INVALIDATED);
     print(&json!({
         "event": "completion",
         "qp": completion.qp.0,
         "opcode": format!("{:?}", completion.opcode),
         "status": format!("{:?}", completion.status),
         "bytes": completion.byte_len,
+        "solicited": completion.flags.contains(CompletionFlags::SOLICITED),
+        "invalidated": invalidated.then_some(completion.invalidated.0),
     }));
 }
 

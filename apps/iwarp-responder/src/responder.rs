@@ -46,12 +46,14 @@ impl<'a> Responder<'a> {
         let peers_max = config.limits.queue_pairs as usize;
         let completions = config.limits.queue_pairs.saturating_mul(args.receives * 2).clamp(1, 1 << 18);
         let (stack, mut workers) = Stack::builder(config).build()?;
-        let worker = workers.remove(0);
+        let mut worker = workers.remove(0);
         instrument(args, &worker)?;
         let mut ctx = stack.context()?;
         let pd = ctx.alloc_pd();
         let cq = ctx.create_cq(completions)?;
         ctx.listen(local)?;
+        // The core hears of it: what arrives before is refused.
+        worker.poll(0);
         report::listening(local);
         let connections = HashMap::new();
         Ok(Responder { args, stack, worker, ctx, pd, cq, receive_bytes, peers_max, connections, ended: 0 })

@@ -11,6 +11,7 @@ import struct
 
 # RDMAP operations (RFC 5040 s4.1) and the queues that carry the untagged ones (s3.1).
 WRITE, READ_REQUEST, READ_RESPONSE, SEND, TERMINATE = 0, 1, 2, 3, 7
+SEND_INVALIDATE, SEND_SOLICITED, SEND_SOLICITED_INVALIDATE = 4, 5, 6
 SEND_QUEUE, READ_QUEUE, TERMINATE_QUEUE = 0, 1, 2
 
 TAGGED, LAST = 0x80, 0x40
@@ -86,10 +87,12 @@ def tagged(opcode, stag, offset, payload=b"", last=True, ddp_version=DDP_VERSION
     return struct.pack(">BBIQ", control, rdmap_control(opcode, version), stag, offset) + payload
 
 
-def untagged(opcode, queue, msn, offset=0, payload=b"", last=True, ddp_version=DDP_VERSION, version=RDMAP_VERSION):
-    """An untagged segment (RFC 5041 s4.3)."""
+def untagged(
+    opcode, queue, msn, offset=0, payload=b"", last=True, ddp_version=DDP_VERSION, version=RDMAP_VERSION, stag=0
+):
+    """An untagged segment (RFC 5041 s4.3). A Send that invalidates has its STag in the ULP's field (RFC 5040 s4.1)."""
     control = (LAST if last else 0) | ddp_version
-    return struct.pack(">BBIIII", control, rdmap_control(opcode, version), 0, queue, msn, offset) + payload
+    return struct.pack(">BBIIII", control, rdmap_control(opcode, version), stag, queue, msn, offset) + payload
 
 
 def read_header(sink_stag, sink_offset, length, stag, offset):
@@ -218,16 +221,19 @@ class Initiator:
         self.sent[queue] += 1
         return self.sent[queue]
 
-    def send_segments(self, payload):
-        msn = self.next_msn(SEND_QUEUE)
-        return [untagged(SEND, SEND_QUEUE, msn, *piece) for piece in pieces(payload, self.segment)]
+    def send_segments(self, payload, solicited=False, invalidate=None):
+        """A Send of one of the four kinds (RFC 5040 s5.3); `invalidate` is an STag of the peer's."""
+        kinds = (SEND, SEND_SOLICITED) if invalidate is None else (SEND_INVALIDATE, SEND_SOLICITED_INVALIDATE)
+        msn, stag = self.next_msn(SEND_QUEUE), invalidate or 0
+        cut = pieces(payload, self.segment)
+        return [untagged(kinds[solicited], SEND_QUEUE, msn, *piece, stag=stag) for piece in cut]
 
     def write_segments(self, stag, offset, payload):
         cut = pieces(payload, self.segment)
         return [tagged(WRITE, stag, offset + at, piece, last) for at, piece, last in cut]
 
-    def send(self, payload):
-        for segment in self.send_segments(payload):
+    def send(self, payload, **kind):
+        for segment in self.send_segments(payload, **kind):
             self.send_ulpdu(segment)
 
     def write(self, stag, offset, payload):
@@ -276,7 +282,7 @@ class Initiator:
         return rest[:length]
 
     def receive(self):
-        """Takes segments until a message is whole: ("send", octets) or ("read", octets)."""
+        """Takes segments until a message is whole: ("send", octets), ("solicited send", octets) or ("read", octets)."""
         while True:
             ulpdu = self.receive_ulpdu()
             control, rdmap = ulpdu[0], ulpdu[1]
@@ -305,7 +311,8 @@ class Initiator:
         reserved, queue, msn, offset = struct.unpack(">IIII", ulpdu[2:18])
         require(reserved == 0, "the field for a steering tag is not zero")
         require(msn == self.expected.get(queue), f"message {msn} on queue {queue}")
-        require(opcode == {SEND_QUEUE: SEND, TERMINATE_QUEUE: TERMINATE}[queue], f"opcode {opcode} on queue {queue}")
+        allowed = {SEND_QUEUE: (SEND, SEND_SOLICITED), TERMINATE_QUEUE: (TERMINATE,)}[queue]
+        require(opcode in allowed, f"opcode {opcode} on queue {queue}")
         require(offset == len(self.message), f"message offset {offset}, {len(self.message)} octets have come")
         self.message += ulpdu[18:]
         if not last:
@@ -314,7 +321,7 @@ class Initiator:
         message, self.message = bytes(self.message), bytearray()
         if queue == TERMINATE_QUEUE:
             raise Terminated(decode_terminate(message))
-        return ("send", message)
+        return ("solicited send" if opcode == SEND_SOLICITED else "send", message)
 
     def expect(self, kind, payload):
         """The next message must be this one."""

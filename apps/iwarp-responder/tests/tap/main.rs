@@ -10,6 +10,7 @@ mod dissection;
 mod events;
 mod faults;
 mod lab;
+mod operations;
 
 use serde_json::Value;
 
