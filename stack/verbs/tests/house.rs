@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("ironwarp-cli", &[]),
     ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench", "cli"]),
+    ("iwarp-ping", &["types", "ironwarp", "cli"]),
     ("iwarp-responder", &["types", "ironwarp", "cli"]),
     ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "cli"]),
 ];

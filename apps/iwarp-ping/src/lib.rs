@@ -1,0 +1,37 @@
+//! Pings over RDMA, as librdmacm's `rping` does and in either role beside it.
+//!
+//! A ping moves a text from the client's memory to the server and back into another piece of the client's memory:
+//!
+//! ```text
+//! client                                            server
+//!    ── Send: where the text is ──────────────────▸
+//!    ◂─ RDMA Read of it ──────────────────────────
+//!    ◂─ Send: it was read ────────────────────────
+//!    ── Send: where it is wanted ─────────────────▸
+//!    ◂─ RDMA Write of it ─────────────────────────
+//!    ◂─ Send: it was written ─────────────────────
+//! ```
+//!
+//! Every Send has 16 bytes ([`message`]); those of the server say nothing. There is no private data and no version:
+//! what is known of the protocol is what `rping` shows on the wire. A message that does not fit ends its connection
+//! with a [`Fault`] that says what was wrong, and harms nobody else's.
+#![forbid(unsafe_code)]
+
+mod client;
+mod end;
+pub mod message;
+mod server;
+mod session;
+mod tally;
+
+pub use client::{Call, Client};
+pub use end::{End, PingError};
+pub use message::Fault;
+pub use server::{Offer, Server};
+pub use tally::{ClientTally, ServerTally};
+
+/// The port that `rping` listens at.
+pub const PORT: u16 = 7174;
+
+/// The longest text, as of `rping`.
+pub const TEXT_BYTES_MAX: u32 = 65_536;

@@ -1,0 +1,290 @@
+//! What the two ends say to each other: advertisements of memory, and the text that is moved.
+//!
+//! An advertisement is 16 bytes, big-endian: address (8), steering tag (4), length in bytes (4). A text begins with
+//! its ping's number, goes on with letters and ends with a zero, as `rping` has it: a server of `rping` writes back
+//! as many bytes as come before the first zero, and that one.
+
+use std::io::Write;
+
+use ironwarp::{
+    Completion, CompletionOpcode, CompletionStatus, ConnectFailure, DisconnectReason, RemoteMemory, STag,
+    Terminate,
+};
+
+/// Bytes of every message.
+pub const MESSAGE_BYTES: usize = 16;
+
+/// Bytes of a receive: a message that is somewhat too long is to be told, and not to end the connection by itself.
+pub(crate) const RECEIVE_BYTES: usize = 64;
+
+/// What a server's messages say: nothing.
+pub const NOTHING: [u8; MESSAGE_BYTES] = [0; MESSAGE_BYTES];
+
+/// The letters of a text, from the first to the last, over and over.
+const LETTERS: std::ops::RangeInclusive<u8> = b'A'..=b'z';
+const LETTER_COUNT: u64 = (*LETTERS.end() - *LETTERS.start() + 1) as u64;
+
+/// What an end did that the protocol does not know, or that ended its connection.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Fault {
+    /// Every message has 16 bytes.
+    #[error("a message of {0} bytes, where each has 16")]
+    Length(u32),
+    /// It does not even fit where we can still tell its length.
+    #[error("a message of more than {0} bytes, where each has 16")]
+    Overlong(usize),
+    /// Many adapters refuse steering tag 0, and none hands it out.
+    #[error("an advertisement with steering tag 0, which names no memory")]
+    NoTag,
+    /// Nothing, or more than there is room for.
+    #[error("an advertisement of {bytes} bytes, where 1 to {most} are taken")]
+    Size {
+        /// Bytes that were advertised.
+        bytes: u32,
+        /// Bytes that there is room for.
+        most: u32,
+    },
+    /// The text does not fit where it is wanted.
+    #[error("{room} bytes of room advertised for a text of {text}")]
+    Room {
+        /// Bytes that were advertised.
+        room: u32,
+        /// Bytes of the text.
+        text: u32,
+    },
+    /// A message came while another one of its sender's was still being answered.
+    #[error("a message out of turn")]
+    OutOfTurn,
+    /// The text is not what it should be.
+    #[error("byte {offset} of ping {ping} is {found:#04x}, not {wanted:#04x}")]
+    Wrong {
+        /// The ping, from 0.
+        ping: u64,
+        /// The first byte that differs.
+        offset: usize,
+        /// What it is.
+        found: u8,
+        /// What it should be.
+        wanted: u8,
+    },
+    /// The connection ended before its time.
+    #[error("the connection ended in ping {ping}: {how}")]
+    Left {
+        /// The ping that was under way, from 0.
+        ping: u64,
+        /// How.
+        how: String,
+    },
+    /// Fewer pings, or more, than were to come.
+    #[error("{came} pings, where {wanted} were to come")]
+    Count {
+        /// Pings that came.
+        came: u64,
+        /// Pings that were asked for.
+        wanted: u64,
+    },
+    /// Nothing came for too long.
+    #[error("nothing was heard in ping {ping} for {seconds} s")]
+    Silent {
+        /// The ping that was under way, from 0.
+        ping: u64,
+        /// Seconds.
+        seconds: u64,
+    },
+    /// The far end of the link went away.
+    #[error("the link went down in ping {0}")]
+    LinkDown(u64),
+    /// A work request of ours failed.
+    #[error("{what} in ping {ping} ended as {status:?}")]
+    Work {
+        /// Which one.
+        what: &'static str,
+        /// The ping that was under way, from 0.
+        ping: u64,
+        /// How.
+        status: CompletionStatus,
+    },
+    /// The server refused the connection.
+    #[error("rejected{0}")]
+    Rejected(String),
+    /// No connection came about.
+    #[error("{}", unanswered(*.0))]
+    Unanswered(ConnectFailure),
+}
+
+fn unanswered(failure: ConnectFailure) -> &'static str {
+    match failure {
+        ConnectFailure::Unreachable => "unreachable: nobody answers for the address",
+        ConnectFailure::Refused => "refused: is a server there?",
+        ConnectFailure::TimedOut => "no answer in time",
+        ConnectFailure::Closed => "closed while the connection was made",
+        ConnectFailure::Protocol => "an answer that is no answer of MPA",
+        _ => "no port, connection or buffer was free",
+    }
+}
+
+/// What an unsuccessful completion says about the far end; nothing when it was flushed, which the connection's end
+/// explains.
+pub(crate) fn failed(completion: &Completion, ping: u64) -> Result<(), Fault> {
+    let what = match (completion.status, completion.opcode) {
+        (CompletionStatus::Success | CompletionStatus::FlushedInError, _) => return Ok(()),
+        (CompletionStatus::LocalLength, CompletionOpcode::Receive) => {
+            return Err(Fault::Overlong(RECEIVE_BYTES));
+        }
+        (_, CompletionOpcode::Receive) => "a receive",
+        (_, CompletionOpcode::Read) => "the Read",
+        _ => "a Send or Write",
+    };
+    Err(Fault::Work { what, ping, status: completion.status })
+}
+
+/// How a connection ended, in words.
+pub fn ended(reason: DisconnectReason, terminate: Option<(bool, Terminate)>) -> String {
+    if let Some((sent, Terminate { layer, etype, code })) = terminate {
+        let whose = if sent { "this end" } else { "the peer" };
+        return format!("{whose} sent a Terminate of layer {layer}, type {etype}, code {code}");
+    }
+    match reason {
+        DisconnectReason::Closed => "the peer closed it",
+        DisconnectReason::Reset => "the peer reset it",
+        DisconnectReason::TimedOut => "the peer no longer acknowledges",
+        _ => "a Terminate",
+    }
+    .to_owned()
+}
+
+/// A piece of the sender's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Advertisement {
+    /// Where it lies.
+    pub at: RemoteMemory,
+    /// Its length.
+    pub bytes: u32,
+}
+
+impl Advertisement {
+    /// As it travels.
+    pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
+        let mut message = NOTHING;
+        message[..8].copy_from_slice(&self.at.tagged_offset.to_be_bytes());
+        message[8..12].copy_from_slice(&self.at.stag.0.to_be_bytes());
+        message[12..].copy_from_slice(&self.bytes.to_be_bytes());
+        message
+    }
+
+    /// What a message says. `most` is what there is room for, in bytes.
+    pub fn decode(message: &[u8; MESSAGE_BYTES], most: u32) -> Result<Self, Fault> {
+        let [offset @ .., t0, t1, t2, t3, l0, l1, l2, l3] = *message;
+        let (stag, bytes) =
+            (STag(u32::from_be_bytes([t0, t1, t2, t3])), u32::from_be_bytes([l0, l1, l2, l3]));
+        if stag.0 == 0 {
+            return Err(Fault::NoTag);
+        }
+        if !(1..=most).contains(&bytes) {
+            return Err(Fault::Size { bytes, most });
+        }
+        Ok(Advertisement { at: RemoteMemory { stag, tagged_offset: u64::from_be_bytes(offset) }, bytes })
+    }
+}
+
+/// Fills `text` with what ping number `ping` moves.
+pub fn write_text(ping: u64, text: &mut [u8]) {
+    let mut rest = &mut text[..];
+    // A text too short for all of the label has its beginning.
+    let _ = write!(rest, "rdma-ping-{ping}: ");
+    for (letter, byte) in rest.iter_mut().enumerate() {
+        *byte = LETTERS.start() + ((ping % LETTER_COUNT + letter as u64) % LETTER_COUNT) as u8;
+    }
+    if let Some(last) = text.last_mut() {
+        *last = 0;
+    }
+}
+
+/// Fails on the first byte of `text` that is not ping number `ping`'s. `wanted` is room for as many bytes.
+pub fn check_text(ping: u64, text: &[u8], wanted: &mut [u8]) -> Result<(), Fault> {
+    write_text(ping, wanted);
+    let differs = text.iter().zip(wanted.iter()).position(|(found, wanted)| found != wanted);
+    differs.map_or(Ok(()), |offset| {
+        Err(Fault::Wrong { ping, offset, found: text[offset], wanted: wanted[offset] })
+    })
+}
+
+/// A text as it is shown: up to its zero, and nothing that a terminal would obey.
+pub fn shown(text: &[u8]) -> String {
+    let before = text.iter().take_while(|byte| **byte != 0);
+    before
+        .map(|byte| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(ping: u64, bytes: usize) -> Vec<u8> {
+        let mut text = vec![0xff; bytes];
+        write_text(ping, &mut text);
+        text
+    }
+
+    /// The first three texts of 100 bytes, and their first advertisement, as a capture of `rping` over Linux siw has them.
+    #[test]
+    fn texts_and_advertisements_are_those_of_rping() {
+        let first = b"rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]\0";
+        assert_eq!(text(0, 100), first[..99].iter().copied().chain([0]).collect::<Vec<_>>());
+        assert!(text(1, 100).starts_with(b"rdma-ping-1: BCDEF"));
+        assert!(text(2, 100).starts_with(b"rdma-ping-2: CDEF"));
+        let message = 0x0000_559d_01ec_96b0_90b5_0000_0000_0064_u128.to_be_bytes();
+        let advertised = Advertisement::decode(&message, 100).expect("a good one");
+        assert_eq!((advertised.at.stag, advertised.bytes), (STag(0x90b5_0000), 100));
+        assert_eq!(advertised.at.tagged_offset, 0x559d_01ec_96b0);
+        assert_eq!(advertised.encode(), message);
+    }
+
+    /// `rping` writes back what comes before the first zero, and that one.
+    #[test]
+    fn a_text_of_any_length_has_its_only_zero_at_its_end() {
+        for bytes in [1, 2, 13, 14, 64, 65_536] {
+            for ping in [0, 57, 58, u64::MAX] {
+                let text = text(ping, bytes);
+                assert_eq!(
+                    text.iter().position(|byte| *byte == 0),
+                    Some(bytes - 1),
+                    "{bytes} bytes of {ping}"
+                );
+            }
+        }
+        write_text(0, &mut []);
+    }
+
+    #[test]
+    fn a_byte_that_differs_is_named() {
+        let mut bytes = text(7, 64);
+        let mut room = [0; 64];
+        assert_eq!(check_text(7, &bytes, &mut room), Ok(()));
+        bytes[40] ^= 1;
+        let (found, wanted) = (bytes[40], bytes[40] ^ 1);
+        assert_eq!(
+            check_text(7, &bytes, &mut room),
+            Err(Fault::Wrong { ping: 7, offset: 40, found, wanted })
+        );
+    }
+
+    #[test]
+    fn an_advertisement_of_nothing_or_too_much_is_refused() {
+        let of = |stag: u32, bytes: u32| {
+            let at = RemoteMemory { stag: STag(stag), tagged_offset: 1 };
+            Advertisement::decode(&Advertisement { at, bytes }.encode(), 100)
+        };
+        assert!(of(1, 1).is_ok() && of(1, 100).is_ok());
+        assert_eq!(of(0, 64), Err(Fault::NoTag));
+        for bytes in [0, 101, u32::MAX] {
+            assert_eq!(of(1, bytes), Err(Fault::Size { bytes, most: 100 }));
+        }
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_shown() {
+        assert_eq!(shown(b"a b\x1b[2J\xff\0rest"), "a b.[2J.");
+    }
+}

@@ -1,0 +1,110 @@
+//! What the program refuses before it has a far end: one clear line each, exit status 2.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A configuration that is right up to the device.
+const MEMORY: &str = "[port]\ndevice.memory = {}\n[net]\naddress = \"10.99.2.1/24\"\n";
+
+struct Config(PathBuf);
+
+impl Config {
+    fn of(text: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("iwarp-ping-{}-{number}.toml", std::process::id()));
+        std::fs::write(&path, text).expect("a writable folder");
+        Config(path)
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn run(line: &str, config: Option<&Config>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iwarp-ping"));
+    command.args(line.split(' ').filter(|word| !word.is_empty()));
+    if let Some(config) = config {
+        command.arg("--config").arg(&config.0);
+    }
+    command.output().expect("the program starts")
+}
+
+/// The one line that arguments or a configuration are refused with.
+#[track_caller]
+fn refusal(line: &str, config: Option<&Config>) -> String {
+    let output = run(line, config);
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+    assert!(output.stdout.is_empty(), "{line}");
+    assert_eq!(said.lines().count(), 1, "{line}: {said}");
+    let line = said.trim_end().strip_prefix("iwarp-ping: ");
+    line.unwrap_or_else(|| panic!("not the program's own line: {said}")).to_owned()
+}
+
+#[track_caller]
+fn assert_names(line: &str, words: &[&str]) {
+    assert!(words.iter().all(|word| line.contains(word)), "{words:?} are not all in: {line}");
+}
+
+#[test]
+fn help_has_examples_and_the_version_is_told() {
+    let help = run("--help", None);
+    assert_eq!(help.status.code(), Some(0));
+    let text = String::from_utf8(help.stdout).expect("text");
+    assert_names(&text, &["Examples:", "--persistent", "--verify", "--hold-off", "Exit codes:", "rping"]);
+    let version = run("--version", None);
+    assert_eq!(version.status.code(), Some(0));
+    assert!(String::from_utf8(version.stdout).expect("text").starts_with("iwarp-ping "));
+}
+
+#[test]
+fn an_argument_that_cannot_be_used_is_named_with_what_is_allowed() {
+    let config = Config::of(MEMORY);
+    for (line, words) in [
+        ("", &["--server|--client"][..]),
+        ("-s -c", &["--server", "--client"]),
+        ("-s --size 0", &["--size", "'0'", "1..=65536"]),
+        ("-c -a 10.0.0.1 -S 65537", &["--size", "65537", "1..=65536"]),
+        ("-c -a 10.0.0.1 -C 0", &["--count", "'0'"]),
+        ("-c -a ten", &["--address", "'ten'"]),
+        ("-s -p 0", &["--port", "'0'"]),
+        ("-s --timeout 0", &["--timeout", "1..=86400"]),
+        ("-s --verbose --quiet", &["--verbose", "--quiet"]),
+        ("-s --persistant", &["--persistant", "--persistent"]),
+        ("-c", &["--client", "--address", "10.0.0.1"]),
+        ("-c -P -a 10.0.0.1", &["--persistent", "client"]),
+        ("-s --hold-off 5", &["--hold-off 5", "server"]),
+        ("-s --log =loud=", &["--log", "=loud="]),
+        ("-c -a 0.0.0.0", &["--address 0.0.0.0", "net.address"]),
+        ("-c -a ::1", &["--address ::1", "family"]),
+        ("-s -a 10.99.2.7", &["--address 10.99.2.7", "10.99.2.1", "0.0.0.0"]),
+        ("-s -a ::", &["--address ::", "10.99.2.1"]),
+    ] {
+        assert_names(&refusal(line, Some(&config)), words);
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_named() {
+    assert_names(&refusal("-s", None), &["--config"]);
+    assert_names(&refusal("-s --config /no/such.toml", None), &["/no/such.toml", "No such file"]);
+    let wrong = Config::of(&MEMORY.replace("[net]", "ring = 100\n[net]"));
+    assert_eq!(refusal("-s", Some(&wrong)), "port.ring = 100: a power of two from 64 to 16384");
+    let misspelt = Config::of(&MEMORY.replace("[net]", "rings = 128\n[net]"));
+    assert_names(&refusal("-s", Some(&misspelt)), &["line 3", "`rings`", "`ring`"]);
+}
+
+/// What the machine does not have is no fault of the arguments.
+#[test]
+fn a_device_that_cannot_be_had_ends_with_one() {
+    let config = Config::of(MEMORY);
+    let output = run("-s", Some(&config));
+    assert_eq!(output.status.code(), Some(1));
+    assert_names(&String::from_utf8_lossy(&output.stderr), &["iwarp-ping: port.device = memory"]);
+}
