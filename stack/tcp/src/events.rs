@@ -28,6 +28,8 @@ bitflags! {
         const RETRANSMIT = 1 << 9;
         /// Comes with TIMED_OUT: routers had said that the peer cannot be reached.
         const UNREACHABLE = 1 << 10;
+        /// Bytes came that are held beyond a gap. Told only where [`Tcp::tell_early`](crate::Tcp::tell_early) asked.
+        const EARLY = 1 << 11;
     }
 }
 

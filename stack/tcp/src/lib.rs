@@ -36,4 +36,4 @@ pub use conn::{KeepAlive, Patience, State};
 pub use engine::{Holdings, RxStream, Tcp};
 pub use events::{Blocked, TcpEvents, Transmitted};
 pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
-pub use stream::{ByteStream, UnitSource};
+pub use stream::{ByteStream, EarlyBytes, Latest, UnitSource};

@@ -2,7 +2,10 @@
 //!
 //! TCP never sees an FPDU and never stores a byte stream to send. It *pulls* units, which the layer above cuts so
 //! that a segment begins with an FPDU header and holds whole FPDUs (RFC 5044 s5.1), and it *lends* the in-order
-//! bytes that have arrived, from which the layer above takes whole FPDUs and leaves the rest.
+//! bytes that have arrived, from which the layer above takes whole FPDUs and leaves the rest. To a layer that asks for
+//! it, TCP also *shows* what it holds beyond a gap.
+
+use core::ops::Range;
 
 /// Where TCP pulls its next sendable unit from.
 pub trait UnitSource {
@@ -39,4 +42,30 @@ pub trait ByteStream {
 
     /// Takes the first `n` bytes, or all when there are fewer.
     fn consume(&mut self, n: usize);
+}
+
+/// The bytes that are held beyond a gap, shown and not lent: they stay where they are, and come again in order.
+///
+/// RFC 5044 appendix A.3: TCP shows a segment only once it has passed every check and will be kept, and says where in
+/// the order of the sender it belongs. Places are distances in bytes from the first byte of the [`ByteStream`] that has
+/// not been taken, so they need no arithmetic modulo 2^32 (RFC 5044 s4.3).
+pub trait EarlyBytes {
+    /// What came last; `None` when it is held no longer, or the gap before it has closed.
+    fn latest(&self) -> Option<Latest>;
+
+    /// The held bytes from `at` on that lie in one piece. Empty when the byte at `at` is not held.
+    fn piece(&self, at: u32) -> &[u8];
+
+    /// Copies the held bytes from `at` on across pieces. Answers `false`, and leaves `out` as it may be, when not all of
+    /// them are held.
+    fn peek_at(&self, at: u32, out: &mut [u8]) -> bool;
+}
+
+/// Where the bytes lie that came last of all that are held.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Latest {
+    /// The piece that they came in.
+    pub piece: Range<u32>,
+    /// The held bytes around it, without a gap.
+    pub run: Range<u32>,
 }

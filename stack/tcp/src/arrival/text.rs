@@ -8,7 +8,7 @@ use ironwarp_types::{Ecn, Seq};
 use super::{DONE, NEXT, Step};
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
-use crate::header::{Flags, Segment};
+use crate::header::{Flags, SackBlock, Segment};
 use crate::output::Io;
 use crate::queue::Piece;
 
@@ -96,7 +96,7 @@ impl Conn {
         if piece.seq == self.rcv.rcv_nxt {
             self.on_next_text(io, piece, events);
         } else {
-            self.on_early_text(io, piece);
+            self.on_early_text(io, piece, events);
         }
     }
 
@@ -150,12 +150,16 @@ impl Conn {
 
     /// Bytes beyond a gap are held (SHLD-31), and every such segment is answered with a duplicate ACK.
     #[cold]
-    fn on_early_text<P: Port>(&mut self, io: &mut Io<'_, P>, piece: Piece<P::Frame>) {
+    fn on_early_text<P: Port>(&mut self, io: &mut Io<'_, P>, piece: Piece<P::Frame>, events: &mut TcpEvents) {
         let frames_max = io.shared.config.ooo_frames_max;
         let (start, end) = (piece.seq, piece.seq_end());
         self.rcv.held.find_duplicate(start, end);
         if self.rcv.queues.push_early(&mut io.shared.rx, piece, frames_max).is_ok() {
             self.rcv.held.on_held(start, end);
+            if self.rcv.tells_early {
+                self.rcv.came_early = SackBlock { start, end };
+                *events |= TcpEvents::EARLY;
+            }
             io.count(Counter::TcpRxOutOfOrder);
         } else {
             io.count(Counter::TcpDropOutOfOrderFull);

@@ -22,7 +22,7 @@ use ironwarp_types::limits::FPDU_BYTES_MAX;
 use super::Held;
 use crate::TcpConfig;
 use crate::config::RCV_WINDOW_BYTES_MAX;
-use crate::header::Segment;
+use crate::header::{SackBlock, Segment};
 use crate::queue::RxQueues;
 
 /// Unread bytes that do not shrink the window.
@@ -42,6 +42,10 @@ pub(crate) struct ReceiveSide {
     /// The number of the peer's FIN, once it is known.
     pub(crate) fin: Option<Seq>,
     wscale: u8,
+    /// The layer above wants to hear of bytes beyond a gap.
+    pub(crate) tells_early: bool,
+    /// The latest of them.
+    pub(crate) came_early: SackBlock,
     /// What selective acknowledgements tell.
     pub(crate) held: Held,
 }
@@ -59,6 +63,8 @@ impl ReceiveSide {
             queues: RxQueues::new(config.rx_frames_reserve, slot),
             fin: None,
             wscale,
+            tells_early: false,
+            came_early: SackBlock { start: Seq(0), end: Seq(0) },
             held: Held::default(),
         }
     }

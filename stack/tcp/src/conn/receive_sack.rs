@@ -43,6 +43,11 @@ impl Held {
         self.blocks.insert(0, latest);
     }
 
+    /// The range around the bytes that were held last: all of it is held.
+    pub(crate) fn latest(&self) -> Option<SackBlock> {
+        self.blocks.first().copied()
+    }
+
     /// Bytes arrived that were here already.
     pub(crate) fn on_duplicate(&mut self, start: Seq, end: Seq) {
         if start.lt(end) {

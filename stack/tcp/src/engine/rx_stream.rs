@@ -1,12 +1,15 @@
-//! The in-order bytes of one connection, lent to the layer above.
+//! The in-order bytes of one connection, lent to the layer above, and a look at those beyond a gap.
 
 use ironwarp_port::{Frame, Port};
+use ironwarp_types::Seq;
 
 use super::Tcp;
 use crate::conn::Conn;
+use crate::header::SackBlock;
 use crate::ids::ConnId;
 use crate::output::Shared;
-use crate::stream::ByteStream;
+use crate::queue::Piece;
+use crate::stream::{ByteStream, EarlyBytes, Latest};
 
 /// What has arrived in order and was not taken. Lies in the frames that brought it.
 pub struct RxStream<'a, P: Port> {
@@ -21,6 +24,15 @@ impl<P: Port> Tcp<P> {
     pub fn rx(&mut self, id: ConnId) -> RxStream<'_, P> {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
         RxStream { conn: slot.and_then(|slot| slot.conn.as_mut()), shared: &mut self.shared }
+    }
+}
+
+impl<P: Port> Tcp<P> {
+    /// From now on EARLY tells that bytes are held beyond a gap; [`Tcp::rx`] shows them.
+    pub fn tell_early(&mut self, id: ConnId) {
+        if let Some(conn) = self.rx(id).conn {
+            conn.rcv.tells_early = true;
+        }
     }
 }
 
@@ -63,6 +75,54 @@ impl<P: Port> ByteStream for RxStream<'_, P> {
         if conn.rcv.wants_update(u32::from(conn.snd.emss)) {
             tell_window(conn, self.shared);
         }
+    }
+}
+
+impl<P: Port> RxStream<'_, P> {
+    /// The sequence number of the first byte that has not been taken.
+    fn front_seq(&self) -> Seq {
+        self.conn.as_ref().map_or(Seq(0), |conn| conn.rcv.rcv_nxt.minus(conn.rcv.unread))
+    }
+
+    /// The held pieces from the one with the byte at `at` on, and that byte's number.
+    fn early_from(&self, at: u32) -> (Seq, impl Iterator<Item = &Piece<P::Frame>>) {
+        let seq = self.front_seq().plus(at);
+        let queues = self.conn.as_ref().map(|conn| &conn.rcv.queues);
+        (seq, queues.into_iter().flat_map(move |queues| queues.early_from(&self.shared.rx, seq)))
+    }
+}
+
+impl<P: Port> EarlyBytes for RxStream<'_, P> {
+    fn latest(&self) -> Option<Latest> {
+        let rcv = &self.conn.as_ref()?.rcv;
+        let (run, piece) = (rcv.held.latest()?, rcv.came_early);
+        let front = self.front_seq();
+        let place = |block: SackBlock| block.start.since(front)..block.end.since(front);
+        let holds = rcv.rcv_nxt.lt(run.start) && run.start.leq(piece.start) && piece.end.leq(run.end);
+        holds.then(|| Latest { piece: place(piece), run: place(run) })
+    }
+
+    fn piece(&self, at: u32) -> &[u8] {
+        let (seq, mut pieces) = self.early_from(at);
+        let bytes = pieces.next().and_then(|piece| piece.bytes().get(seq.since(piece.seq) as usize..));
+        bytes.unwrap_or_default()
+    }
+
+    fn peek_at(&self, at: u32, out: &mut [u8]) -> bool {
+        let (mut seq, pieces) = self.early_from(at);
+        let mut rest = out;
+        for piece in pieces {
+            if rest.is_empty() || piece.seq.gt(seq) {
+                break;
+            }
+            let bytes = piece.bytes().get(seq.since(piece.seq) as usize..).unwrap_or_default();
+            let n = bytes.len().min(rest.len());
+            let (now, later) = rest.split_at_mut(n);
+            now.copy_from_slice(bytes.get(..n).unwrap_or_default());
+            rest = later;
+            seq = piece.seq_end();
+        }
+        rest.is_empty()
     }
 }
 

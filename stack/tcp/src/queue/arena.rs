@@ -237,7 +237,12 @@ impl<T> Arena<T> {
 
     /// The values from the first.
     pub(crate) fn iter(&self, list: &List) -> impl Iterator<Item = &T> {
-        let first = Some(list.head).filter(|&at| at != NIL);
+        self.iter_from(list.head)
+    }
+
+    /// The values from the node `at` on; none when it is [`NIL`].
+    pub(crate) fn iter_from(&self, at: u32) -> impl Iterator<Item = &T> {
+        let first = Some(at).filter(|&at| at != NIL);
         core::iter::successors(first, |&at| Some(self.next(at)).filter(|&next| next != NIL))
             .filter_map(|at| self.value(at))
     }

@@ -208,6 +208,17 @@ impl RxQueues {
         arena.clear(&mut self.early);
     }
 
+    /// The held pieces from the one on in which `seq` lies. None when it lies in none.
+    pub(crate) fn early_from<'a, F: Frame>(
+        &self,
+        arena: &'a Arena<Piece<F>>,
+        seq: Seq,
+    ) -> impl Iterator<Item = &'a Piece<F>> + use<'a, F> {
+        let at = self.place_before(arena, seq);
+        let holds = arena.value(at).is_some_and(|piece| seq.lt(piece.seq_end()));
+        arena.iter_from(if holds { at } else { NIL })
+    }
+
     /// Whether every byte of a range is held beyond the gap.
     pub(crate) fn holds<F: Frame>(&self, arena: &Arena<Piece<F>>, start: Seq, end: Seq) -> bool {
         let mut at = start;
