@@ -10,6 +10,7 @@ use crate::table::{Extent, NO_PD, Origin, Rights, Shared, Slot, TagSpace};
 use ironwarp_types::{PdId, STag};
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One core's view of the registered memory. Made parked.
@@ -183,6 +184,14 @@ impl Span<'_> {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The addresses of its bytes, to tell whether two spans share any. Nothing can be reached with them.
+    #[inline]
+    pub fn addresses(&self) -> Range<usize> {
+        let first = self.base.addr();
+        // The bytes lie in one allocation, which does not wrap.
+        first..first.wrapping_add(self.len)
     }
 
     /// Places `bytes` at `offset`: all but the last by copy, the last by a release store, so that an application

@@ -123,6 +123,18 @@ counters! {
         IwarpRevisionFallbacks = "iwarp_revision_fallbacks": "Connections begun again with revision 1 because the peer closed on revision 2.",
         IwarpTxRtrs = "iwarp_tx_rtrs": "Ready-to-receive indications sent.",
         IwarpRxRtrs = "iwarp_rx_rtrs": "Ready-to-receive indications received.",
+        IwarpEarlyPlacements = "iwarp_early_placements": "Segments placed before what comes before them in the stream had arrived.",
+        IwarpEarlyKept = "iwarp_early_kept": "Segments that were in memory already when their turn came.",
+        IwarpEarlyOverwritten = "iwarp_early_overwritten": "Runs of segments placed early that were copied again in order, because another segment had gone to the same memory.",
+        IwarpEarlyWaitsStart = "iwarp_early_waits_start": "Arrivals beyond a gap in which no marker located an FPDU.",
+        IwarpEarlyWaitsFpdu = "iwarp_early_waits_fpdu": "FPDUs beyond a gap with a wrong CRC or marker; each stopped early placement on its stream.",
+        IwarpEarlyWaitsUntagged = "iwarp_early_waits_untagged": "Segments beyond a gap that go to a queue.",
+        IwarpEarlyWaitsLast = "iwarp_early_waits_last": "Tagged segments beyond a gap that end a message.",
+        IwarpEarlyWaitsHeader = "iwarp_early_waits_header": "Segments beyond a gap whose header or operation places nothing.",
+        IwarpEarlyWaitsResponse = "iwarp_early_waits_response": "Read Responses beyond a gap that are no part of the oldest Read's answer.",
+        IwarpEarlyWaitsAccess = "iwarp_early_waits_access": "Segments beyond a gap whose steering tag did not allow them.",
+        IwarpEarlyWaitsOverlap = "iwarp_early_waits_overlap": "Segments beyond a gap that go where another one was placed early.",
+        IwarpEarlyWaitsFull = "iwarp_early_waits_full": "Segments beyond a gap that were not placed because no more can be noted.",
     }
     "net" {
         NetArpRequestsSent = "net_arp_requests_sent": "ARP requests sent.",

@@ -171,6 +171,18 @@ impl OutstandingReads {
         Ok(())
     }
 
+    /// Whether a segment lies within what the oldest Read still misses, its last octet left out: nothing else that was
+    /// asked for can be meant by it before its turn.
+    pub fn awaits(&self, header: &Tagged, payload_bytes: usize) -> bool {
+        let Some(head) = self.reads.front().filter(|head| head.sink_stag == header.stag) else {
+            return false;
+        };
+        let next = head.sink_to.wrapping_add(head.placed.into());
+        let ahead = header.tagged_offset.wrapping_sub(next);
+        let missing = u64::from(head.bytes.saturating_sub(head.placed));
+        ahead.checked_add(payload_bytes as u64).is_some_and(|end| end < missing)
+    }
+
     /// Moves past a checked and placed segment. Answers the oldest Read when that ended it.
     #[inline]
     pub fn advance(&mut self, last: bool, payload_bytes: usize) -> Option<Outstanding> {

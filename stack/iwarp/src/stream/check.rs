@@ -12,6 +12,8 @@ impl Stream {
         holds("a send is under way that was not posted", !self.sender.is_under_way() || begun < posted)?;
         let limit = self.outstanding.limit().max(usize::from(self.acknowledged.awaits_rtr_read()));
         holds("more Reads are outstanding than ORD", self.outstanding.len() <= limit)?;
+        let sound = self.early.as_ref().is_none_or(|early| early.is_sound());
+        holds("notes of early placements overlap or are empty", sound)?;
         match self.state {
             StreamState::Open => {
                 holds("more is acknowledged than was sent", self.acknowledged.is_sound())?;

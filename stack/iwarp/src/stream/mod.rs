@@ -17,6 +17,7 @@
 mod check;
 mod complete;
 mod cursor;
+mod early;
 mod local;
 mod receive;
 mod rtr;
@@ -39,6 +40,7 @@ use crate::rdmap::{Offender, Outstanding, OutstandingReads, PendingResponses, Re
 use crate::wr::{Completion, RecvWqe, SendWqe};
 use complete::Acknowledged;
 use cursor::Cursor;
+use early::Early;
 use local::Held;
 use transmit::Sender;
 
@@ -103,6 +105,8 @@ pub struct StreamConfig {
     pub complete_on_copy: bool,
     /// Let Sends and Read Requests go between the segments of a long Read Response.
     pub sends_cut_in: bool,
+    /// Place tagged segments that lie beyond a gap before their turn, where markers and CRCs are in use.
+    pub place_out_of_order: bool,
 }
 
 /// Which side sent the MPA Request Frame.
@@ -197,6 +201,8 @@ pub struct Stream {
     /// Where the next marker comes, in what we send and in what we receive, when they are in use.
     tx_markers: Option<Rhythm>,
     rx_markers: Option<Rhythm>,
+    /// What is in memory before its turn, where that is wanted.
+    early: Option<Box<Early>>,
     /// The indications that the first FPDU may be.
     rtr_awaited: RtrKinds,
     end: Option<StreamError>,
@@ -223,6 +229,7 @@ impl Stream {
             crc: true,
             tx_markers: None,
             rx_markers: None,
+            early: Early::for_setting(config.place_out_of_order),
             rtr_awaited: RtrKinds::empty(),
             end: None,
             offender: Offender::default(),
@@ -244,6 +251,7 @@ impl Stream {
             self.crc = start.crc;
             self.tx_markers = start.markers.sent.then(Rhythm::new);
             self.rx_markers = start.markers.received.then(Rhythm::new);
+            self.start_early();
             self.rtr_awaited = start.rtr_awaited;
             if let Some(ReadDepths { ird, ord }) = start.reads {
                 self.responses.limit_to(ird);
@@ -332,6 +340,9 @@ impl Stream {
         self.outstanding.clear();
         self.responses.clear();
         self.held = None;
+        if let Some(early) = &mut self.early {
+            early.end();
+        }
         self.flush(io);
     }
 

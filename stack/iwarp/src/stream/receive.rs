@@ -10,6 +10,7 @@ use ironwarp_tcp::ByteStream;
 use ironwarp_types::STag;
 
 use super::cursor::{Cursor, Domain};
+use super::early::Early;
 use super::{CompletionSink, Io, NoReceive, Stream, StreamError, StreamState};
 use crate::ddp::untagged::Queue;
 use crate::ddp::{DdpFault, Header, Tagged, Untagged};
@@ -98,14 +99,20 @@ impl Stream {
     ) -> Result<&'a [u8], MpaFault> {
         match (bytes.front().get(..size), &mut self.rx_markers) {
             (Some(whole), None) => fpdu::open(whole, self.crc),
-            (Some(whole), Some(rhythm)) => rhythm.open(whole, scratch, self.crc),
+            (Some(whole), Some(rhythm)) => {
+                begin_early(&mut self.early, size);
+                rhythm.open(whole, scratch, self.crc)
+            }
             (None, rhythm) => {
                 stats.count(Counter::IwarpRxFpdusGathered);
                 let whole = scratch.get_mut(..size).ok_or(MpaFault::LocalCatastrophic)?;
                 bytes.peek(whole);
                 match rhythm {
                     None => fpdu::open(whole, self.crc),
-                    Some(rhythm) => rhythm.open_gathered(whole, self.crc),
+                    Some(rhythm) => {
+                        begin_early(&mut self.early, size);
+                        rhythm.open_gathered(whole, self.crc)
+                    }
                 }
             }
         }
@@ -200,7 +207,7 @@ impl Stream {
     /// Places a tagged payload. RFC 5041 s5.2: steering tag and offset of an empty segment are not looked at.
     #[inline]
     fn place<C>(
-        &self,
+        &mut self,
         header: &Tagged,
         payload: &[u8],
         need: Access,
@@ -211,7 +218,10 @@ impl Stream {
         }
         let bytes = u32::try_from(payload.len()).map_err(|_| DdpFault::BaseOrBounds)?;
         let span = io.memory.resolve(header.stag, self.reach(), header.tagged_offset, bytes, need)?;
-        span.copy_in(0, payload).map_err(|_| DdpFault::BaseOrBounds)
+        match &mut self.early {
+            None => span.copy_in(0, payload).map_err(|_| DdpFault::BaseOrBounds),
+            Some(early) => early.land(&span, payload, io.stats),
+        }
     }
 
     /// A segment of a Send of any kind (RFC 5040 s5.3).
@@ -397,5 +407,12 @@ impl Stream {
             seq = seq.wrapping_add(1);
         }
         None
+    }
+}
+
+/// Early placement needs markers, so only streams with markers ask.
+fn begin_early(early: &mut Option<Box<Early>>, size: usize) {
+    if let Some(early) = early {
+        early.begin(size);
     }
 }

@@ -28,6 +28,12 @@ pub const MARKER_BYTES: usize = 4;
 /// Octets of the stream from one marker's first octet to the next one's (RFC 5044 s4.3).
 pub const INTERVAL_BYTES: usize = 512;
 
+/// The same as a distance.
+const INTERVAL: u32 = INTERVAL_BYTES as u32;
+
+/// Octets since the last marker began where a length field follows it.
+const IN_FRONT: u16 = MARKER_BYTES as u16;
+
 /// Octets of FPDUs between two markers.
 const STRIDE_BYTES: usize = INTERVAL_BYTES - MARKER_BYTES;
 
@@ -70,13 +76,65 @@ impl Rhythm {
     /// The octets of the FPDU at the front of `bytes` and of its markers, when all of them have arrived.
     #[inline(never)]
     pub fn arrived(&self, bytes: &impl ByteStream) -> Option<usize> {
-        let mut head = [0; MARKER_BYTES + LENGTH_BYTES];
-        let head = head.get_mut(..self.length_at() + LENGTH_BYTES)?;
+        let mut head = [0; Self::HEAD_BYTES_MAX];
+        let head = head.get_mut(..self.head_bytes())?;
         if !bytes.peek(head) {
             return None;
         }
-        let whole = self.layout_of(head)?.framed_bytes();
+        let whole = self.framed_bytes(head)?;
         (bytes.available() >= whole).then_some(whole)
+    }
+
+    /// The most octets up to the end of an FPDU's length field.
+    pub const HEAD_BYTES_MAX: usize = MARKER_BYTES + LENGTH_BYTES;
+
+    /// Octets up to the end of the next FPDU's length field.
+    pub fn head_bytes(&self) -> usize {
+        self.length_at() + LENGTH_BYTES
+    }
+
+    /// The octets of the next FPDU and of its markers, by its first [`Rhythm::head_bytes`].
+    pub fn framed_bytes(&self, head: &[u8]) -> Option<usize> {
+        Some(self.layout_of(head)?.framed_bytes())
+    }
+
+    /// The rhythm as it stands `distance` octets further on.
+    #[must_use]
+    pub fn at(&self, distance: u32) -> Rhythm {
+        // 512 divides 2^32, and the remainder is below 512.
+        Rhythm { since_marker: (distance.wrapping_add(self.since_marker.into()) % INTERVAL) as u16 }
+    }
+
+    /// How far the first marker is that stands at `from` or behind it.
+    pub fn marker_from(&self, from: u32) -> u32 {
+        let since = u32::from(self.at(from).since_marker);
+        from.saturating_add((INTERVAL - since) % INTERVAL)
+    }
+
+    /// How far the marker behind the one at `marker` is.
+    pub fn marker_behind(&self, marker: u32) -> u32 {
+        self.marker_from(marker.saturating_add(1))
+    }
+
+    /// How far the last marker before `from` is, when it is ahead.
+    pub fn marker_before(&self, from: u32) -> Option<u32> {
+        let last = from.checked_sub(1)?;
+        last.checked_sub(self.at(last).since_marker.into())
+    }
+
+    /// Where the FPDU starts that the marker at `marker` with these octets belongs to: at the marker that stands in front of
+    /// its length field, where one does (RFC 5044 s4.3). `None` when that is behind us, or no place for a start.
+    pub fn start_by(&self, marker: u32, octets: [u8; MARKER_BYTES]) -> Option<u32> {
+        let [_, _, high, low] = octets;
+        let length_at = match u16::from_be_bytes([high, low & !3]) {
+            0 => return Some(marker),
+            pointer => marker.checked_sub(pointer.into())?,
+        };
+        match self.at(length_at).since_marker {
+            0 => None,
+            IN_FRONT => length_at.checked_sub(IN_FRONT.into()),
+            _ => Some(length_at),
+        }
     }
 
     /// The ULPDU of a whole FPDU that lies in one piece, once its CRC and its markers are found right. Where a marker

@@ -1,5 +1,6 @@
 //! One side of a connection as a test holds it: a stream, its rings, its memory, a log of completions.
 
+mod early;
 mod errors;
 mod markers;
 mod memory;
@@ -108,6 +109,7 @@ fn config() -> StreamConfig {
         send_depth: 64,
         complete_on_copy: false,
         sends_cut_in: false,
+        place_out_of_order: false,
     }
 }
 
