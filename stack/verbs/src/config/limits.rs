@@ -110,6 +110,25 @@ impl MpaConfig {
     }
 }
 
+/// Placement in memory.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DdpConfig {
+    /// Place tagged segments that arrive out of order before what comes before them. The start of an FPDU beyond a gap is
+    /// known by markers only (RFC 5044 s6), so `mpa.markers` and `mpa.crc` must be on.
+    pub place_out_of_order: bool,
+}
+
+impl DdpConfig {
+    pub(super) fn validate(&self, mpa: &MpaConfig) -> Result<(), ConfigError> {
+        if self.place_out_of_order && !(mpa.markers && mpa.crc) {
+            let allowed = "false unless mpa.markers and mpa.crc are true";
+            return Err(ConfigError::Value { key: "ddp.place_out_of_order", value: "true".into(), allowed });
+        }
+        Ok(())
+    }
+}
+
 /// How many of everything. Tables are sized from these at start and never grow.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, PortConfig};
-pub use limits::{IdlePolicy, Indication, LimitsConfig, MpaConfig};
+pub use limits::{DdpConfig, IdlePolicy, Indication, LimitsConfig, MpaConfig};
 pub use net::{AddressConfig, RouteConfig};
 pub use tcp::{Congestion, KeepAliveConfig, TcpSettings};
 
@@ -38,6 +38,9 @@ pub struct Config {
     /// MPA start-up.
     #[serde(default)]
     pub mpa: MpaConfig,
+    /// Placement.
+    #[serde(default)]
+    pub ddp: DdpConfig,
     /// How many of everything.
     #[serde(default)]
     pub limits: LimitsConfig,
@@ -121,6 +124,7 @@ impl Config {
         self.port.validate()?;
         self.tcp.validate()?;
         self.mpa.validate()?;
+        self.ddp.validate(&self.mpa)?;
         self.limits.validate()
     }
 }

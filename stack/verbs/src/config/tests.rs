@@ -104,6 +104,18 @@ fn mpa_settings_have_their_defaults_and_their_ranges() {
     assert!(refusal(&set("indications = [\"fax\"]")).contains("unknown variant `fax`"));
 }
 
+/// RFC 5044 s6: beyond a gap only a marker tells where an FPDU starts, and only a right CRC that it is one.
+#[test]
+fn placement_out_of_order_is_off_and_needs_markers_and_crcs() {
+    let set = |mpa: &str| format!("{GOOD}[mpa]\n{mpa}\n[ddp]\nplace_out_of_order = true\n");
+    assert!(!Config::from_toml(GOOD).expect("a complete configuration").ddp.place_out_of_order);
+    assert!(Config::from_toml(&set("markers = true")).expect("a good one").ddp.place_out_of_order);
+    for lacking in ["", "markers = true\ncrc = false"] {
+        let message = refusal(&set(lacking));
+        assert!(message.starts_with("ddp.place_out_of_order = true: false unless"), "{message}");
+    }
+}
+
 /// `net` in place of the usual address.
 fn with_net(net: &str) -> String {
     GOOD.replace("address = \"10.0.0.1/24\"", net)

@@ -52,6 +52,9 @@ pub struct QpAttr {
     /// Complete Sends and Writes when their bytes are copied, not when the peer's TCP has acknowledged them. A
     /// completion then says only that the memory is free.
     pub complete_on_copy: bool,
+    /// Place tagged segments that lie beyond a gap before their turn, on connections whose start-up settles on markers and
+    /// CRCs. `None` is what the configuration says (`ddp.place_out_of_order`), by default not.
+    pub place_out_of_order: Option<bool>,
     /// How long unacknowledged sends, and Reads without an answer, may wait before the connection is given up. `None`
     /// is what the configuration says (`tcp.user_timeout_ms`).
     pub user_timeout: Option<Duration>,
@@ -73,6 +76,7 @@ impl QpAttr {
             inbound_reads: 16,
             outbound_reads: 16,
             complete_on_copy: false,
+            place_out_of_order: None,
             user_timeout: None,
             keep_alive: None,
         }

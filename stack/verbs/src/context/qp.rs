@@ -101,7 +101,8 @@ impl Context {
         };
         let index = place(&mut self.qps, app);
         let handle = QueuePair { index, num };
-        let (pd, attr) = (domain, attr.clone());
+        let (pd, mut attr) = (domain, attr.clone());
+        attr.place_out_of_order.get_or_insert(self.shared.config.ddp.place_out_of_order);
         let setup = QpSetup { handle, pd, recv_pd, bell, shared, sq: sq_core, rq: rq_core, feed, attr };
         let app = self.qp_mut(handle)?;
         app.handle = handle;

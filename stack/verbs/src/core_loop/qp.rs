@@ -44,7 +44,7 @@ impl QpSetup {
             send_depth: self.attr.send_depth.next_power_of_two(),
             complete_on_copy: self.attr.complete_on_copy,
             sends_cut_in: true,
-            place_out_of_order: false,
+            place_out_of_order: self.attr.place_out_of_order.unwrap_or(false),
         }
     }
 }

@@ -113,11 +113,30 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
             self.make_ready(Sender::Qp(slot));
         }
+        if events.intersects(TcpEvents::OVER | TcpEvents::PEER_CLOSED | TcpEvents::EARLY) {
+            self.on_rare_qp_events(now, slot, conn, events);
+        }
+    }
+
+    #[cold]
+    fn on_rare_qp_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+        if events.contains(TcpEvents::EARLY) {
+            self.on_early(slot, conn);
+        }
         if events.contains(TcpEvents::PEER_CLOSED) {
             self.on_peer_closed(now, slot, conn);
         }
         if events.intersects(TcpEvents::OVER) {
             self.on_ended(now, slot, conn, events);
+        }
+    }
+
+    /// Bytes beyond a gap, on a connection that asked to hear of them.
+    fn on_early(&mut self, slot: u32, conn: ConnId) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        if let Phase::Running | Phase::Draining = qp.phase {
+            let (stream, io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+            stream.on_early(&self.tcp.rx(conn), &mut self.scratch, &io);
         }
     }
 

@@ -123,6 +123,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.count_start(&start, &settled);
         let Some(qp) = self.qps.at(slot) else { return };
         qp.stream.start(start);
+        if let Some(conn) = qp.conn.filter(|_| qp.stream.places_early()) {
+            self.tcp.tell_early(conn);
+        }
         qp.shared.settle(settled);
         qp.rtr_awaited = start.role == Role::Responder && !start.rtr_awaited.is_empty();
         qp.awaits_peer = start.role == Role::Responder;
