@@ -94,6 +94,14 @@ pub enum Event {
         /// The queue.
         srq: SharedReceiveQueue,
     },
+    /// The peer of a queue pair has taken more than its share of a shared receive queue
+    /// ([`ReceiveShare`](crate::ReceiveShare)). Told once for each time that it passes the share.
+    SharedReceiveShare {
+        /// The shared receive queue.
+        srq: SharedReceiveQueue,
+        /// The queue pair. It ends where its share is enforced.
+        qp: QueuePair,
+    },
     /// A queue pair that has ended will take no more of its shared receives (LAST_WQE_REACHED).
     LastReceiveReached {
         /// The queue pair.

@@ -37,7 +37,7 @@ mod wr;
 pub use config::{Config, ConfigError, IdlePolicy};
 pub use context::{
     AcceptParams, CompletionQueue, ConnectParams, Context, KeepAlive, Limits, MpaRevision, ProtectionDomain,
-    QpAttr, QpInfo, QpState, QueuePair, RejectParams, SharedReceiveQueue,
+    QpAttr, QpInfo, QpState, QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue,
 };
 #[cfg(feature = "dpdk")]
 pub use device::end_dpdk;

@@ -37,6 +37,8 @@ pub struct QpAttr {
     pub recv_cq: CompletionQueue,
     /// Where receives come from, when not from a queue of its own.
     pub srq: Option<SharedReceiveQueue>,
+    /// How much of that queue this queue pair's peer may take. `None`: as much as there is.
+    pub srq_share: Option<ReceiveShare>,
     /// Send requests outstanding, 1 to 65536; rounded up to a power of two.
     pub send_depth: u32,
     /// Receives outstanding, 1 to 65536; rounded up to a power of two.
@@ -69,6 +71,7 @@ impl QpAttr {
             send_cq: cq,
             recv_cq: cq,
             srq: None,
+            srq_share: None,
             send_depth: 128,
             recv_depth: 128,
             sges: SGE_MAX,
@@ -97,11 +100,27 @@ impl QpAttr {
         within("receive depth", self.recv_depth.into(), 1, most, depth)?;
         within("elements", self.sges as u64, 1, SGE_MAX as u64, "1 to 16")?;
         within("inline bytes", self.inline_bytes as u64, 0, INLINE_BYTES_MAX as u64, "0 to 256")?;
+        let share = self.srq_share.map_or(1, |share| share.receives);
+        within("receive share", share.into(), 1, most, depth)?;
         let reads = "0 to limits.reads";
         within("inbound reads", self.inbound_reads.into(), 0, reads_max.into(), reads)?;
         within("outbound reads", self.outbound_reads.into(), 0, reads_max.into(), reads)?;
         self.patience().validate()
     }
+}
+
+/// How much of a shared receive queue the peer of one queue pair may take (RFC 5042 s6.4.3.1).
+///
+/// Counted are the receives that its messages took and that no post has replaced yet; a post replaces the one that was
+/// taken first, by whomever. Who takes one more than its share is told of with
+/// [`Event::SharedReceiveShare`](crate::Event::SharedReceiveShare).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReceiveShare {
+    /// Receives, 1 to 65536.
+    pub receives: u32,
+    /// Whether a message beyond the share finds no receive, which ends its connection and leaves the receives to the
+    /// others. Otherwise the application is told, and does what it likes.
+    pub enforced: bool,
 }
 
 /// The most requests that a send or receive queue may be made for.

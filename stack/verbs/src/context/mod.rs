@@ -23,7 +23,7 @@ use ironwarp_mem::{Access, FastRegion, Reach, Region, StableBytes, Window};
 use ironwarp_types::PdId;
 
 pub(crate) use attr::QpShared;
-pub use attr::{QpAttr, QpState};
+pub use attr::{QpAttr, QpState, ReceiveShare};
 pub use cq::CompletionQueue;
 pub use params::{AcceptParams, ConnectParams, MpaRevision, RejectParams};
 pub(crate) use params::{Parcel, Terms};

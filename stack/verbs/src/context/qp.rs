@@ -16,7 +16,7 @@ use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 use super::attr::{QpAttr, QpShared, QpState};
 use super::cq::{AppCq, place};
 use super::{CompletionQueue, Context, ProtectionDomain, QpInfo, SharedReceiveQueue};
-use crate::core_loop::{QpCore, QpSetup, Selected};
+use crate::core_loop::{QpCore, QpSetup, Selected, SrqPlace};
 use crate::error::VerbsError;
 use crate::event::Settled;
 use crate::link::Control;
@@ -255,7 +255,8 @@ impl Context {
         let queues = Selected {
             send_cq: self.cq(app.send_cq)?.slot_on(core.into()),
             recv_cq: self.cq(app.recv_cq)?.slot_on(core.into()),
-            srq: srq.map(|srq| srq.slot_on(core.into())),
+            srq: srq.map(|srq| SrqPlace::new(srq.slot_on(core.into()))),
+            qp: 0,
         };
         let lease = Lease::take(&self.shared, core, Table::QueuePairs);
         let lease = lease.ok_or(VerbsError::LimitReached("queue pairs"))?;

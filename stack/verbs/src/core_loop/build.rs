@@ -39,7 +39,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
             qps: QpTable::new(limits.queue_pairs),
             passives: PassiveTable::new(limits.half_open, limits.listeners),
-            cqs: Queues::new(limits.completion_queues, limits.shared_receive_queues, parts.stats.clone()),
+            cqs: Queues::new(limits, parts.stats.clone()),
             owners: vec![Owner::Nobody; connections].into(),
             fired: Vec::with_capacity(connections),
             contexts: Vec::with_capacity(limits.contexts as usize),

@@ -54,6 +54,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 // A doorbell that came before its queue pair was not heard. What it told of is found by set-up.
                 qp.bell.silence();
                 qp.context = context;
+                self.cqs.begin_share(qp.slot, qp.handle, qp.share);
                 self.qps.insert(qp);
             }
             Control::CreateCq(mut cq) => {

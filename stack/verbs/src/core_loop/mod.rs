@@ -37,7 +37,7 @@ use connection::passive::PassiveTable;
 use qp::QpTable;
 pub(crate) use qp::{QpCore, QpSetup};
 use queues::Queues;
-pub(crate) use queues::{CqCore, CqParts, CqRing, Selected, SrqCore};
+pub(crate) use queues::{CqCore, CqParts, CqRing, Selected, SrqCore, SrqPlace};
 
 use crate::config::MpaConfig;
 use crate::link::ContextLink;

@@ -14,7 +14,7 @@ use ironwarp_types::{Nanos, PdId};
 
 use super::connection::setup::Setup;
 use super::queues::{Queues, Selected};
-use crate::context::{OwnPatience, QpAttr, QpShared, QpState, QueuePair};
+use crate::context::{OwnPatience, QpAttr, QpShared, QpState, QueuePair, ReceiveShare};
 use crate::event::DisconnectReason;
 use crate::shared::Lease;
 
@@ -80,6 +80,8 @@ pub(crate) struct QpCore {
     /// Keeps the place for as long as this half exists.
     lease: Option<Lease>,
     queues: Selected,
+    /// How much of a shared receive queue its peer may take.
+    pub(super) share: Option<ReceiveShare>,
     /// The context that owns it, by place.
     pub(super) context: u16,
     pub(super) conn: Option<ConnId>,
@@ -113,7 +115,7 @@ pub(crate) struct QpCore {
 impl QpCore {
     pub(crate) fn new(setup: QpSetup) -> Self {
         let (stream, reads) = (Stream::new(setup.stream_config()), setup.attr.reads());
-        let patience = setup.attr.patience();
+        let (patience, share) = (setup.attr.patience(), setup.attr.srq_share);
         QpCore {
             handle: setup.handle,
             bell: setup.bell,
@@ -124,6 +126,7 @@ impl QpCore {
             slot: 0,
             lease: None,
             queues: Selected::default(),
+            share,
             context: 0,
             conn: None,
             phase: Phase::Idle,
@@ -153,7 +156,7 @@ impl QpCore {
 
     /// Gives the queue pair its places on a core.
     pub(crate) fn settle(&mut self, lease: Lease, queues: Selected) {
-        (self.slot, self.queues) = (lease.slot(), queues);
+        (self.slot, self.queues) = (lease.slot(), Selected { qp: lease.slot(), ..queues });
         self.lease = Some(lease);
     }
 

@@ -7,6 +7,7 @@ use ironwarp_iwarp::{NoReceive, RecvWqe};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 
 use super::cq::CqCore;
+use super::share::{Share, Takers};
 use crate::context::SharedReceiveQueue;
 use crate::shared::Lease;
 
@@ -14,6 +15,7 @@ use crate::shared::Lease;
 pub(crate) struct SrqCore {
     pub(super) handle: SharedReceiveQueue,
     ring: SlotConsumer<RecvWqe>,
+    takers: Takers,
     /// Say once when fewer are left; 0 is never.
     limit: u32,
     /// The limit was passed, and the context has not been told.
@@ -25,7 +27,8 @@ pub(crate) struct SrqCore {
 
 impl SrqCore {
     pub(crate) fn new(lease: Lease, handle: SharedReceiveQueue, ring: SlotConsumer<RecvWqe>) -> Self {
-        SrqCore { handle, ring, limit: 0, passed: false, context: 0, lease }
+        let takers = Takers::new(ring.depth());
+        SrqCore { handle, ring, takers, limit: 0, passed: false, context: 0, lease }
     }
 
     /// Arms the limit. Answers whether it is passed already.
@@ -51,6 +54,23 @@ impl SrqCore {
         }
         self.ring.release_to(head.wrapping_add(1));
         Ok(self.look())
+    }
+
+    /// Notes who took the last request that was moved.
+    pub(super) fn note(&mut self, place: u32, shares: &mut [Share]) {
+        if self.takers.is_full() {
+            self.settle(shares);
+        }
+        if let Some(share) = shares.get_mut(place as usize) {
+            self.takers.note(place, share, self.ring.tail());
+        }
+    }
+
+    /// Looks at what was posted since the last time.
+    #[cold]
+    pub(super) fn settle(&mut self, shares: &mut [Share]) {
+        let tail = self.ring.refresh();
+        self.takers.settle(tail, shares);
     }
 
     fn look(&mut self) -> bool {

@@ -1,0 +1,151 @@
+//! What one takes of that which many share: a peer of the shared receives (RFC 5042 s6.4.3.1), a context of the stack's
+//! objects (RFC 5042 s6.4.1).
+
+mod common;
+
+use common::Pair;
+use ironwarp::{
+    CompletionStatus, Event, QpAttr, QueuePair, ReceiveShare, RecvWr, Region, SendWr, SharedReceiveQueue,
+    VerbsError,
+};
+
+const OK: CompletionStatus = CompletionStatus::Success;
+
+/// Two connections whose far ends share eight receives, each with `share` of them.
+struct Shared {
+    pair: Pair,
+    near: [QueuePair; 2],
+    far: [QueuePair; 2],
+    srq: SharedReceiveQueue,
+    inbox: Region,
+}
+
+fn shared(share: Option<ReceiveShare>) -> Shared {
+    let mut pair = Pair::new();
+    let inbox = pair.far.memory(&[0; 64]);
+    let srq = pair.far.ctx.create_srq(pair.far.pd, 8, 1).unwrap();
+    let near_attr = QpAttr::new(pair.near.cq);
+    let far_attr = QpAttr { srq: Some(srq), srq_share: share, ..QpAttr::new(pair.far.cq) };
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        pair.near.events.clear();
+        pair.far.events.clear();
+        ends.push(pair.connect_with(&near_attr, &far_attr));
+    }
+    let (near, far) = ([ends[0].0, ends[1].0], [ends[0].1, ends[1].1]);
+    let mut shared = Shared { pair, near, far, srq, inbox };
+    (0..8).for_each(|slot| shared.post(slot));
+    shared
+}
+
+impl Shared {
+    fn post(&mut self, slot: u64) {
+        let room = [self.inbox.slice(slot as usize * 8, 8).unwrap()];
+        self.pair.far.ctx.post_srq_recv(self.srq, &RecvWr::new(slot, &room)).unwrap();
+    }
+
+    /// One message, and all that comes of it.
+    fn send(&mut self, which: usize) {
+        self.pair.near.ctx.post_send(self.near[which], &SendWr::send_inline(1, b"x")).unwrap();
+        let before = self.pair.near.completions.len();
+        self.pair.until("its completion", |pair| pair.near.completions.len() > before);
+        (0..20).for_each(|_| self.pair.turn());
+    }
+
+    /// The queue pairs that took more than their share, in the order of telling.
+    fn told(&self) -> Vec<QueuePair> {
+        let over = |event: &Event| match event {
+            Event::SharedReceiveShare { srq, qp } if *srq == self.srq => Some(*qp),
+            _ => None,
+        };
+        self.pair.far.events.iter().filter_map(over).collect()
+    }
+
+    fn received(&self) -> usize {
+        self.pair.far.completions.iter().filter(|one| one.status == OK).count()
+    }
+}
+
+/// RFC 5042 s6.4.3.1 (RFC5040-8.1.2-09, RFC5041-8.3.2-07): a peer that takes more of the shared receives than its share,
+/// before anybody puts new ones there, is found out, and ended where the application wants that: the others keep theirs.
+#[test]
+fn a_peer_that_takes_more_than_its_share_of_receives_ends_alone() {
+    let mut shared = shared(Some(ReceiveShare { receives: 3, enforced: true }));
+    (0..3).for_each(|_| shared.send(0));
+    assert_eq!((shared.received(), shared.told()), (3, vec![]), "its share is its own");
+    shared.send(0);
+    let greedy = shared.far[0];
+    shared.pair.until("the end", |pair| pair.far.is_disconnected(greedy));
+    assert_eq!((shared.received(), shared.told()), (3, vec![greedy]));
+    // RFC 5041 s7.2: for this stream there is no buffer.
+    let no_buffer = |event: &Event| {
+        matches!(event, Event::Terminated { qp, sent: true, terminate }
+            if *qp == greedy && (terminate.layer, terminate.etype, terminate.code) == (1, 2, 2))
+    };
+    assert!(shared.pair.far.events.iter().any(no_buffer));
+    assert_eq!(shared.pair.far.counter("verbs_shares_exceeded"), 1);
+    (0..3).for_each(|_| shared.send(1));
+    assert_eq!(shared.received(), 6, "the other has its three, of the five that were left");
+}
+
+/// Replacing what was taken, oldest first, gives the share back: a peer whose messages are worked off may go on for ever.
+#[test]
+fn a_share_comes_back_with_every_receive_that_is_posted() {
+    let mut shared = shared(Some(ReceiveShare { receives: 2, enforced: true }));
+    for slot in 0..50 {
+        shared.send(0);
+        shared.send(1);
+        shared.post(slot % 8);
+        shared.post(slot % 8);
+    }
+    assert_eq!((shared.received(), shared.told()), (100, vec![]));
+}
+
+/// Where the share is not enforced the application is told, once for each time that it is passed, and decides itself.
+#[test]
+fn passing_a_share_is_told_and_left_to_the_application() {
+    let mut shared = shared(Some(ReceiveShare { receives: 2, enforced: false }));
+    (0..4).for_each(|_| shared.send(0));
+    let greedy = shared.far[0];
+    assert_eq!((shared.received(), shared.told()), (4, vec![greedy]), "told once, and served");
+    (0..4).for_each(|slot| shared.post(slot));
+    (0..2).for_each(|_| shared.send(0));
+    assert_eq!(shared.told(), [greedy], "within its share again");
+    shared.send(0);
+    assert_eq!(shared.told(), [greedy, greedy], "and over it again");
+}
+
+/// A queue pair in the place of one that has gone begins with nothing taken.
+#[test]
+fn a_share_is_not_inherited() {
+    let mut shared = shared(Some(ReceiveShare { receives: 2, enforced: true }));
+    (0..2).for_each(|_| shared.send(0));
+    let (near, far) = (shared.near[0], shared.far[0]);
+    shared.pair.near.ctx.destroy_qp(near).unwrap();
+    shared.pair.far.ctx.destroy_qp(far).unwrap();
+    (0..50).for_each(|_| shared.pair.turn());
+    shared.pair.near.events.clear();
+    shared.pair.far.events.clear();
+    let near_attr = QpAttr::new(shared.pair.near.cq);
+    let far_attr = QpAttr {
+        srq: Some(shared.srq),
+        srq_share: Some(ReceiveShare { receives: 2, enforced: true }),
+        ..QpAttr::new(shared.pair.far.cq)
+    };
+    (shared.near[0], shared.far[0]) = shared.pair.connect_with(&near_attr, &far_attr);
+    (0..2).for_each(|_| shared.send(0));
+    assert_eq!((shared.received(), shared.told()), (4, vec![]));
+    // What replaces the receives of the one that has gone is not counted for the new one.
+    (0..2).for_each(|slot| shared.post(slot));
+    shared.send(0);
+    assert_eq!(shared.told(), [shared.far[0]]);
+}
+
+#[test]
+fn a_share_of_nothing_is_refused() {
+    let mut pair = Pair::new();
+    let srq = pair.far.ctx.create_srq(pair.far.pd, 8, 1).unwrap();
+    let share = Some(ReceiveShare { receives: 0, enforced: false });
+    let attr = QpAttr { srq: Some(srq), srq_share: share, ..QpAttr::new(pair.far.cq) };
+    assert!(matches!(pair.far.ctx.create_qp(pair.far.pd, &attr), Err(VerbsError::Attribute { .. })));
+}
