@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Builds the programs as they are shipped, laid out by a profile of their own work.
+#
+# The code that one message runs through is about as large as a processor's first-level instruction cache. A compiler
+# that knows which branches are taken puts the others elsewhere: a round trip then misses that cache a fifth as often.
+# Two builds and a short run between them: an instrumented program runs the suite, its counts guide the second build.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+    cat <<'TXT'
+usage: scripts/build-guided.sh [PACKAGE]...
+
+Builds PACKAGEs (default: iwarp-perf iwarp-responder) in the profile `dist`, guided by a run of `iwarp-perf suite
+--quick --pair memif`. Needs the toolchain's llvm-tools (added with rustup when missing), and root or sudo for the run.
+The programs lie in target/guided/dist.
+
+examples:
+  scripts/build-guided.sh
+  scripts/build-guided.sh iwarp-perf
+TXT
+}
+
+case ${1:-} in
+    -h | --help) usage; exit 0 ;;
+    -*) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
+esac
+
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+require_cargo
+install_packages build
+install_packages test
+
+# The toolchain's own llvm-profdata: another one may not know the format of its counts.
+profdata() {
+    find "$(rustc --print sysroot)/lib/rustlib" -name llvm-profdata -type f | head -1
+}
+[ -n "$(profdata)" ] || rustup component add llvm-tools
+merge=$(profdata)
+[ -n "$merge" ] || { echo "llvm-profdata is missing: rustup component add llvm-tools" >&2; exit 1; }
+
+packages=("$@")
+[ ${#packages[@]} -gt 0 ] || packages=(iwarp-perf iwarp-responder)
+options=()
+for package in "${packages[@]}"; do options+=(-p "$package"); done
+
+target=${CARGO_TARGET_DIR:-target}
+mkdir -p "$target"
+target=$(cd "$target" && pwd)
+counts=$target/guided/counts
+rm -rf "$counts"
+mkdir -p "$counts"
+if [ "$(id -u)" -eq 0 ]; then root=(); else root=(sudo); fi
+
+echo "building with counters"
+RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-generate=$counts" CARGO_TARGET_DIR=$target/instrumented \
+    cargo build --profile dist --locked --quiet -p iwarp-perf
+echo "counting"
+"${root[@]}" "$target/instrumented/dist/iwarp-perf" suite --quick --pair memif --json "$counts/suite.json" >/dev/null
+"$merge" merge -o "$target/guided/counts.profdata" "$counts"/*.profraw
+echo "building for what was counted"
+RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$target/guided/counts.profdata" CARGO_TARGET_DIR=$target/guided \
+    cargo build --profile dist --locked --quiet "${options[@]}"
+for package in "${packages[@]}"; do echo "$target/guided/dist/$package"; done
