@@ -115,6 +115,10 @@ impl FakePeer {
         if self.conn == Some(conn) {
             self.events |= events;
         }
+        if events.intersects(TcpEvents::OVER) {
+            self.tcp.release(conn);
+            self.conn = self.conn.filter(|open| *open != conn);
+        }
     }
 
     fn call(&mut self, now: Nanos) {
@@ -134,6 +138,11 @@ impl FakePeer {
     /// Says `octets` in one segment.
     pub fn say(&mut self, octets: &[u8]) {
         self.said.0.push_back(octets.to_vec());
+    }
+
+    /// Whether everything that was to be said is on its way.
+    pub fn has_said_all(&self) -> bool {
+        self.said.0.is_empty()
     }
 
     /// Sends FIN.

@@ -129,10 +129,13 @@ impl Scene {
     pub fn is_asked(&mut self, octets: &[u8]) -> (ConnectionRequest, Vec<u8>) {
         let _ = self.node.ctx.listen(NODE.parse().unwrap());
         self.turn();
+        self.node.events.retain(|event| !matches!(event, Event::ListenFailed { .. }));
         self.peer.connect(NODE);
         self.peer.say(octets);
-        self.until("the request", |scene| !scene.node.events.is_empty());
-        match self.node.events.remove(0) {
+        let is_request = |event: &Event| matches!(event, Event::ConnectRequest { .. });
+        self.until("the request", |scene| scene.node.events.iter().any(is_request));
+        let at = self.node.events.iter().position(is_request).unwrap();
+        match self.node.events.remove(at) {
             Event::ConnectRequest { request, private_data, .. } => (request, private_data.to_vec()),
             other => panic!("{other:?}"),
         }

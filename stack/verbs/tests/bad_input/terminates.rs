@@ -1,0 +1,120 @@
+//! Terminates about Terminates, and errors behind errors: one Terminate a stream, about the first error, and none in answer
+//! to one (RFC 5040 s4.8, s5.4, s7.1).
+
+use ironwarp::{CompletionStatus, DisconnectReason, RecvWr, STag, Sge, Terminate};
+use proptest::prelude::*;
+
+use crate::bench::{Begins, Bench};
+use crate::cases;
+use crate::common::speech::{fpdu, place, read_request, send, tagged, terminate, untagged};
+
+fn begins() -> impl Strategy<Value = Begins> {
+    prop_oneof![Just(Begins::Node), Just(Begins::Peer)]
+}
+
+proptest! {
+    #![proptest_config(cases(32))]
+
+    /// RFC 5040 s5.4: a Terminate is understood whatever it names and shows, our own Terminate among it, and nothing is
+    /// said to it. Octets that can only be those of another order are read so (Q1).
+    #[test]
+    fn a_terminate_is_never_answered(begins in begins(), layer in 0..3u8, etype in 0..16u8, code: u8, bits in 0..8u8, shown in prop::collection::vec(any::<u8>(), 0..80)) {
+        let mut bench = Bench::new();
+        let victim = bench.victim(begins);
+        let header = [&[(layer << 4) | etype, code, bits << 5, 0][..], &shown].concat();
+        bench.says(&[terminate(&header)]);
+        prop_assert_eq!(bench.scene.terminated(), (false, Terminate { layer, etype, code }));
+        bench.is_over(victim, DisconnectReason::Terminated);
+    }
+
+    /// RFC 5040 s5.4, RFC 5041 s7.1: what comes behind the peer's Terminate is dropped, right or wrong.
+    #[test]
+    fn nothing_behind_a_terminate_is_looked_at(begins in begins(), behind in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut bench = Bench::new();
+        let victim = bench.victim(begins);
+        let (stag, to) = place(&victim.buffer);
+        let right = fpdu(&tagged(0, stag, to, b"late"));
+        bench.scene.peer.say(&[fpdu(&terminate(&[0x12, 2, 0, 0])), right, behind].concat());
+        prop_assert_eq!(bench.scene.terminated(), (false, Terminate { layer: 1, etype: 2, code: 2 }));
+        prop_assert_eq!(crate::common::contents(&victim.buffer), [0xb0; crate::bench::BUFFER]);
+        bench.is_over(victim, DisconnectReason::Terminated);
+    }
+
+    /// RFC 5040 s5.4, s7.1, case 4: behind an error everything is dropped: another error, more data, the peer's own
+    /// Terminate, a Terminate about ours. One goes out, about the first.
+    #[test]
+    fn one_terminate_about_the_first_error(begins in begins(), behind in prop::collection::vec(0..6usize, 0..5), together: bool) {
+        let mut bench = Bench::new();
+        let victim = bench.victim(begins);
+        let (stag, to) = place(&victim.buffer);
+        let first = untagged(3, 7, 1, 0, b"wrong queue");
+        let more = [
+            tagged(0, stag, to, b"late"),
+            tagged(0, stag ^ 1, to, b"wrong tag"),
+            send(9, b"wrong number"),
+            read_request(1, (1, 1), 8, (stag, to)),
+            terminate(&[0x02, 6, 0, 0]),
+            terminate(&[0x12, 1, 0xc0, 0, 0, 29, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0]),
+        ];
+        let octets: Vec<Vec<u8>> = std::iter::once(&first).chain(behind.iter().map(|kind| &more[*kind])).map(|one| fpdu(one)).collect();
+        if together {
+            bench.scene.peer.say(&octets.concat());
+        } else {
+            octets.iter().for_each(|one| bench.scene.peer.say(one));
+        }
+        bench.ends_with(victim, "DDP: invalid QN", &first);
+    }
+
+    /// RFC 5040 s5.4: a Terminate in answer to ours, on whatever it may be about, is one too many to be answered.
+    #[test]
+    fn a_terminate_about_our_terminate(begins in begins(), header in prop::collection::vec(any::<u8>(), 0..60), msn in 0..3u32) {
+        let mut bench = Bench::new();
+        let victim = bench.victim(begins);
+        let first = send(2, b"wrong number");
+        bench.says(std::slice::from_ref(&first));
+        bench.reports(victim.qp, "DDP: MSN range", &first);
+        bench.says(&[untagged(7, 2, msn, 0, &header)]);
+        bench.scene.turns(20);
+        bench.is_over(victim, DisconnectReason::Terminated);
+    }
+}
+
+/// RFC 5040 s4.8, s7.2: a Terminate is a message of queue 2, and is refused as one when its header is wrong. What it names
+/// is of no interest then.
+#[test]
+fn a_terminate_that_is_none() {
+    let mut bench = Bench::new();
+    let header = [0x12, 2, 0, 0];
+    for (name, segment) in [
+        ("DDP: MSN range", untagged(7, 2, 0, 0, &header)),
+        ("DDP: MSN range", untagged(7, 2, 2, 0, &header)),
+        ("DDP: invalid MO", untagged(7, 2, 1, 4, &header)),
+        ("RDMAP: unexpected OpCode", untagged(7, 0, 1, 0, &header)),
+        ("RDMAP: unexpected OpCode", untagged(7, 1, 1, 0, &header)),
+        ("RDMAP: unexpected OpCode", untagged(3, 2, 1, 0, &header)),
+        ("DDP: invalid QN", untagged(7, 3, 1, 0, &header)),
+        ("RDMAP: unexpected OpCode", tagged(7, 1, 0, &header)),
+        ("RDMAP: unspecified operation error", untagged(7, 2, 1, 0, &header[..2])),
+    ] {
+        for begins in [Begins::Node, Begins::Peer] {
+            let segment = segment.clone();
+            bench.refuses(begins, name, |_| segment);
+        }
+    }
+}
+
+/// RFC 5040 s4.8, s7.1: a receive that names memory which it may not is no fault of the peer's: the Terminate says that it
+/// is ours, and shows nothing.
+#[test]
+fn a_receive_that_names_bad_memory_is_our_own_error() {
+    let mut bench = Bench::new();
+    let victim = bench.victim(Begins::Peer);
+    let nowhere = [Sge { addr: 0, len: 64, lkey: STag(0) }];
+    bench.scene.node.ctx.post_recv(victim.qp, &RecvWr::new(7, &nowhere)).unwrap();
+    bench.says(&[send(1, b""), send(2, b""), send(3, b"x")]);
+    let failed =
+        |done: &ironwarp::Completion| (done.wr_id, done.status) == (7, CompletionStatus::LocalProtection);
+    bench.scene.until("its completion", |scene| scene.node.completions.iter().any(failed));
+    bench.scene.node.events.retain(|event| !matches!(event, ironwarp::Event::QueuePairFatal { .. }));
+    bench.ends_with(victim, "RDMAP: local catastrophic", &[]);
+}
