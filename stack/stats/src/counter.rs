@@ -188,6 +188,7 @@ counters! {
     }
     "verbs" {
         VerbsConnectionsEstablished = "verbs_connections_established": "Connections that reached full operation.",
+        VerbsArrivalsDisplaced = "verbs_arrivals_displaced": "Incoming connections reset because their host had most of the places and another had fewer.",
         VerbsArrivalsRefused = "verbs_arrivals_refused": "Incoming connections reset because none more could wait.",
         VerbsStartupTimeouts = "verbs_startup_timeouts": "Incoming connections dropped because start-up took too long.",
         VerbsCompletionOverruns = "verbs_completion_overruns": "Completions that found no place. Always 0.",

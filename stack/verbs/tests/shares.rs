@@ -1,9 +1,10 @@
-//! What one takes of that which many share: a peer of the shared receives (RFC 5042 s6.4.3.1), a context of the stack's
-//! objects (RFC 5042 s6.4.1).
+//! What one takes of that which many share: a peer of the shared receives (RFC 5042 s6.4.3.1) and of the places for
+//! connections that are coming up, a context of the stack's objects (RFC 5042 s6.4.1).
 
 mod common;
 
 use common::Pair;
+use common::peer::{OTHERS, Scene};
 use ironwarp::{
     CompletionStatus, Event, QpAttr, QueuePair, ReceiveShare, RecvWr, Region, SendWr, SharedReceiveQueue,
     VerbsError,
@@ -148,4 +149,77 @@ fn a_share_of_nothing_is_refused() {
     let share = Some(ReceiveShare { receives: 0, enforced: false });
     let attr = QpAttr { srq: Some(srq), srq_share: share, ..QpAttr::new(pair.far.cq) };
     assert!(matches!(pair.far.ctx.create_qp(pair.far.pd, &attr), Err(VerbsError::Attribute { .. })));
+}
+
+const NODE: &str = "10.0.0.1:4791";
+/// A request of MPA revision 1 with CRC and nothing to say.
+const REQUEST: [u8; 20] = *b"MPA ID Req Frame\x40\x01\x00\x00";
+
+/// A node with four places for connections that are coming up, where nobody is impatient.
+fn listening() -> Scene {
+    let mut scene = Scene::new(|config| {
+        config.limits.half_open = 4;
+        config.mpa.startup_timeout_ms = 60_000;
+    });
+    scene.node.ctx.listen(NODE.parse().unwrap()).unwrap();
+    scene.turn();
+    scene
+}
+
+/// `calls` connections from one host, which says nothing on them.
+fn call(scene: &mut Scene, from: std::net::Ipv4Addr, calls: u32) {
+    for call in 0..calls {
+        let before = scene.peer.connections;
+        scene.peer.connect_from(from, NODE);
+        scene.until(&format!("connection {call} of {from}"), |scene| scene.peer.connections > before);
+        scene.turns(10);
+    }
+}
+
+fn asks(scene: &Scene) -> Vec<std::net::IpAddr> {
+    let asked = |event: &Event| match event {
+        Event::ConnectRequest { remote, .. } => Some(remote.ip()),
+        _ => None,
+    };
+    scene.node.events.iter().filter_map(asked).collect()
+}
+
+/// RFC 5042 s6.4.1: the places for connections that are coming up are few. One host that opens many and says nothing does
+/// not keep another out: its own oldest goes.
+#[test]
+fn one_caller_that_falls_silent_takes_no_place_from_another() {
+    let mut scene = listening();
+    call(&mut scene, [10, 0, 0, 9].into(), 4);
+    assert_eq!(scene.node.worker.holdings().incoming, 4);
+    call(&mut scene, OTHERS[0], 1);
+    scene.peer.say(&REQUEST);
+    scene.until("the other's request", |scene| !asks(scene).is_empty());
+    assert_eq!(asks(&scene), [OTHERS[0]]);
+    assert_eq!(scene.node.worker.holdings().incoming, 4, "one place changed hands");
+    assert_eq!(scene.node.counter("verbs_arrivals_displaced"), 1);
+}
+
+/// Whoever has the most gives way, the one that has said nothing before the one that has asked, and never to somebody who
+/// would then have as much.
+#[test]
+fn a_place_is_given_up_by_whoever_has_the_most() {
+    let mut scene = listening();
+    call(&mut scene, OTHERS[0], 1);
+    call(&mut scene, [10, 0, 0, 9].into(), 1);
+    scene.peer.say(&REQUEST);
+    scene.until("a request", |scene| asks(scene).len() == 1);
+    call(&mut scene, [10, 0, 0, 9].into(), 2);
+    // Places: one of one host, three of another, of which the oldest has asked.
+    call(&mut scene, OTHERS[1], 1);
+    assert_eq!(scene.node.counter("verbs_arrivals_displaced"), 1);
+    assert!(scene.node.worker.check().is_ok());
+    // One, two and one: a second place for the third host would only turn the tables.
+    call(&mut scene, OTHERS[1], 1);
+    let counters =
+        ["verbs_arrivals_displaced", "verbs_arrivals_refused"].map(|name| scene.node.counter(name));
+    assert_eq!(counters, [1, 1]);
+    let Some(Event::ConnectRequest { request, .. }) = scene.node.events.pop() else { panic!("no request") };
+    let qp = scene.node.ctx.create_qp(scene.node.pd, &QpAttr::new(scene.node.cq)).unwrap();
+    scene.node.ctx.accept(request, qp, b"").unwrap();
+    scene.until("the one that asked", |scene| scene.node.is_established(qp));
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
 use ironwarp::{Config, Event, MacAddr, Nanos};
-use ironwarp_net::{Net, NetConfig, Received, Route};
+use ironwarp_net::{Net, NetConfig, Prefix, Received, Route};
 use ironwarp_port::{Burst, Port, Wire};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ByteStream, ConnId, Tcp, TcpConfig, TcpEvents, UnitSource};
@@ -17,6 +17,8 @@ use super::{Node, TURNS_MAX};
 /// Where the peer is, and where it listens.
 pub const PEER: &str = "10.0.0.9:4791";
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
+/// Its other addresses: for the node, other hosts.
+pub const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 8), Ipv4Addr::new(10, 0, 0, 7)];
 
 /// What is to be said, each entry in a segment of its own.
 #[derive(Default)]
@@ -37,6 +39,7 @@ pub struct FakePeer {
     begun: Instant,
     conn: Option<ConnId>,
     calling: Option<SocketAddr>,
+    calls_from: Ipv4Addr,
     said: Said,
     /// What has been heard on the connection that is open, and the payload of each segment that brought it.
     pub heard: Vec<u8>,
@@ -51,7 +54,9 @@ impl FakePeer {
     fn new(port: MemoryPort) -> Self {
         let (secret, stats) = ([3, 4], CoreStats::detached());
         let caps = port.caps();
-        let net = Net::new(NetConfig::new(caps.mac, ADDRESS, 24, 1500, secret), caps, stats.clone());
+        let mut config = NetConfig::new(caps.mac, ADDRESS, 24, 1500, secret);
+        config.addresses.extend(OTHERS.map(|addr| Prefix { addr: addr.into(), len: 24 }));
+        let net = Net::new(config, caps, stats.clone());
         let mut tcp = Tcp::new(TcpConfig::default(), net.hasher(), secret, stats);
         tcp.listen(PEER.parse().unwrap()).expect("a free address");
         FakePeer {
@@ -61,6 +66,7 @@ impl FakePeer {
             begun: Instant::now(),
             conn: None,
             calling: None,
+            calls_from: ADDRESS,
             said: Said::default(),
             heard: Vec::new(),
             segments: Vec::new(),
@@ -124,10 +130,18 @@ impl FakePeer {
     fn call(&mut self, now: Nanos) {
         let Some(remote) = self.calling else { return };
         let Route::Ready(path) = self.net.route(now, remote.ip(), &mut self.wire) else { return };
-        let port = self.tcp.ephemeral_port(ADDRESS.into(), remote).expect("a free port");
-        let flow = Flow { local: SocketAddr::new(ADDRESS.into(), port), remote };
+        let port = self.tcp.ephemeral_port(self.calls_from.into(), remote).expect("a free port");
+        let flow = Flow { local: SocketAddr::new(self.calls_from.into(), port), remote };
+        // The way is the same from all its addresses.
+        let path = self.net.path_to(&flow, path.remote_mac());
         self.tcp.connect(now, flow, path, &mut self.wire).expect("a connection");
         self.calling = None;
+    }
+
+    /// Opens a connection from one of its addresses.
+    pub fn connect_from(&mut self, address: Ipv4Addr, remote: &str) {
+        self.calls_from = address;
+        self.connect(remote);
     }
 
     /// Opens a connection.

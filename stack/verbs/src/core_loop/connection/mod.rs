@@ -3,6 +3,7 @@
 //! [`setup`] brings a queue pair to a TCP connection, [`startup`] from there to full operation; [`passive`] is an incoming
 //! connection that has no queue pair yet, [`teardown`] every way to the end.
 
+mod crowd;
 pub(super) mod passive;
 pub(super) mod setup;
 pub(super) mod startup;

@@ -5,10 +5,11 @@
 //!                                            `--reject--> Refusing --reply out, FIN--> gone
 //! ```
 //! Their number is bounded, and so is the time that each may take, so that half-open start-ups cannot exhaust us
-//! (RFC 5042 s6.4.1).
+//! (RFC 5042 s6.4.1). When all places are taken, the host that has the most gives one up to a host that has fewer.
 
 use core::net::SocketAddr;
 
+use super::crowd::{Crowd, Host};
 use super::setup::Setup;
 use super::*;
 use crate::core_loop::qp::Phase;
@@ -39,6 +40,7 @@ pub(in crate::core_loop) struct Passive {
     pub(in crate::core_loop) conn: ConnId,
     pub(in crate::core_loop) queued: bool,
     stage: Stage,
+    host: Host,
     context: u16,
     generation: u32,
 }
@@ -63,16 +65,18 @@ struct Listening {
 pub(in crate::core_loop) struct PassiveTable {
     places: Box<[Option<Passive>]>,
     free: Vec<u32>,
+    crowd: Crowd,
     /// Counts up at every arrival: tells an answer to an earlier occupant of a place from one to this one.
     generation: u32,
     listening: Vec<Listening>,
 }
 
 impl PassiveTable {
-    pub(in crate::core_loop) fn new(places: u32, listeners: u32) -> Self {
+    pub(in crate::core_loop) fn new(places: u32, listeners: u32, secret: u64) -> Self {
         PassiveTable {
             places: (0..places).map(|_| None).collect(),
             free: (0..places).rev().collect(),
+            crowd: Crowd::new(places, secret),
             generation: 0,
             listening: Vec::with_capacity(listeners as usize),
         }
@@ -96,13 +100,15 @@ impl PassiveTable {
         self.listening.len()
     }
 
-    fn insert(&mut self, conn: ConnId, context: u16, responder: Responder) -> Option<u32> {
+    fn insert(&mut self, conn: ConnId, host: Host, context: u16, responder: Responder) -> Option<u32> {
         let slot = self.free.pop()?;
+        self.crowd.join(host);
         self.generation = self.generation.wrapping_add(1);
         let passive = Passive {
             conn,
             queued: false,
             stage: Stage::Requested(responder),
+            host,
             context,
             generation: self.generation,
         };
@@ -113,7 +119,25 @@ impl PassiveTable {
     fn remove(&mut self, slot: u32) -> Option<Passive> {
         let passive = self.places.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
+        self.crowd.leave(passive.host);
         Some(passive)
+    }
+
+    /// Who gives a place up to `host` when all are taken: of the host that has the most, and at least two more, the
+    /// connection that has said nothing for longest, or the oldest where all have.
+    #[cold]
+    fn displaced_by(&self, host: Host) -> Option<u32> {
+        let taken = || self.places.iter().flatten();
+        let most = taken().map(|passive| self.crowd.of(passive.host)).max()?;
+        if most < self.crowd.of(host) + 2 {
+            return None;
+        }
+        let of_most = |(slot, place): (usize, &Option<Passive>)| {
+            let passive = place.as_ref().filter(|passive| self.crowd.of(passive.host) == most)?;
+            let silent = matches!(passive.stage, Stage::Requested(_));
+            Some(((silent, self.generation.wrapping_sub(passive.generation)), slot as u32))
+        };
+        self.places.iter().enumerate().filter_map(of_most).max().map(|(_, slot)| slot)
     }
 
     /// How to answer a request that still waits for its answer.
@@ -152,7 +176,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let context =
             self.passives.listening.iter().find(|one| Some(one.id) == listener).map(|one| one.context);
         let responder = Responder::new(self.mpa.crc, self.mpa.markers);
-        let slot = context.and_then(|context| self.passives.insert(conn, context, responder));
+        let slot = context.and_then(|context| self.seat(now, conn, context, responder));
         let Some(slot) = slot else {
             self.stats.count(Counter::VerbsArrivalsRefused);
             self.tcp.abort(now, conn, &mut self.wire);
@@ -161,6 +185,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.set_owner(conn, Owner::Passive(slot));
         self.arm_passive(slot, now + self.mpa.startup_timeout());
         self.on_passive_events(now, slot, conn, events);
+    }
+
+    /// A place for a new connection, of which somebody may have to be displaced.
+    fn seat(&mut self, now: Nanos, conn: ConnId, context: u16, responder: Responder) -> Option<u32> {
+        let host = self.passives.crowd.host(self.tcp.flow(conn)?.remote.ip());
+        if self.passives.free.is_empty() {
+            let slot = self.passives.displaced_by(host)?;
+            self.stats.count(Counter::VerbsArrivalsDisplaced);
+            self.drop_passive(now, slot);
+        }
+        self.passives.insert(conn, host, context, responder)
     }
 
     pub(in crate::core_loop) fn on_passive_events(
