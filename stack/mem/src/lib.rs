@@ -35,7 +35,7 @@ mod view;
 
 pub use access::{Access, AccessError, RangeError, Reach, Sge};
 pub use bind::{BindError, Binding, Epoch, InvalidateError, Invalidator};
-pub use owner::{AlignedBuf, AlignedBufError, StableBytes};
+pub use owner::{AlignedBuf, AlignedBufError, RawMemory, StableBytes};
 pub use region::{Quiescence, Region, WaitError};
 pub use table::{CoreError, FastRegion, MemLimits, MemTable, REGIONS_MAX, RegisterError, TableError, Window};
 pub use view::{CoreMem, Span};

@@ -40,6 +40,52 @@ unsafe impl StableBytes for AlignedBuf {
     }
 }
 
+/// Bytes that the application keeps itself: a pool of huge pages, a mapping, its own heap. A region made of them owns
+/// nothing and frees nothing.
+///
+/// ```
+/// use ironwarp_mem::{Access, MemLimits, MemTable, RawMemory};
+/// use ironwarp_types::PdId;
+/// use std::{ptr::NonNull, time::Duration};
+///
+/// let table = MemTable::new(MemLimits::default())?;
+/// let base = NonNull::from(Box::leak(vec![0u8; 4096].into_boxed_slice()));
+/// // SAFETY: nobody else touches the bytes before the token below is complete.
+/// let pool = unsafe { RawMemory::new(base.cast(), 4096) };
+/// let region = table.register(PdId(1), pool, Access::LOCAL_WRITE)?;
+/// region.write_at(0, b"placed")?;
+/// region.deregister().wait(Duration::from_secs(1))?;
+/// // SAFETY: it was leaked above, and is the application's alone again.
+/// let pool = unsafe { Box::from_raw(base.as_ptr()) };
+/// assert_eq!(&pool[..6], b"placed");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct RawMemory(NonNull<[u8]>);
+
+impl RawMemory {
+    /// `len` bytes at `base`.
+    ///
+    /// # Safety
+    /// From this call until the [`Quiescence`](crate::Quiescence) of the region that is made of them is complete, or
+    /// until the stack that registered them is gone with every worker, region and context, the bytes must be
+    /// initialised, valid for reads and writes from any thread and within one allocation; no reference to any of them
+    /// may exist, and nobody may reach them but through the region.
+    pub unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
+        RawMemory(NonNull::slice_from_raw_parts(base, len))
+    }
+}
+
+// SAFETY: whoever made it promised all of this.
+unsafe impl StableBytes for RawMemory {
+    fn stable_bytes(&mut self) -> NonNull<[u8]> {
+        self.0
+    }
+}
+
+// SAFETY: the bytes are valid from any thread, and only the region reaches them.
+unsafe impl Send for RawMemory {}
+
 /// Zeroed heap bytes at an alignment of the caller's choice.
 ///
 /// Zeroing touches every page, so the data path takes no page fault on the first placement.

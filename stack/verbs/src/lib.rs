@@ -46,7 +46,7 @@ pub use event::{Asked, ConnectFailure, ConnectionRequest, DisconnectReason, Even
 pub use ironwarp_iwarp::mpa::startup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
 pub use ironwarp_mem::{
-    Access, AlignedBuf, FastRegion, Quiescence, RangeError, Region, Sge, StableBytes, Window,
+    Access, AlignedBuf, FastRegion, Quiescence, RangeError, RawMemory, Region, Sge, StableBytes, Window,
 };
 #[cfg(feature = "dpdk")]
 pub use ironwarp_port::dpdk;

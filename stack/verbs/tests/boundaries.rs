@@ -3,7 +3,7 @@
 mod common;
 
 use common::Pair;
-use ironwarp::{Access, CompletionStatus, QpAttr, QpState, RemoteMemory, SendWr, VerbsError};
+use ironwarp::{Access, CompletionStatus, QpAttr, QpState, RawMemory, RemoteMemory, SendWr, VerbsError};
 
 /// RFC 5041 s6.2.1 (RFC5041-6.2.1-03): once the application has asked for the graceful end, further requests are refused,
 /// though the core has not heard of it yet. What was posted before is carried out.
@@ -81,4 +81,45 @@ fn contexts_of_one_stack_share_their_domains() {
     assert_eq!(common::contents(&region), b"shared\0\0");
     let cq = other.create_cq(4).unwrap();
     other.create_qp(pd, &QpAttr::new(cq)).unwrap();
+}
+
+/// semantics "Memory": memory that the application keeps itself, here a mapping, is registered raw. Peers write it and
+/// read it in place; when the token is complete it is the application's alone, unchanged and still mapped.
+#[test]
+fn memory_of_the_application_is_registered_raw_and_stays_its_own() {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    const LEN: usize = 16 * 4096;
+    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a fresh anonymous mapping at an address of the system's choice.
+    let at = unsafe { mmap_anonymous(std::ptr::null_mut(), LEN, prot, flags) }.expect("a mapping");
+    let base = std::ptr::NonNull::new(at.cast::<u8>()).expect("a mapping is not at 0");
+
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    // SAFETY: the mapping stays, and is not touched beside the region, until the token is complete.
+    let raw = unsafe { RawMemory::new(base, LEN) };
+    let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let pool = pair.far.ctx.register(pair.far.pd, raw, all).unwrap();
+    assert_eq!((pool.len(), pool.base_to()), (LEN, at as u64));
+    let source = pair.near.memory(&common::pattern(LEN, 5));
+    let sink = pair.near.memory(&vec![0; LEN]);
+    let remote = RemoteMemory { stag: pool.stag(), tagged_offset: pool.base_to() };
+    let (from, into) = ([source.slice(0, LEN as u32).unwrap()], [sink.slice(0, LEN as u32).unwrap()]);
+    pair.near.ctx.post_send(near, &SendWr::write(1, &from, remote)).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::read(2, &into, remote)).unwrap();
+    pair.until("both", |pair| pair.near.completions.len() == 2);
+    assert!(pair.near.completions.iter().all(|one| one.status == CompletionStatus::Success));
+    assert!(common::contents(&sink) == common::pattern(LEN, 5));
+
+    let token = pool.deregister();
+    pair.until("quiescence", |_| token.poll());
+    pair.near.ctx.post_send(near, &SendWr::write(3, &from, remote)).unwrap();
+    pair.until("the end", |pair| pair.near.is_disconnected(near));
+    drop(pair);
+    // SAFETY: nobody else reaches the mapping any more; it was never freed.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), LEN) };
+    assert!(bytes == common::pattern(LEN, 5), "not changed after its token");
+    bytes.fill(1);
+    // SAFETY: mapped above, and nothing refers to it any more.
+    unsafe { munmap(at, LEN) }.expect("still mapped");
 }

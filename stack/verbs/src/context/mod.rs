@@ -109,6 +109,24 @@ impl Context {
     }
 
     /// Registers memory that the region keeps until it is released. The peer can reach it as `access` says.
+    ///
+    /// Memory that the application keeps itself, such as a pool of huge pages, is registered as a
+    /// [`RawMemory`](crate::RawMemory), which is where its promise is made:
+    ///
+    /// ```no_run
+    /// # fn lend(
+    /// #     ctx: &ironwarp::Context, pd: ironwarp::ProtectionDomain, base: std::ptr::NonNull<u8>, len: usize,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use ironwarp::{Access, RawMemory};
+    /// // SAFETY: the pool lives on, and is reached through the region alone, until the token is complete.
+    /// let pool = unsafe { RawMemory::new(base, len) };
+    /// let region = ctx.register(pd, pool, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// // ... and when it is done with:
+    /// let token = region.deregister();
+    /// while !token.poll() { /* poll the worker */ }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn register<O: StableBytes + Send + 'static>(
         &self,
         pd: ProtectionDomain,
