@@ -139,6 +139,10 @@ impl CoreMem {
         match self.checked_binding(binding, reach, taken, scope) {
             Ok((extent, parent, rights)) => {
                 scope.set_parent(parent);
+                // Offsets go on from the region's, and so does what decides owners: a word has one whatever names it.
+                if let Some((_, region)) = self.place(parent.stag) {
+                    scope.set_owner(region.pin(), region.owner_shift());
+                }
                 // Offsets go on from the region's: a piece is named alike by either tag.
                 scope.set_first_to(binding.over.addr);
                 scope.set_home(reach.pd(), reach.qp());

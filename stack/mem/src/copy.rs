@@ -77,6 +77,37 @@ pub(crate) unsafe fn store_u64(dst: *mut u8, value: u64) {
     unsafe { opaque::store_u64(dst, value) }
 }
 
+/// Adds to an aligned word, wrapping, by one locked instruction. Answers its value before.
+///
+/// # Safety
+/// As for [`store_u64`].
+#[inline]
+pub(crate) unsafe fn locked_add_u64(at: *mut u8, add: u64) -> u64 {
+    // SAFETY: passed on to the caller.
+    unsafe { opaque::locked_add_u64(at, add) }
+}
+
+/// Replaces an aligned word by one locked instruction. Answers its value before.
+///
+/// # Safety
+/// As for [`store_u64`].
+#[inline]
+pub(crate) unsafe fn locked_swap_u64(at: *mut u8, value: u64) -> u64 {
+    // SAFETY: passed on to the caller.
+    unsafe { opaque::locked_swap_u64(at, value) }
+}
+
+/// Replaces an aligned word that is `expected` by one locked instruction. Answers its value before: `Ok` when it was
+/// replaced.
+///
+/// # Safety
+/// As for [`store_u64`].
+#[inline]
+pub(crate) unsafe fn locked_compare_exchange_u64(at: *mut u8, expected: u64, value: u64) -> Result<u64, u64> {
+    // SAFETY: passed on to the caller.
+    unsafe { opaque::locked_compare_exchange_u64(at, expected, value) }
+}
+
 #[cfg(not(miri))]
 mod opaque {
     use core::sync::atomic::{AtomicU64, Ordering};
@@ -119,10 +150,34 @@ mod opaque {
         // SAFETY: the caller promises a valid and aligned word.
         unsafe { AtomicU64::from_ptr(dst.cast()).store(value, Ordering::Release) }
     }
+
+    #[inline]
+    pub(super) unsafe fn locked_add_u64(at: *mut u8, add: u64) -> u64 {
+        // SAFETY: the caller promises a valid and aligned word.
+        unsafe { AtomicU64::from_ptr(at.cast()).fetch_add(add, Ordering::AcqRel) }
+    }
+
+    #[inline]
+    pub(super) unsafe fn locked_swap_u64(at: *mut u8, value: u64) -> u64 {
+        // SAFETY: the caller promises a valid and aligned word.
+        unsafe { AtomicU64::from_ptr(at.cast()).swap(value, Ordering::AcqRel) }
+    }
+
+    #[inline]
+    pub(super) unsafe fn locked_compare_exchange_u64(
+        at: *mut u8,
+        expected: u64,
+        value: u64,
+    ) -> Result<u64, u64> {
+        // SAFETY: the caller promises a valid and aligned word.
+        let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+        word.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Acquire)
+    }
 }
 
 /// The same by atomic bytes. Words are taken apart as well, since Miri calls a race between atomics of two sizes an
-/// error; the byte that a placement publishes last is loaded first and stored last.
+/// error; the byte that a placement publishes last is loaded first and stored last. Locked instructions are a lock
+/// around these, which the other ones do not take: atomic among themselves, as on the machine.
 #[cfg(miri)]
 mod opaque {
     use core::sync::atomic::{AtomicU8, Ordering};
@@ -161,6 +216,42 @@ mod opaque {
         for (at, byte) in value.to_ne_bytes().into_iter().enumerate() {
             // SAFETY: the caller vouches for 8 bytes.
             unsafe { AtomicU8::from_ptr(dst.add(at)).store(byte, Ordering::Release) }
+        }
+    }
+
+    static LOCKED: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    unsafe fn locked(at: *mut u8, next: impl FnOnce(u64) -> Option<u64>) -> (u64, bool) {
+        let _lock = LOCKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // SAFETY: passed on to the caller.
+        let original = unsafe { load_u64(at) };
+        let next = next(original);
+        if let Some(next) = next {
+            // SAFETY: passed on to the caller.
+            unsafe { store_u64(at, next) }
+        }
+        (original, next.is_some())
+    }
+
+    pub(super) unsafe fn locked_add_u64(at: *mut u8, add: u64) -> u64 {
+        // SAFETY: passed on to the caller.
+        unsafe { locked(at, |word| Some(word.wrapping_add(add))) }.0
+    }
+
+    pub(super) unsafe fn locked_swap_u64(at: *mut u8, value: u64) -> u64 {
+        // SAFETY: passed on to the caller.
+        unsafe { locked(at, |_| Some(value)) }.0
+    }
+
+    pub(super) unsafe fn locked_compare_exchange_u64(
+        at: *mut u8,
+        expected: u64,
+        value: u64,
+    ) -> Result<u64, u64> {
+        // SAFETY: passed on to the caller.
+        match unsafe { locked(at, |word| (word == expected).then_some(value)) } {
+            (original, true) => Ok(original),
+            (original, false) => Err(original),
         }
     }
 }

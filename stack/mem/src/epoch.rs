@@ -80,6 +80,11 @@ impl Epochs {
         self.cores.iter().enumerate().all(reached)
     }
 
+    /// How many cores there are.
+    pub(crate) fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
     /// Whether the calling thread is the one that runs some core, as far as is known.
     pub(crate) fn runs_core(&self) -> bool {
         let here = this_thread();
@@ -120,6 +125,11 @@ impl Attendance {
             return Err(ClaimError::Taken);
         }
         Ok(Self { epochs: Arc::clone(epochs), core, announced: Cell::new(PARKED) })
+    }
+
+    /// The core's number.
+    pub(crate) fn core(&self) -> usize {
+        self.core
     }
 
     /// Must come before every look-up: makes sure that the core is online.

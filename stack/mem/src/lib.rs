@@ -18,12 +18,16 @@
 //! STag invalid for every later look-up. The memory itself is given up only after every core has passed a quiescent
 //! point (module `epoch`), because a core may be in the middle of a copy.
 //!
+//! *Atomic operations* (RFC 7306) are run on words of registered memory by the one core that owns them (module
+//! `atomic`).
+//!
 //! *Cost.* A look-up is one multiplication, one cache line and a few compares; it never waits. Registering and
 //! deregistering take a lock that no core takes on its data path.
 //!
-//! *Source.* RFC 5041 s5.2, s7, s8; RFC 5040 s7, s8.1.1; RFC 5042 s6.1.1 and s6.2.
+//! *Source.* RFC 5041 s5.2, s7, s8; RFC 5040 s7, s8.1.1; RFC 5042 s6.1.1 and s6.2; RFC 7306 s5.
 
 mod access;
+mod atomic;
 mod bind;
 mod copy;
 mod epoch;
@@ -34,6 +38,9 @@ mod table;
 mod view;
 
 pub use access::{Access, AccessError, RangeError, Reach, Sge};
+pub use atomic::{
+    AtomicCall, AtomicOp, AtomicReply, AtomicTarget, Compare, OwnedWord, Word, WordError, cmp_swap, fetch_add,
+};
 pub use bind::{BindError, Binding, Epoch, InvalidateError, Invalidator};
 pub use owner::{AlignedBuf, AlignedBufError, RawMemory, StableBytes};
 pub use region::{Quiescence, Region, WaitError};

@@ -7,7 +7,7 @@ use crate::access::{Access, AccessError, RangeError, Reach, check_range};
 use crate::copy;
 use crate::epoch::Attendance;
 use crate::table::{Extent, NO_PD, Origin, Rights, Shared, Slot, TagSpace};
-use ironwarp_types::{PdId, STag};
+use ironwarp_types::{CoreId, PdId, STag};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -21,6 +21,7 @@ use std::sync::Arc;
 pub struct CoreMem {
     tags: TagSpace,
     origin: Origin,
+    cores: u16,
     slots: Arc<[Slot]>,
     // Parks when dropped, hence before the table that it holds alive.
     attendance: Attendance,
@@ -30,7 +31,8 @@ pub struct CoreMem {
 impl CoreMem {
     pub(crate) fn new(table: Arc<Shared>, attendance: Attendance) -> Self {
         let slots = Arc::clone(&table.slots);
-        Self { tags: table.tags, origin: table.origin, slots, attendance, table }
+        let cores = table.epochs.cores() as u16;
+        Self { tags: table.tags, origin: table.origin, cores, slots, attendance, table }
     }
 
     pub(crate) fn table(&self) -> &Shared {
@@ -44,6 +46,16 @@ impl CoreMem {
 
     pub(crate) fn attendance(&self) -> &Attendance {
         &self.attendance
+    }
+
+    /// This core's number.
+    pub(crate) fn core(&self) -> CoreId {
+        CoreId(self.attendance.core() as u16)
+    }
+
+    /// How many cores the table was made for.
+    pub(crate) fn cores(&self) -> u16 {
+        self.cores
     }
 
     /// Grants access to the bytes \[`to`, `to + len`) of the region that `stag` names, to a stream: a [`Reach`], or
@@ -178,6 +190,12 @@ impl Span<'_> {
     #[inline]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// The first byte, for a word's look-up.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> *mut u8 {
+        self.base
     }
 
     /// Whether it has no bytes.

@@ -1,5 +1,6 @@
 //! Who owns which slot: the part of the table behind the lock, which no core takes on its data path.
 
+use super::pins::Pins;
 use super::tag::Draws;
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
@@ -19,6 +20,7 @@ pub(crate) struct Books {
     /// In the order of their epochs.
     graves: VecDeque<Grave>,
     regions_max: usize,
+    pub(crate) pins: Pins,
     pub(crate) draws: Draws,
 }
 
@@ -37,12 +39,13 @@ pub(crate) struct Remains {
 
 impl Books {
     /// Books for `slots` slots of which `regions_max` may be in use at once.
-    pub(crate) fn new(slots: u32, regions_max: usize, mut draws: Draws) -> Self {
+    pub(crate) fn new(slots: u32, regions_max: usize, pins: Pins, mut draws: Draws) -> Self {
         Self {
             free: mixed(slots, &mut draws),
             owners: (0..slots).map(|_| None).collect(),
             graves: VecDeque::with_capacity(slots as usize),
             regions_max,
+            pins,
             draws,
         }
     }
@@ -50,6 +53,11 @@ impl Books {
     /// Regions that exist or wait in the graveyard.
     pub(crate) fn in_use(&self) -> usize {
         self.owners.len() - self.free.len()
+    }
+
+    /// The slot that the next registration gets.
+    pub(crate) fn next_slot(&self) -> Option<u32> {
+        self.free.front().copied()
     }
 
     /// A slot for `owner`, or the owner back if the limit is reached.
@@ -73,6 +81,7 @@ impl Books {
         let mut taken = ArrayVec::new();
         while !taken.is_full() && self.graves.front().is_some_and(|first| first.target <= oldest) {
             let Some(grave) = self.graves.pop_front() else { break };
+            self.pins.release(grave.slot);
             taken.push(Remains { slot: grave.slot, owner: self.owners[grave.slot as usize].take() });
             self.free.push_back(grave.slot);
         }
@@ -92,9 +101,10 @@ fn mixed(count: u32, draws: &mut Draws) -> VecDeque<u32> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::table::Origin;
 
     fn books(slots: u32) -> Books {
-        Books::new(slots, slots as usize, Draws::new([5, 6]))
+        Books::new(slots, slots as usize, Pins::new(slots, Origin::Address), Draws::new([5, 6]))
     }
 
     #[test]
@@ -111,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_limit_counts_regions_in_the_graveyard_too() {
-        let mut books = Books::new(4, 1, Draws::new([5, 6]));
+        let mut books = Books::new(4, 1, Pins::new(4, Origin::Address), Draws::new([5, 6]));
         let slot = books.take_slot(None).ok().unwrap();
         assert!(books.take_slot(None).is_err());
         books.bury(slot, 2);

@@ -7,7 +7,9 @@
 //! Memory of revoked regions is dropped by whoever registers, deregisters or polls a token next, or by a core that has
 //! nothing else to do, a bounded number of regions at a time and outside the lock.
 
+mod admit;
 mod books;
+mod pins;
 mod scope;
 mod slot;
 mod tag;
@@ -24,11 +26,13 @@ use crate::epoch::{Attendance, ClaimError, Epochs};
 use crate::owner::StableBytes;
 use crate::region::Region;
 use crate::view::CoreMem;
-use books::{Books, Owner};
+use admit::Piece;
+use books::Books;
 use ironwarp_types::{CoreId, PdId, STag};
+use pins::Pins;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
@@ -43,9 +47,10 @@ const SLOTS_MIN: u32 = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemLimits {
     /// Regions at once, those in the graveyard included: 1 to [`REGIONS_MAX`]. Each costs 32 bytes of table and
-    /// about 40 of bookkeeping.
+    /// about 80 of bookkeeping.
     pub regions_max: u32,
-    /// Cores that may look tags up, numbered from 0.
+    /// Cores that may look tags up, numbered from 0. The words of atomic operations are shared out among all of them,
+    /// so a table for atomic operations is made for as many cores as there are.
     pub cores_max: u16,
 }
 
@@ -88,6 +93,13 @@ pub enum RegisterError {
     /// The protection domain is one of the two that are nobody's.
     #[error("the two highest protection domains are nobody's")]
     NobodysPd,
+    /// Some of the bytes are registered already, or are not released yet, and belong to another core or to none. In a
+    /// table that replays also: they lie across two registrations that were made apart.
+    #[error("some of the bytes are registered with another pinning")]
+    PinConflict,
+    /// The core that the range should be pinned to does not exist.
+    #[error("the table was made for fewer cores")]
+    NoSuchCore,
 }
 
 /// Why a core's handle could not be had.
@@ -178,9 +190,39 @@ impl MemTable {
     where
         O: StableBytes + Send + 'static,
     {
+        self.register_owned(reach, owner, access, None)
+    }
+
+    /// As [`MemTable::register_for`], with all words of the region owned by `core`: atomic operations on them are run
+    /// there and nowhere else, instead of where each line's hash says.
+    ///
+    /// Bytes that are registered more than once are pinned alike in all registrations, or the later one is refused.
+    pub fn register_pinned<O>(
+        &self,
+        reach: Reach,
+        owner: O,
+        access: Access,
+        core: CoreId,
+    ) -> Result<Region, RegisterError>
+    where
+        O: StableBytes + Send + 'static,
+    {
+        self.register_owned(reach, owner, access, Some(core))
+    }
+
+    fn register_owned<O>(
+        &self,
+        reach: Reach,
+        owner: O,
+        access: Access,
+        pin: Option<CoreId>,
+    ) -> Result<Region, RegisterError>
+    where
+        O: StableBytes + Send + 'static,
+    {
         let mut kept = Box::new(owner);
         let bytes = kept.stable_bytes();
-        let piece = Piece { base: bytes.cast(), len: bytes.len(), access };
+        let piece = Piece { base: bytes.cast(), len: bytes.len(), access, pin };
         self.shared.admit(reach, piece, Some(kept)).map(|admitted| self.region(admitted))
     }
 
@@ -228,7 +270,22 @@ impl MemTable {
         len: usize,
         access: Access,
     ) -> Result<Region, RegisterError> {
-        let piece = Piece { base, len, access };
+        let piece = Piece { base, len, access, pin: None };
+        self.shared.admit(pd.into(), piece, None).map(|admitted| self.region(admitted))
+    }
+
+    /// As [`MemTable::register_raw`], pinned as [`MemTable::register_pinned`] does it.
+    ///
+    /// # Safety
+    /// As for [`MemTable::register_raw`].
+    pub unsafe fn register_raw_pinned(
+        &self,
+        pd: PdId,
+        bytes: NonNull<[u8]>,
+        access: Access,
+        core: CoreId,
+    ) -> Result<Region, RegisterError> {
+        let piece = Piece { base: bytes.cast(), len: bytes.len(), access, pin: Some(core) };
         self.shared.admit(pd.into(), piece, None).map(|admitted| self.region(admitted))
     }
 
@@ -266,13 +323,8 @@ pub(crate) struct Shared {
     books: Mutex<Books>,
     /// How many regions the graveyard holds, for whoever asks without the lock.
     graves: AtomicUsize,
-}
-
-/// The bytes of a new region and what they may be used for.
-struct Piece {
-    base: NonNull<u8>,
-    len: usize,
-    access: Access,
+    /// Whether any range has ever been pinned.
+    pins_used: AtomicBool,
 }
 
 /// A region that has just been entered in the table.
@@ -296,53 +348,21 @@ impl Shared {
             scopes: (0..slots).map(|_| Scope::new()).collect(),
             epochs: Arc::new(Epochs::new(usize::from(limits.cores_max))),
             regions_max: limits.regions_max,
-            books: Mutex::new(Books::new(slots, limits.regions_max as usize, draws)),
+            books: Mutex::new(Books::new(
+                slots,
+                limits.regions_max as usize,
+                Pins::new(slots, origin),
+                draws,
+            )),
             graves: AtomicUsize::new(0),
+            pins_used: AtomicBool::new(false),
         }
     }
 
-    /// Checks a range and enters it in the table.
-    fn admit(&self, reach: Reach, piece: Piece, owner: Owner) -> Result<Admitted, RegisterError> {
-        let Piece { base, len, access } = piece;
-        check_registration(reach.pd(), base, len, access)?;
-        self.collect();
-        let (slot, stag) = self.take_slot(owner)?;
-        let stream_scope = reach.qp() != Reach::NO_STREAM;
-        let (pd, kind) = if stream_scope { (NO_PD, Rights::STREAM) } else { (reach.pd(), 0) };
-        let scope = &self.scopes[slot as usize];
-        scope.set_home(reach.pd(), reach.qp());
-        scope.set_mark(self.epochs.now());
-        let extent = Extent { base: base.as_ptr(), len: len as u64, pd };
-        self.slots[slot as usize].open(stag, extent, Rights::new(access, kind));
-        Ok(Admitted { slot, stag, pd: reach.pd(), base, len, access })
-    }
-
-    /// Enters a tag without memory, and gives it what draws its later ones.
-    fn reserve(&self, pd: PdId, kind: u16) -> Result<(Admitted, Draws), RegisterError> {
-        if !Reach::is_somebodys(pd) {
-            return Err(RegisterError::NobodysPd);
-        }
-        self.collect();
-        let (slot, stag) = self.take_slot(None)?;
-        let draws = self.books().draws.fork();
-        let scope = &self.scopes[slot as usize];
-        scope.set_home(pd, Reach::NO_STREAM);
-        scope.set_mark(0);
-        self.slots[slot as usize].reserve(stag, Rights::new(Access::empty(), kind));
-        let (base, len, access) = (NonNull::dangling(), 0, Access::empty());
-        Ok((Admitted { slot, stag, pd, base, len, access }, draws))
-    }
-
-    /// A slot that keeps `owner`, and the tag that will lead to it.
-    fn take_slot(&self, owner: Owner) -> Result<(u32, STag), RegisterError> {
-        let mut books = self.books();
-        let taken = books.take_slot(owner).map(|slot| {
-            let previous = self.slots[slot as usize].last_stag();
-            (slot, self.tags.fresh(slot, previous, &mut books.draws))
-        });
-        // The owner that came back is dropped after the lock is: its code may use this table.
-        drop(books);
-        taken.map_err(|_owner| RegisterError::TableFull { limit: self.regions_max })
+    /// Whether owners follow from addresses alone: nothing is pinned, and nothing need be replayed.
+    #[inline]
+    pub(crate) fn owners_are_plain(&self) -> bool {
+        self.origin == Origin::Address && !self.pins_used.load(Ordering::Relaxed)
     }
 
     /// Makes a tag invalid for every look-up from now on, and returns the epoch that must pass before no core
@@ -409,22 +429,5 @@ impl Shared {
     fn books(&self) -> MutexGuard<'_, Books> {
         // Nothing in the lock can leave the books half written, so a poisoned lock is as good as any.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn check_registration(pd: PdId, base: NonNull<u8>, len: usize, access: Access) -> Result<(), RegisterError> {
-    if !Reach::is_somebodys(pd) {
-        return Err(RegisterError::NobodysPd);
-    }
-    if len == 0 {
-        return Err(RegisterError::Empty);
-    }
-    if access.intersects(Access::NEEDS_LOCAL_WRITE) && !access.contains(Access::LOCAL_WRITE) {
-        return Err(RegisterError::NeedsLocalWrite);
-    }
-    // One byte past the end must have an address too, as in any allocation.
-    match (base.addr().get()).checked_add(len) {
-        Some(_) if isize::try_from(len).is_ok() => Ok(()),
-        _ => Err(RegisterError::Wrap),
     }
 }

@@ -5,20 +5,27 @@
 //! while its tag is not live, and after every other core has passed a quiescent point.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use ironwarp_types::{PdId, QpNum, STag};
+use ironwarp_types::{CoreId, PdId, QpNum, STag};
 
 /// The cold half of a slot.
 pub(crate) struct Scope {
     pd: AtomicU32,
     qp: AtomicU32,
     parent: AtomicU32,
+    /// The core that owns its words, or [`NO_PIN`].
+    pin: AtomicU32,
     /// Of a region, the epoch in which it was registered; of a child, the one that its last end must wait for.
     mark: AtomicU64,
     /// The mark of the region behind a child: with its tag, it names one registration for good.
     parent_mark: AtomicU64,
     /// The tagged offset of a child's first byte.
     first_to: AtomicU64,
+    /// What is added to its tagged offsets before the hash that decides owners, wrapping. A child's is its region's.
+    owner_shift: AtomicU64,
 }
+
+/// No core has this number.
+const NO_PIN: u32 = u32::MAX;
 
 /// The region behind a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,9 +40,11 @@ impl Scope {
             pd: AtomicU32::new(0),
             qp: AtomicU32::new(0),
             parent: AtomicU32::new(0),
+            pin: AtomicU32::new(NO_PIN),
             mark: AtomicU64::new(0),
             parent_mark: AtomicU64::new(0),
             first_to: AtomicU64::new(0),
+            owner_shift: AtomicU64::new(0),
         }
     }
 
@@ -60,6 +69,20 @@ impl Scope {
 
     pub(crate) fn first_to(&self) -> u64 {
         self.first_to.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pin(&self) -> Option<CoreId> {
+        u16::try_from(self.pin.load(Ordering::Relaxed)).ok().map(CoreId)
+    }
+
+    pub(crate) fn owner_shift(&self) -> u64 {
+        self.owner_shift.load(Ordering::Relaxed)
+    }
+
+    /// Sets what decides who owns its words.
+    pub(crate) fn set_owner(&self, pin: Option<CoreId>, owner_shift: u64) {
+        self.pin.store(pin.map_or(NO_PIN, |core| core.0.into()), Ordering::Relaxed);
+        self.owner_shift.store(owner_shift, Ordering::Relaxed);
     }
 
     pub(crate) fn set_first_to(&self, first_to: u64) {

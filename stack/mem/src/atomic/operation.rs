@@ -1,0 +1,233 @@
+//! What an atomic operation makes of a word: the masked arithmetic of RFC 7306 s5.1, as pure functions.
+//!
+//! Takes the word's value and the operands, all as numbers in the machine's own order, and gives the word's next
+//! value. Nothing can fail. A few instructions each: the sum of any number of fields is two additions' worth.
+
+/// An operation on one 64-bit word, with its operands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AtomicOp {
+    /// Adds, field by field (RFC 7306 s5.1.1).
+    FetchAdd {
+        /// What is added.
+        add: u64,
+        /// A bit at the top of each field; 0 for one field of 64 bits.
+        mask: u64,
+    },
+    /// Replaces some bits if others are as expected (RFC 7306 s5.1.2).
+    CmpSwap {
+        /// What the word is compared with.
+        compare: u64,
+        /// Which bits are compared.
+        compare_mask: u64,
+        /// What the word becomes.
+        swap: u64,
+        /// Which bits are replaced.
+        swap_mask: u64,
+    },
+    /// Replaces the word. Only earlier drafts of the RFC have it on the wire.
+    Swap {
+        /// What the word becomes.
+        swap: u64,
+    },
+}
+
+impl AtomicOp {
+    /// A plain 64-bit addition.
+    pub const fn add(add: u64) -> Self {
+        AtomicOp::FetchAdd { add, mask: 0 }
+    }
+
+    /// A plain 64-bit comparison and replacement.
+    pub const fn compare_and_swap(compare: u64, swap: u64) -> Self {
+        AtomicOp::CmpSwap { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX }
+    }
+
+    /// The word's next value.
+    #[inline]
+    pub const fn apply(&self, original: u64) -> u64 {
+        match *self {
+            AtomicOp::FetchAdd { add, mask } => fetch_add(original, add, mask),
+            AtomicOp::CmpSwap { compare, compare_mask, swap, swap_mask } => {
+                cmp_swap(original, Compare { data: compare, mask: compare_mask }, swap, swap_mask)
+            }
+            AtomicOp::Swap { swap } => swap,
+        }
+    }
+}
+
+/// Adds field by field: each set bit of `mask` is the top of a field, and what an addition carries out of it is lost.
+/// Above the highest such bit lies one more field, which ends with the word.
+#[inline]
+pub const fn fetch_add(original: u64, add: u64, mask: u64) -> u64 {
+    // RFC 7306 s5.1.1: no carry leaves a field. Without their top bits two fields sum to less than the field holds, so
+    // one addition does all of them; the top bits are then added without carry, which is what an exclusive or does.
+    let below = (original & !mask).wrapping_add(add & !mask);
+    below ^ ((original ^ add) & mask)
+}
+
+/// One side of a comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Compare {
+    /// What is expected.
+    pub data: u64,
+    /// Which bits matter.
+    pub mask: u64,
+}
+
+/// Replaces the bits in `swap_mask` by those of `swap` if all bits that matter are as expected; otherwise the word
+/// stays as it is.
+#[inline]
+pub const fn cmp_swap(original: u64, compare: Compare, swap: u64, swap_mask: u64) -> u64 {
+    // RFC 7306 s5.1.2: without bits to compare every word is as expected.
+    if (compare.data ^ original) & compare.mask == 0 {
+        (original & !swap_mask) | (swap & swap_mask)
+    } else {
+        original
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bit(word: u64, at: u32) -> u64 {
+        (word >> at) & 1
+    }
+
+    /// The addition one bit after another, as RFC 7306 s5.1.1 describes it: a full adder whose carry stops at a
+    /// field's top bit.
+    fn added_bit_by_bit(original: u64, add: u64, mask: u64) -> u64 {
+        let (mut sum, mut carry) = (0, 0);
+        for at in 0..64 {
+            let total = carry + bit(original, at) + bit(add, at);
+            sum |= (total & 1) << at;
+            carry = if bit(mask, at) == 1 { 0 } else { total >> 1 };
+        }
+        sum
+    }
+
+    /// The comparison and the replacement one bit after another, as RFC 7306 s5.1.2 describes them.
+    fn swapped_bit_by_bit(original: u64, compare: Compare, swap: u64, swap_mask: u64) -> u64 {
+        let differs = |at| bit(compare.mask, at) == 1 && bit(compare.data, at) != bit(original, at);
+        if (0..64).any(differs) {
+            return original;
+        }
+        (0..64).fold(0, |word, at| {
+            let source = if bit(swap_mask, at) == 1 { swap } else { original };
+            word | bit(source, at) << at
+        })
+    }
+
+    const EDGES: [u64; 12] = [
+        0,
+        1,
+        2,
+        u64::MAX,
+        u64::MAX - 1,
+        1 << 63,
+        (1 << 63) - 1,
+        3 << 62,
+        0x8000_0000_8000_0000,
+        0x8080_8080_8080_8080,
+        0x5555_5555_5555_5555,
+        0xaaaa_aaaa_aaaa_aaaa,
+    ];
+
+    /// RFC7306-5.1.1-06 at every pairing of the words and masks where a carry could go wrong.
+    #[test]
+    fn fields_are_added_as_the_bit_by_bit_description_does_at_the_edges() {
+        for original in EDGES {
+            for add in EDGES {
+                for mask in EDGES {
+                    let expected = added_bit_by_bit(original, add, mask);
+                    assert_eq!(fetch_add(original, add, mask), expected, "{original:x} {add:x} {mask:x}");
+                }
+            }
+        }
+    }
+
+    /// RFC7306-5.1.1-06: an add mask of 0 is a plain addition of 64 bits.
+    #[test]
+    fn without_a_mask_it_is_an_addition_that_wraps() {
+        assert_eq!(fetch_add(u64::MAX, 1, 0), 0);
+        assert_eq!(fetch_add(0xffff_ffff, 1, 0), 0x1_0000_0000);
+        assert_eq!(AtomicOp::add(5).apply(37), 42);
+    }
+
+    /// RFC7306-5.1.1-06: a field that overflows leaves its neighbour alone.
+    #[test]
+    fn a_carry_out_of_a_field_is_lost() {
+        let two_halves = 1 << 31;
+        assert_eq!(
+            fetch_add(0x0000_0001_ffff_ffff, 0x0000_0002_0000_0001, two_halves),
+            0x0000_0003_0000_0000
+        );
+        let bits_alone = u64::MAX;
+        assert_eq!(fetch_add(0b1100, 0b1010, bits_alone), 0b0110);
+        // Above the highest top bit lies a field that ends with the word.
+        assert_eq!(fetch_add(0xffff_ffff_0000_0001, 0x0000_0001_0000_0001, two_halves), 2);
+    }
+
+    /// RFC7306-5.1.2-01: nothing to compare is always equal; a bit outside the compare mask does not matter.
+    #[test]
+    fn only_masked_bits_are_compared_and_only_masked_bits_are_replaced() {
+        let all = u64::MAX;
+        assert_eq!(cmp_swap(7, Compare { data: 9, mask: 0 }, 1, all), 1);
+        assert_eq!(cmp_swap(0xab, Compare { data: 0xfb, mask: 0x0f }, 0, 0xf0), 0x0b);
+        assert_eq!(cmp_swap(0xab, Compare { data: 0xfb, mask: 0xf0 }, 0, all), 0xab);
+        assert_eq!(cmp_swap(7, Compare { data: 7, mask: all }, 1, 0), 7);
+    }
+
+    #[test]
+    fn a_swap_looks_at_nothing() {
+        assert_eq!(AtomicOp::Swap { swap: 9 }.apply(u64::MAX), 9);
+        assert_eq!(AtomicOp::compare_and_swap(1, 9).apply(1), 9);
+        assert_eq!(AtomicOp::compare_and_swap(1, 9).apply(2), 2);
+    }
+
+    fn words() -> impl Strategy<Value = u64> {
+        // Few set bits, many set bits, edges, anything.
+        prop_oneof![
+            any::<u64>(),
+            proptest::sample::select(EDGES.to_vec()),
+            (0..64u32, 0..64u32).prop_map(|(a, b)| 1 << a | 1 << b),
+            (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(a, b, c)| a & b & c),
+            (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(a, b, c)| a | b | c),
+        ]
+    }
+
+    fn config() -> ProptestConfig {
+        let cases = if cfg!(miri) { 16 } else { 4096 };
+        ProptestConfig { cases, failure_persistence: None, ..Default::default() }
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+
+        /// RFC7306-5.1.1-06.
+        #[test]
+        fn fields_are_added_as_the_bit_by_bit_description_does(original in words(), add in words(), mask in words()) {
+            prop_assert_eq!(fetch_add(original, add, mask), added_bit_by_bit(original, add, mask));
+            let operation = AtomicOp::FetchAdd { add, mask };
+            prop_assert_eq!(operation.apply(original), added_bit_by_bit(original, add, mask));
+        }
+
+        /// RFC7306-5.1.2-01 and RFC7306-5.1.2-03; half of the words are made to match.
+        #[test]
+        fn bits_are_compared_and_replaced_as_the_bit_by_bit_description_does(
+            original in words(), data in words(), mask in words(), swap in words(), swap_mask in words(),
+            matches: bool,
+        ) {
+            let data = if matches { (original & mask) | (data & !mask) } else { data };
+            let expected = swapped_bit_by_bit(original, Compare { data, mask }, swap, swap_mask);
+            prop_assert_eq!(cmp_swap(original, Compare { data, mask }, swap, swap_mask), expected);
+            let operation = AtomicOp::CmpSwap { compare: data, compare_mask: mask, swap, swap_mask };
+            prop_assert_eq!(operation.apply(original), expected);
+            if matches {
+                prop_assert_eq!(expected & swap_mask, swap & swap_mask);
+            }
+        }
+    }
+}

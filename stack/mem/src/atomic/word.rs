@@ -1,0 +1,169 @@
+//! A word that atomic operations are run on: who owns it, and how it is changed.
+//!
+//! [`CoreMem::word`] takes what a request names and gives a [`Word`], or says why not; memory is untouched then. The
+//! word knows its owner core. [`Word::claim`] gives that core, and no other, the right to change it with a plain load
+//! and store: no other core does so, hence nothing is locked. [`Word::apply_locked`] changes it with locked
+//! instructions instead, from any core; a stack does the one or the other everywhere, or loses both.
+//!
+//! *Source.* RFC 7306 s5, s8.2; the checks of a Read's source (RFC 5040 s7.2) by analogy.
+//! *Cost.* A look-up as ever; the owner's hash is two multiplications; the operation itself two plain accesses.
+
+use crate::access::{Access, AccessError, Reach};
+use crate::atomic::AtomicOp;
+use crate::copy;
+use crate::view::CoreMem;
+use ironwarp_types::{CoreId, STag};
+use std::fmt;
+use thiserror::Error;
+
+/// Why no atomic operation can be run on what a request names. Nothing has been touched.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+pub enum WordError {
+    /// The tag does not reach it, or not with the right that is needed.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// Its address is no multiple of 8.
+    #[error("the word does not lie at a multiple of 8 bytes")]
+    Misaligned,
+}
+
+/// The word that an operation names, and on whose behalf.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AtomicTarget {
+    /// The tag.
+    pub stag: STag,
+    /// The tagged offset of the word's first byte.
+    pub to: u64,
+    /// Who asks.
+    pub reach: Reach,
+    /// The right that it takes: `REMOTE_ATOMIC` for the peer, `LOCAL_WRITE` for ourselves.
+    pub need: Access,
+}
+
+/// Bytes of a word.
+const WORD_BYTES: u32 = size_of::<u64>() as u32;
+
+impl CoreMem {
+    /// Grants atomic operations on one word. The access comes first and the alignment last, and that is the address's
+    /// own: a tagged offset may be odd where its region begins so.
+    pub fn word(&self, target: &AtomicTarget) -> Result<Word<'_>, WordError> {
+        if !target.need.intersects(Access::WRITING) {
+            return Err(AccessError::NoRight.into());
+        }
+        let AtomicTarget { stag, to, reach, need } = *target;
+        let at = self.resolve(stag, reach, to, WORD_BYTES, need)?.first();
+        // RFC 7306 s8.2: the address that the offset stands for is looked at, not the offset.
+        if !at.cast::<u64>().is_aligned() {
+            return Err(WordError::Misaligned);
+        }
+        let (place, pin) = self.whereabouts(stag, to, at);
+        Ok(Word { at, place, pin, core: self })
+    }
+
+    /// The number that decides who owns the word at `at`, which is its address, and the core it is pinned to.
+    #[inline]
+    fn whereabouts(&self, stag: STag, to: u64, at: *mut u8) -> (u64, Option<CoreId>) {
+        if self.table().owners_are_plain() {
+            return (at.addr() as u64, None);
+        }
+        self.special_whereabouts(stag, to).unwrap_or((at.addr() as u64, None))
+    }
+
+    /// The same where memory is pinned, or where addresses must not decide anything since a run is to be replayed.
+    #[inline(never)]
+    fn special_whereabouts(&self, stag: STag, to: u64) -> Option<(u64, Option<CoreId>)> {
+        let index = self.table().tags.slot_of(stag);
+        let scope = self.table().scopes.get(index)?;
+        Some((to.wrapping_add(scope.owner_shift()), scope.pin()))
+    }
+}
+
+/// A word that somebody may run atomic operations on, for the rest of the iteration.
+#[derive(Clone, Copy)]
+pub struct Word<'a> {
+    at: *mut u8,
+    place: u64,
+    pin: Option<CoreId>,
+    core: &'a CoreMem,
+}
+
+impl<'a> Word<'a> {
+    /// The core that operations on this word are run by: the one it is pinned to, or the one that its cache line's
+    /// hash says. All names of a word lead to one owner.
+    #[inline]
+    pub fn owner(&self) -> CoreId {
+        self.pin.unwrap_or_else(|| CoreId::owner_of(self.place, self.core.cores()))
+    }
+
+    /// The word as its owner has it, or the core to turn to.
+    #[inline]
+    pub fn claim(self) -> Result<OwnedWord<'a>, CoreId> {
+        let owner = self.owner();
+        if owner == self.core.core() { Ok(OwnedWord(self)) } else { Err(owner) }
+    }
+
+    /// Runs an operation with locked instructions and answers the word's value before it. Atomic against other such
+    /// calls on any core, and against nothing that an owner does without them.
+    #[inline]
+    pub fn apply_locked(&self, operation: &AtomicOp) -> u64 {
+        // SAFETY: `CoreMem::word` found an aligned word that the core may write, and the memory is kept until the core
+        // quiesces, which the borrow forbids.
+        unsafe {
+            match *operation {
+                AtomicOp::FetchAdd { add, mask: 0 } => copy::locked_add_u64(self.at, add),
+                AtomicOp::Swap { swap } => copy::locked_swap_u64(self.at, swap),
+                AtomicOp::CmpSwap { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX } => {
+                    copy::locked_compare_exchange_u64(self.at, compare, swap).unwrap_or_else(|found| found)
+                }
+                _ => self.retry_locked(operation),
+            }
+        }
+    }
+
+    /// Operations that the processor has no instruction for: compute, and try until nobody came in between.
+    ///
+    /// # Safety
+    /// As for [`Word::apply_locked`], which made sure of it.
+    unsafe fn retry_locked(&self, operation: &AtomicOp) -> u64 {
+        // SAFETY: passed on to the caller.
+        let mut original = unsafe { copy::load_u64(self.at) };
+        loop {
+            let next = operation.apply(original);
+            // A word that stays as it is needs no store: its value at the load is its value before and after.
+            if next == original {
+                return original;
+            }
+            // SAFETY: passed on to the caller.
+            match unsafe { copy::locked_compare_exchange_u64(self.at, original, next) } {
+                Ok(original) => return original,
+                Err(found) => original = found,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Word<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Word").field("at", &self.at).field("owner", &self.owner()).finish_non_exhaustive()
+    }
+}
+
+/// A word in the hands of its owner core.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnedWord<'a>(Word<'a>);
+
+impl OwnedWord<'_> {
+    /// Runs an operation and answers the word's value before it, both in the machine's order. The word is loaded and
+    /// stored in one piece each, so that nobody sees half of it; it is not stored when it stays as it is.
+    #[inline]
+    pub fn apply(&self, operation: &AtomicOp) -> u64 {
+        // SAFETY: as in `Word::apply_locked`.
+        let original = unsafe { copy::load_u64(self.0.at) };
+        let next = operation.apply(original);
+        if next != original {
+            // SAFETY: as above.
+            unsafe { copy::store_u64(self.0.at, next) }
+        }
+        original
+    }
+}
