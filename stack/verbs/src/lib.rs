@@ -36,14 +36,14 @@ mod wr;
 
 pub use config::{Config, ConfigError, IdlePolicy};
 pub use context::{
-    AcceptParams, CompletionQueue, ConnectParams, Context, KeepAlive, Limits, MpaRevision, ProtectionDomain,
-    QpAttr, QpInfo, QpState, QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue,
+    AcceptParams, CompletionQueue, ConnectParams, Context, Framing, KeepAlive, Limits, MpaRevision,
+    ProtectionDomain, QpAttr, QpInfo, QpState, QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue,
 };
 #[cfg(feature = "dpdk")]
 pub use device::end_dpdk;
 pub use error::{SetupError, VerbsError};
 pub use event::{Asked, ConnectFailure, ConnectionRequest, DisconnectReason, Event, PrivateData, Settled};
-pub use ironwarp_iwarp::mpa::startup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds};
+pub use ironwarp_iwarp::mpa::startup::{Markers, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
 pub use ironwarp_mem::{
     Access, AlignedBuf, FastRegion, Quiescence, RangeError, RawMemory, Region, Sge, StableBytes, Window,

@@ -7,9 +7,9 @@ use common::peer::{PEER, Scene};
 use common::{FAR, Pair, config, contents, pattern};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
-    AcceptParams, CompletionStatus, Config, ConnectFailure, ConnectParams, Event, MpaRevision, QpAttr,
-    QpState, QueuePair, READS_UNNEGOTIATED, ReadDepths, RejectParams, RemoteMemory, RtrKinds, SendWr,
-    Settled, VerbsError,
+    AcceptParams, CompletionStatus, Config, ConnectFailure, ConnectParams, Event, Framing, Markers,
+    MpaRevision, QpAttr, QpState, QueuePair, READS_UNNEGOTIATED, ReadDepths, RejectParams, RemoteMemory,
+    RtrKinds, SendWr, Settled, VerbsError,
 };
 use ironwarp_tcp::TcpEvents;
 
@@ -261,5 +261,24 @@ fn a_reply_that_never_comes_is_a_start_up_that_takes_too_long() {
         assert_eq!(scene.event("the failure", failure), ConnectFailure::TimedOut, "{begun:02x?}");
         assert_eq!(scene.node.counter("iwarp_startup_faults"), 0, "late is not wrong");
         is_given_up(scene, qp);
+    }
+}
+
+/// RFC 5044 s7.1.1: CRCs are in use unless neither side asks; markers in each direction are for its receiver to ask. Both
+/// sides can say what came of it.
+#[test]
+fn crcs_and_markers_are_told_as_they_were_settled() {
+    let choices = [(false, false), (false, true), (true, false), (true, true)];
+    for (crcs, markers) in choices.iter().flat_map(|crcs| choices.map(|markers| (*crcs, markers))) {
+        let chosen =
+            |crc, markers| move |config: &mut Config| (config.mpa.crc, config.mpa.markers) = (crc, markers);
+        let mut pair = pair_of(chosen(crcs.0, markers.0), chosen(crcs.1, markers.1));
+        let (near, far, _) = settle(&mut pair, &ConnectParams::default(), &AcceptParams::default());
+        let crc = crcs.0 || crcs.1;
+        let ours = Framing { crc, markers: Markers { sent: markers.1, received: markers.0 } };
+        let theirs = Framing { crc, markers: Markers { sent: markers.0, received: markers.1 } };
+        assert_eq!(pair.near.ctx.query_qp(near).unwrap().framing, Some(ours), "{crcs:?} {markers:?}");
+        assert_eq!(pair.far.ctx.query_qp(far).unwrap().framing, Some(theirs), "{crcs:?} {markers:?}");
+        data_runs(&mut pair, near);
     }
 }

@@ -3,11 +3,11 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ironwarp_iwarp::mpa::startup::ReadDepths;
+use ironwarp_iwarp::mpa::startup::{Markers, ReadDepths};
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 
 use super::patience::OwnPatience;
-use super::{CompletionQueue, KeepAlive, SharedReceiveQueue};
+use super::{CompletionQueue, Framing, KeepAlive, SharedReceiveQueue};
 use crate::error::VerbsError;
 use crate::event::Settled;
 
@@ -164,10 +164,14 @@ impl QpShared {
     }
 
     /// RFC 6581 s9: the numbers of Reads have 14 bits each; the revision has the lowest byte, so that the word is not 0.
-    pub(crate) fn settle(&self, settled: Settled) {
+    pub(crate) fn settle(&self, settled: Settled, framing: Framing) {
         let [own, peer] = [settled.reads, settled.peer_reads.unwrap_or_default()];
         let depths = [own.ird, own.ord, peer.ird, peer.ord];
-        let flags = u64::from(settled.revision) | u64::from(settled.peer_reads.is_some()) << HAS_PEER_READS;
+        let flags = u64::from(settled.revision)
+            | u64::from(framing.crc) << HAS_CRC
+            | u64::from(framing.markers.sent) << SENDS_MARKERS
+            | u64::from(framing.markers.received) << RECEIVES_MARKERS
+            | u64::from(settled.peer_reads.is_some()) << HAS_PEER_READS;
         let word = depths.iter().fold(0, |word, &depth| word << DEPTH_BITS | u64::from(depth) & DEPTH_MASK);
         self.settled.store(word << FLAG_BITS | flags, Ordering::Release);
     }
@@ -182,10 +186,21 @@ impl QpShared {
             reads: ReadDepths { ird: depth(3), ord: depth(2) },
         })
     }
+
+    pub(super) fn framing(&self) -> Option<Framing> {
+        let word = self.settled.load(Ordering::Acquire);
+        let has = |flag: u32| word >> flag & 1 != 0;
+        let markers = Markers { sent: has(SENDS_MARKERS), received: has(RECEIVES_MARKERS) };
+        (word != 0).then_some(Framing { crc: has(HAS_CRC), markers })
+    }
 }
 
 const DEPTH_BITS: u32 = 14;
 const DEPTH_MASK: u64 = (1 << DEPTH_BITS) - 1;
 const FLAG_BITS: u32 = 8;
+/// Above the three bits of the revision.
+const HAS_CRC: u32 = 3;
+const SENDS_MARKERS: u32 = 4;
+const RECEIVES_MARKERS: u32 = 5;
 const HAS_PEER_READS: u32 = 7;
 const _: () = assert!(FLAG_BITS + 4 * DEPTH_BITS == u64::BITS);

@@ -30,7 +30,7 @@ pub(crate) use params::{Parcel, Terms};
 pub use patience::KeepAlive;
 pub(crate) use patience::OwnPatience;
 pub use qp::QueuePair;
-pub use query::{Limits, QpInfo};
+pub use query::{Framing, Limits, QpInfo};
 pub use srq::SharedReceiveQueue;
 
 use crate::error::VerbsError;

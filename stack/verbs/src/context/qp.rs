@@ -336,6 +336,7 @@ impl AppQp {
             sges: self.sges,
             inline_bytes: self.inline_bytes,
             settled: self.shared.settled(),
+            framing: self.shared.framing(),
             inbound_reads: self.reads.ird,
             outbound_reads: self.reads.ord,
         }

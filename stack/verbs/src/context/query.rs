@@ -1,5 +1,6 @@
 //! What can be asked about a queue pair and about the stack as a whole.
 
+use ironwarp_iwarp::mpa::startup::Markers;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PRIVATE_DATA_BYTES_MAX, SGE_MAX};
 
 use super::attr::WORK_DEPTH_MAX;
@@ -36,10 +37,21 @@ pub struct QpInfo {
     pub inline_bytes: usize,
     /// What start-up settled, once it has: the numbers of Reads that hold.
     pub settled: Option<Settled>,
+    /// How the connection frames its messages, once start-up has settled it.
+    pub framing: Option<Framing>,
     /// Reads that the peer may have outstanding here, as asked for (IRD).
     pub inbound_reads: u16,
     /// Reads that we may have outstanding at the peer, as asked for (ORD).
     pub outbound_reads: u16,
+}
+
+/// How MPA frames the messages of a connection (RFC 5044 s7.1.1), as the two sides' requests settled it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Framing {
+    /// Whether CRCs are in use, both ways.
+    pub crc: bool,
+    /// In which directions markers are.
+    pub markers: Markers,
 }
 
 /// How many of everything there may be, and what a work request can carry.

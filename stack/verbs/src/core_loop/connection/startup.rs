@@ -15,7 +15,7 @@ use ironwarp_iwarp::mpa::startup::{
 };
 use ironwarp_iwarp::{Role, Start};
 
-use crate::context::Terms;
+use crate::context::{Framing, Terms};
 use crate::event::{ConnectFailure, Event, PrivateData, Settled};
 use crate::link::Notice;
 
@@ -126,7 +126,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if let Some(conn) = qp.conn.filter(|_| qp.stream.places_early()) {
             self.tcp.tell_early(conn);
         }
-        qp.shared.settle(settled);
+        qp.shared.settle(settled, Framing { crc: start.crc, markers: start.markers });
         qp.rtr_awaited = start.role == Role::Responder && !start.rtr_awaited.is_empty();
         qp.awaits_peer = start.role == Role::Responder;
         let (context, awaits) = (qp.context, qp.rtr_awaited);
