@@ -135,6 +135,94 @@ fn options_of_bandwidth_tests_take_effect_over_memory() {
     }
 }
 
+/// Both ends sleep until a completion wakes them; nothing is lost and every byte is right.
+#[test]
+fn every_rdma_test_runs_by_events_too() {
+    for test in ["send-lat", "write-lat", "read-lat", "send-bw", "write-bw", "read-bw"] {
+        for options in ["--validate", "--qps 3 --size 5000"] {
+            let options: Vec<&str> = options.split(' ').filter(|word| !word.is_empty()).collect();
+            let whole = [
+                [test, "--pair", "memory", "--events", "--iterations", "60", "--warmup", "5"].as_slice(),
+                &options,
+            ]
+            .concat();
+            let result =
+                measured(&format!("events-{test}-{}", options.join("")), &whole)["results"][0].clone();
+            assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &"block".into()), "{whole:?}");
+            assert!(result["iterations"].as_u64() >= Some(counting(&result, 60)), "{whole:?}: {result}");
+            assert!(wakings(&result) > 0, "{whole:?}: {result}");
+        }
+    }
+}
+
+/// How often an event ended a sleep.
+fn wakings(result: &Value) -> u64 {
+    let notes = result["notes"].as_array().expect("a list").iter().filter_map(Value::as_str);
+    let woken = notes.filter_map(|note| note.split_once("woken by an event ")).map(|(_, behind)| behind);
+    woken.filter_map(|behind| behind.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// RFC 5044 s4.3, s4.4: what the options ask for is on the wire, and the report says what is.
+#[test]
+fn markers_and_crcs_are_reported_as_they_were_on_the_wire() {
+    for (options, markers, crc) in [
+        ("", false, true),
+        ("--markers", true, true),
+        ("--no-crc", false, false),
+        ("--markers --no-crc", true, false),
+    ] {
+        let folder = Folder::new(&format!("wire{}", options.replace(' ', "")));
+        let pcap = folder.file("near.pcapng");
+        let base = ["write-bw", "--pair", "memory", "--size", "3000", "--iterations", "40", "--validate"];
+        let options: Vec<&str> = options.split(' ').filter(|word| !word.is_empty()).collect();
+        let whole = [&base[..], &["--pcap", &pcap], &options].concat();
+        let result = measured(&format!("framing{}", options.join("")), &whole)["results"][0].clone();
+        assert_eq!((&result["markers"], &result["crc"]), (&markers.into(), &crc.into()), "{options:?}");
+        assert_eq!(result["errors"], 0, "{options:?}");
+        let segments = segments(&std::fs::read(&pcap).expect("a capture"));
+        let [request, reply, first, ..] = &segments[..] else { panic!("{} segments", segments.len()) };
+        assert_eq!(startup_flags(request, b"MPA ID Req Frame"), (markers, crc), "{options:?}");
+        assert_eq!(startup_flags(reply, b"MPA ID Rep Frame"), (markers, crc), "{options:?}");
+        assert_eq!(shown_by_fpdu(first), (markers, crc), "{options:?}");
+    }
+}
+
+/// The payloads of the TCP segments over IPv4 in a capture, in order.
+fn segments(capture: &[u8]) -> Vec<Vec<u8>> {
+    const PACKET: u32 = 6;
+    let word =
+        |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let (mut rest, mut segments) = (capture, Vec::new());
+    while rest.len() >= 12 {
+        let (block, behind) = rest.split_at(word(rest, 4) as usize);
+        rest = behind;
+        let ipv4 = |frame: &[u8]| frame[12..14] == [8, 0] && frame[23] == 6;
+        if word(block, 0) != PACKET || !ipv4(&block[28..]) {
+            continue;
+        }
+        let packet = &block[28 + 14..];
+        let whole = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+        let header = usize::from(packet[0] & 0xf) * 4;
+        let payload = &packet[header + usize::from(packet[header + 12] >> 4) * 4..whole];
+        segments.extend((!payload.is_empty()).then(|| payload.to_vec()));
+    }
+    segments
+}
+
+/// RFC 5044 s7.1.1: whether M and C are set.
+fn startup_flags(frame: &[u8], key: &[u8; 16]) -> (bool, bool) {
+    assert!(frame.starts_with(key));
+    (frame[16] & 0x80 != 0, frame[16] & 0x40 != 0)
+}
+
+/// Whether a marker stands before the stream's first FPDU, an empty RDMA Write, and whether there is a CRC behind it.
+fn shown_by_fpdu(segment: &[u8]) -> (bool, bool) {
+    let marker = segment.starts_with(&[0; 4]);
+    let fpdu = &segment[if marker { 4 } else { 0 }..];
+    assert_eq!(fpdu[..4], [0x00, 0x0e, 0xc1, 0x40]);
+    (marker, fpdu[16..20] != [0; 4])
+}
+
 #[test]
 fn raw_frames_run_over_the_same_device() {
     let json = measured("frames", &["frame-lat", "--pair", "memory", "--iterations", "50"]);

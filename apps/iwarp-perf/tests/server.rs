@@ -165,6 +165,38 @@ fn pairs_over_dpdk_devices_check_every_byte() {
     }
 }
 
+/// The near end alone sleeps where a server is at the other one; in a pair both do.
+#[test]
+fn ends_that_wait_for_events_get_every_byte() {
+    let (_alone, lab) = (alone(), Lab::new("events"));
+    for test in ["write-lat", "send-bw"] {
+        let options =
+            [test, "--pair", "memif", "--events", "--iterations", "20", "--warmup", "5", "--validate"];
+        let result = lab.measured(&options, false);
+        assert_eq!((&result["errors"], &result["wait"]), (&0.into(), &"block".into()), "{test}");
+    }
+    let _server = Server::start(&lab);
+    for test in ["send-lat", "write-lat", "read-bw"] {
+        let options = [test, "--events", "--iterations", "20", "--warmup", "5", "--validate"];
+        assert_eq!(lab.measured(&options, true)["errors"], 0, "{test}");
+    }
+}
+
+/// RFC 5044 s7.1.1: a CRC is in use when either end asks, markers go to whoever asks. The report says what came of two
+/// configurations that ask for different things.
+#[test]
+fn framing_is_reported_as_it_was_settled_and_not_as_this_end_asked() {
+    let (_alone, lab) = (alone(), Lab::new("framing"));
+    let asked = std::fs::read_to_string(lab.file("client")).expect("a configuration");
+    std::fs::write(lab.file("client"), asked + "[mpa]\ncrc = false\nmarkers = true\n")
+        .expect("a writable folder");
+    let _server = Server::start(&lab);
+    let result = lab.measured(&["write-bw", "--iterations", "20", "--validate"], true);
+    assert_eq!((&result["crc"], &result["markers"]), (&true.into(), &false.into()));
+    let notes = result["notes"].as_array().expect("a list");
+    assert!(notes.iter().any(|note| note == "markers one way only"), "{notes:?}");
+}
+
 #[test]
 fn an_application_on_a_processor_of_its_own_gets_every_byte() {
     let (_alone, lab) = (alone(), Lab::new("apart"));

@@ -16,6 +16,8 @@ Examples:
   iwarp-perf write-lat --pair memif --size 64      one test between two processes of this machine
   iwarp-perf send-bw --all-sizes --duration 1      every size from 2 B to 8 MiB, a second each
   iwarp-perf write-bw --size 1M --mtu 9000 --qps 4 --depth 16 --validate
+  iwarp-perf send-lat --events                     both ends sleep until a completion wakes them
+  iwarp-perf write-bw --markers --no-crc           what framing costs
   iwarp-perf tcp-lat --path lo --wait block        Linux sockets, for comparison
   iwarp-perf server --config configs/memif-server.toml    the far end by itself, and the near end that goes with it:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
@@ -82,16 +84,20 @@ pub struct Args {
     /// Messages a second in open loop: latency counts from the intended start
     #[arg(long, value_name = "PER_SECOND", value_parser = size::rate)]
     pub rate: Option<f64>,
+    /// Sleep until the completion queue raises an event, at both ends, instead of polling it: the stack is polled on a
+    /// thread of its own. With --connect this end alone sleeps. A Write of write-lat is announced by an empty Send
+    #[arg(long, short = 'e', conflicts_with = "rate")]
+    pub events: bool,
     /// Check every byte where it arrives
     #[arg(long)]
     pub validate: bool,
     /// The largest network-layer packet, in bytes; with --config it is the file's
     #[arg(long, conflicts_with = "config", value_parser = clap::value_parser!(u16).range(576..=9600))]
     pub mtu: Option<u16>,
-    /// Markers both ways; with --config it is the file's
+    /// Ask for markers both ways; with --config it is the file's
     #[arg(long, conflicts_with = "config")]
     pub markers: bool,
-    /// No CRCs; with --config it is the file's
+    /// Ask for no CRCs at either end; with --config it is the file's
     #[arg(long, conflicts_with = "config")]
     pub no_crc: bool,
     /// How the ends of tcp-lat and tcp-bw wait [default: spin]

@@ -87,7 +87,7 @@ impl Args {
         let filling = (BYTES_OUTSTANDING / bytes).clamp(2, 64) as u32;
         let depth = if test.is_latency() { 1 } else { self.depth.unwrap_or(filling) };
         Case {
-            wait: self.wait.map_or(Wait::Spin, Wait::from),
+            wait: if self.events { Wait::Block } else { self.wait.map_or(Wait::Spin, Wait::from) },
             qps: self.qps.unwrap_or(1),
             depth,
             post_list: self.post_list.unwrap_or(1).min(depth),
@@ -121,6 +121,7 @@ impl Args {
             ("--signal-every", self.signal_every.is_some() && (latency || !ours)),
             ("--bidirectional", self.bidirectional && (latency || !ours)),
             ("--rate", self.rate.is_some() && !ours),
+            ("--events", self.events && !ours),
             ("--validate", self.validate && test.transport() == Transport::Frames),
             ("--wait", self.wait.is_some() && !tcp),
             ("--path", self.path.is_some() && !tcp),
@@ -149,6 +150,7 @@ impl Args {
             ("--signal-every", self.signal_every.is_some()),
             ("--bidirectional", self.bidirectional),
             ("--rate", self.rate.is_some()),
+            ("--events", self.events),
             ("--validate", self.validate),
             ("--mtu", self.mtu.is_some()),
             ("--markers", self.markers),

@@ -44,6 +44,12 @@ fn options_that_mean_nothing_to_a_test_are_refused_and_not_ignored() {
         ("suite --size 64", "--size does not apply to suite"),
         ("send-lat --quick", "--quick does not apply to send-lat"),
         ("read-bw --inline 64", "--inline does not apply to read-bw"),
+        ("tcp-lat --events", "--events does not apply to tcp-lat"),
+        ("frame-bw --events", "--events does not apply to frame-bw"),
+        ("suite --events", "--events does not apply to suite"),
+        ("server --config f --events", "--events does not apply to server"),
+        ("tcp-bw --markers", "--markers does not apply to tcp-bw"),
+        ("frame-lat --no-crc", "--no-crc does not apply to frame-lat"),
         ("server --config f --json o", "--json does not apply to server"),
     ] {
         assert_eq!(refusal(line), text);
@@ -57,6 +63,9 @@ fn options_that_exclude_each_other_are_named() {
         ("send-lat --iterations 5 --duration 1", "--iterations", "--duration"),
         ("send-lat --size 5 --all-sizes", "--size", "--all-sizes"),
         ("send-lat --connect 10.0.0.1", "--connect", "--config"),
+        ("send-lat --events --rate 1000", "--events", "--rate"),
+        ("send-lat --connect 10.0.0.1 --config f --markers", "--config", "--markers"),
+        ("send-lat --connect 10.0.0.1 --config f --no-crc", "--config", "--no-crc"),
     ] {
         let text = refusal(line);
         assert!(text.contains(one.trim_start_matches('-')) || text.contains(other), "{line}: {text}");

@@ -158,12 +158,14 @@ impl Far {
     }
 
     fn open(&mut self, setup: &FarSetup) -> Result<FromFar, Failure> {
-        pin(setup.core)?;
+        if !setup.events {
+            pin(setup.core)?;
+        }
         self.listen = setup.listen;
         if self.endpoint.is_none()
             && let Some(config) = &setup.config
         {
-            self.endpoint = Some(Endpoint::open(config, None)?);
+            self.endpoint = Some(Endpoint::open(config, setup.apart(), setup.events)?);
         }
         Ok(FromFar::Opened)
     }

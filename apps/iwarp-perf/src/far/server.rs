@@ -75,7 +75,7 @@ impl Server {
             let _ = pin(core);
         }
         let address = SocketAddr::new(setup.config.net.parse()?.0, setup.port);
-        let mut endpoint = Endpoint::open(&setup.text, None)?;
+        let mut endpoint = Endpoint::open(&setup.text, None, false)?;
         endpoint.listen(address)?;
         let memif = matches!(setup.config.port.device, DeviceConfig::Memif { .. });
         if memif {

@@ -14,7 +14,7 @@ use super::link::{FarLink, due};
 use super::sockets::Sockets;
 use crate::control::{Channel, FromFar, FromNear, Measured, ToFar, ToNear};
 use crate::plan::{FarPlace, Group, Session};
-use crate::rdma::{Endpoint, OpenRdma, RdmaError, frames_near, open_pair};
+use crate::rdma::{Endpoint, OpenRdma, RdmaError, Sleeps, frames_near, open_pair};
 
 /// Between the last word to a server and this end's leaving.
 const LEAVE_AFTER: Duration = Duration::from_millis(100);
@@ -68,7 +68,7 @@ impl<'a> Measuring<'a> {
         halt: Arc<AtomicBool>,
     ) -> Result<Self, NearError> {
         let (config, peer) = session.near_config.as_ref().zip(session.peer).ok_or(RdmaError::NoDevice)?;
-        let mut endpoint = Endpoint::open(config, session.apart())?;
+        let mut endpoint = Endpoint::open(config, session.apart(), session.events)?;
         if let Some(path) = &session.pcap {
             endpoint.capture(path)?;
         }
@@ -96,7 +96,7 @@ impl<'a> Measuring<'a> {
         if self.endpoint.is_none()
             && let Some(config) = &self.session.near_config
         {
-            self.endpoint = Some(Endpoint::open(config, self.session.apart())?);
+            self.endpoint = Some(Endpoint::open(config, self.session.apart(), self.session.events)?);
         }
         let Some(endpoint) = &mut self.endpoint else { return Ok(()) };
         if let Some(path) = &self.session.pcap {
@@ -124,8 +124,21 @@ impl<'a> Measuring<'a> {
         let (rounds, why) = alternate(&mut open, &plan);
         let OpenGroup { cases, rdma, .. } = open;
         if !rounds.rounds.is_empty() {
-            let results = (0..cases.len()).map(|index| self.measured(group, &cases, &notes, &rounds, index));
-            self.parent.send(&FromNear::Results(results.collect()))?;
+            let sleeps = self.endpoint.as_mut().and_then(Endpoint::take_sleeps);
+            let results = (0..cases.len()).map(|index| {
+                let mut measured = self.measured(group, &cases, &notes, &rounds, index);
+                if let Some(open) = &rdma[index] {
+                    open.state_framing(&mut measured.result);
+                }
+                if let Some(Sleeps { all, woken }) = sleeps {
+                    let note =
+                        format!("the near end slept {all} times and was woken by an event {woken} times");
+                    measured.result.notes.push(note);
+                }
+                measured
+            });
+            let results = results.collect();
+            self.parent.send(&FromNear::Results(results))?;
         }
         match why {
             None | Some(Interrupted::ByUser) => self.close(rdma),

@@ -19,7 +19,9 @@ use ironwarp_cli::say;
 use crate::PROGRAM;
 use crate::cli::{Args, Log, Refusal, What};
 use crate::far;
-use crate::plan::{FarPlace, FarSetup, PORT, PairKind, Plan, Session, needs_device, single, suite};
+use crate::plan::{
+    Applications, FarPlace, FarSetup, PORT, PairKind, Plan, Session, needs_device, single, suite,
+};
 use run::{Ended, Run};
 use workdir::WorkDir;
 
@@ -110,6 +112,7 @@ fn connected(args: &Args, peer: SocketAddr, cores: CorePair) -> Result<(Session,
         near_core,
         far_core: cores.far,
         app_core: args.app_core,
+        events: args.events,
         near_config: Some(text),
         far_setup: FarSetup::default(),
         peer: Some(peer),
@@ -148,8 +151,9 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
         return Ok(single(session, wanted.cases, wanted.budget));
     }
     let kind = args.pair.unwrap_or_else(PairKind::usual);
+    let applications = Applications { core: args.app_core, events: args.events };
     let session = |mtu: u16| {
-        let mut session = kind.session(mtu, cores, args.app_core, folder.path());
+        let mut session = kind.session(mtu, cores, applications, folder.path());
         session.pcap = args.pcap.clone();
         let mpa = mpa_settings(args);
         for config in [&mut session.near_config, &mut session.far_setup.config].into_iter().flatten() {

@@ -37,6 +37,9 @@ pub struct Session {
     pub far_core: usize,
     /// The processor of the near end's application thread, where it is apart from the polled one.
     pub app_core: Option<usize>,
+    /// Applications wait for events. They are apart from the polled threads then, wherever the system puts them unless a
+    /// processor is named.
+    pub events: bool,
     /// The near end's configuration, TOML. Absent: the session needs no device.
     pub near_config: Option<String>,
     /// The far end's setup.
@@ -62,6 +65,17 @@ pub struct FarSetup {
     pub core: usize,
     /// The address that it listens at on the device.
     pub listen: Option<SocketAddr>,
+    /// Its application waits for events, apart from the polled thread.
+    pub events: bool,
+}
+
+/// Where applications run, and how they wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Applications {
+    /// The processor of the near end's, where it is apart from the polled one.
+    pub core: Option<usize>,
+    /// Both ends' wait for events.
+    pub events: bool,
 }
 
 /// Where the far end is.
@@ -147,12 +161,19 @@ impl Group {
 impl Session {
     /// The processor of the near end's polled thread, where it is not the application's.
     pub fn apart(&self) -> Option<usize> {
-        self.app_core.map(|_| self.near_core)
+        (self.app_core.is_some() || self.events).then_some(self.near_core)
     }
 
     /// The processors as a pair.
     pub fn cores(&self) -> CorePair {
         CorePair { near: self.near_core, far: self.far_core }
+    }
+}
+
+impl FarSetup {
+    /// The processor of the far end's polled thread, where it is not the application's.
+    pub fn apart(&self) -> Option<usize> {
+        self.events.then_some(self.core)
     }
 }
 

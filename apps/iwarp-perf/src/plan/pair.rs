@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use ironwarp_bench::PathKind;
 use ironwarp_bench::host::CorePair;
 
-use super::{FarPlace, FarSetup, Session};
+use super::{Applications, FarPlace, FarSetup, Session};
 
 /// Addresses on a link that leads nowhere else: from the block that RFC 2544 keeps for benchmarks.
 const NEAR: &str = "198.19.0.1";
@@ -47,8 +47,11 @@ impl PairKind {
     }
 
     /// A session without groups. `folder` is private to it.
-    pub fn session(self, mtu: u16, cores: CorePair, app_core: Option<usize>, folder: &Path) -> Session {
-        let apart = cores.is_apart() && app_core.is_none_or(|core| core != cores.near && core != cores.far);
+    pub fn session(self, mtu: u16, cores: CorePair, applications: Applications, folder: &Path) -> Session {
+        let Applications { core: app_core, events } = applications;
+        let elsewhere = app_core.is_none_or(|core| core != cores.near && core != cores.far);
+        // Who wakes up may do so on a polled processor.
+        let apart = cores.is_apart() && elsewhere && !events;
         let (near, far, device, place) = match self {
             PairKind::Memif => {
                 let socket = folder.join("memif.sock");
@@ -69,11 +72,13 @@ impl PairKind {
             near_core: cores.near,
             far_core: cores.far,
             app_core,
+            events,
             near_config: Some(config(&near, NEAR, mtu, cores.near, apart)),
             far_setup: FarSetup {
                 config: Some(config(&far, FAR, mtu, cores.far, apart)),
                 core: cores.far,
                 listen: address(FAR),
+                events,
             },
             peer: address(FAR),
             device: Some(device.to_owned()),
@@ -104,7 +109,7 @@ mod tests {
     #[test]
     fn the_two_ends_of_a_memif_pair_name_one_socket_and_take_opposite_roles() {
         let cores = CorePair { near: 0, far: 1 };
-        let session = PairKind::Memif.session(9000, cores, None, Path::new("/run/x"));
+        let session = PairKind::Memif.session(9000, cores, Applications::default(), Path::new("/run/x"));
         let near = session.near_config.expect("a device");
         let far = session.far_setup.config.expect("a device");
         assert!(near.contains("role = \"client\", socket = \"/run/x/memif.sock\""), "{near}");
@@ -117,16 +122,20 @@ mod tests {
     #[test]
     fn an_application_on_a_polled_processor_is_let_in() {
         let cores = CorePair { near: 0, far: 1 };
-        let idle = |app| {
-            PairKind::Ring.session(1500, cores, app, Path::new("/run/x")).near_config.expect("a device")
+        let idle = |core, events| {
+            let applications = Applications { core, events };
+            let session = PairKind::Ring.session(1500, cores, applications, Path::new("/run/x"));
+            session.near_config.expect("a device")
         };
-        assert!(idle(Some(1)).contains("\"yield\"") && idle(Some(0)).contains("\"yield\""));
-        assert!(idle(Some(2)).contains("\"spin\"") && idle(None).contains("\"spin\""));
+        assert!(idle(Some(1), false).contains("\"yield\"") && idle(Some(0), false).contains("\"yield\""));
+        assert!(idle(Some(2), false).contains("\"spin\"") && idle(None, false).contains("\"spin\""));
+        assert!(idle(None, true).contains("\"yield\"") && idle(Some(2), true).contains("\"yield\""));
     }
 
     #[test]
     fn ends_that_share_a_processor_yield_it() {
-        let session = PairKind::Ring.session(1500, CorePair { near: 0, far: 0 }, None, Path::new("/run/x"));
+        let cores = CorePair { near: 0, far: 0 };
+        let session = PairKind::Ring.session(1500, cores, Applications::default(), Path::new("/run/x"));
         assert!(session.near_config.expect("a device").contains("idle = \"yield\""));
         assert_eq!(session.far, FarPlace::RingThread);
     }

@@ -113,11 +113,15 @@ mod tests {
     use ironwarp_bench::host::CorePair;
 
     use super::*;
-    use crate::plan::PairKind;
+    use crate::plan::{Applications, PairKind};
 
     fn plan(quick: bool) -> Plan {
         let cores = CorePair { near: 0, far: 1 };
-        suite(|mtu| PairKind::Memif.session(mtu, cores, None, Path::new("/run/x")), PathKind::Memif, quick)
+        suite(
+            |mtu| PairKind::Memif.session(mtu, cores, Applications::default(), Path::new("/run/x")),
+            PathKind::Memif,
+            quick,
+        )
     }
 
     fn cases(plan: &Plan) -> Vec<(&Group, &crate::plan::GroupCase)> {

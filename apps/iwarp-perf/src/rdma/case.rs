@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ironwarp_bench::report::TestResult;
 use ironwarp_bench::{Case, FarSlice, Pace, Slice, StopSignal};
 
 use super::endpoint::{Endpoint, RdmaError};
@@ -32,6 +33,17 @@ impl OpenRdma {
         peer: SocketAddr,
     ) -> Result<(), RdmaError> {
         self.open.connect(endpoint, number, peer)
+    }
+
+    /// States in a result what start-up settled, which need not be what was asked for.
+    pub fn state_framing(&self, result: &mut TestResult) {
+        let framing = self.open.framing();
+        let markers = framing.iter().flat_map(|framing| [framing.markers.sent, framing.markers.received]);
+        result.crc = (!framing.is_empty()).then(|| framing.iter().all(|framing| framing.crc));
+        result.markers = (!framing.is_empty()).then(|| markers.clone().all(|on| on));
+        if result.markers == Some(false) && markers.clone().any(|on| on) {
+            result.notes.push("markers one way only".to_owned());
+        }
     }
 
     /// Queue pairs.

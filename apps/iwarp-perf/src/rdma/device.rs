@@ -35,8 +35,8 @@ fn memory_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint
     let (near_stack, near_worker) = Stack::builder(near).memory_port(near_port).build_one()?;
     let (far_stack, far_worker) = Stack::builder(far).memory_port(far_port).build_one()?;
     Ok((
-        Endpoint::new(near_stack, near_worker, session.apart())?,
-        Endpoint::new(far_stack, far_worker, None)?,
+        Endpoint::new(near_stack, near_worker, session.apart(), session.events)?,
+        Endpoint::new(far_stack, far_worker, session.far_setup.apart(), session.events)?,
     ))
 }
 
@@ -44,8 +44,8 @@ fn memory_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint
 fn ring_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
     let [(near_stack, near_worker), (far_stack, far_worker)] = Stack::ring_pair(near, far, None)?;
     Ok((
-        Endpoint::new(near_stack, near_worker, session.apart())?,
-        Endpoint::new(far_stack, far_worker, None)?,
+        Endpoint::new(near_stack, near_worker, session.apart(), session.events)?,
+        Endpoint::new(far_stack, far_worker, session.far_setup.apart(), session.events)?,
     ))
 }
 

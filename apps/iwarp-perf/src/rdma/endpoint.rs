@@ -1,16 +1,20 @@
 //! One end of the stack: its worker, its context, and how to open them.
 
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Completion, CompletionStatus, Config, ConfigError, ConnectFailure, ConnectionRequest, Context, Event,
-    IdlePolicy, ProtectionDomain, QueuePair, SetupError, Stack, VerbsError, Worker, WorkerThread,
+    Completion, CompletionQueue, CompletionStatus, Config, ConfigError, ConnectFailure, ConnectionRequest,
+    Context, Event, IdlePolicy, ProtectionDomain, QueuePair, SetupError, Stack, VerbsError, Worker,
+    WorkerThread,
 };
 use ironwarp_port::instrument::{Capture, CaptureLimits};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::line::{Line, TURNS_A_LOOK, check_greeting, greeting, is_greeting};
 use crate::control::Wire;
@@ -21,6 +25,8 @@ const LINK_WITHIN: Duration = Duration::from_secs(20);
 const CALL_WITHIN: Duration = Duration::from_secs(30);
 /// Ending the line in order.
 const HANG_UP_WITHIN: Duration = Duration::from_secs(2);
+/// The longest sleep until an event: a stop, or the control messages, must be seen soon.
+const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Turns between two looks at what is not urgent.
 const TURNS_A_GLANCE: u32 = 1 << 10;
 
@@ -63,6 +69,9 @@ pub enum RdmaError {
     /// The session has no device, or the polled thread was lost.
     #[error("no device in this run")]
     NoDevice,
+    /// A completion queue's descriptor could not be waited for.
+    #[error("waiting for an event: {0}")]
+    Event(std::io::Error),
     /// The capture could not be written.
     #[error("--pcap: {0}")]
     Capture(std::io::Error),
@@ -75,6 +84,9 @@ pub struct Endpoint {
     /// The domain that everything here belongs to.
     pub pd: ProtectionDomain,
     driver: Driver,
+    /// Completions are waited for by event.
+    events: bool,
+    sleeps: Sleeps,
     /// The control messages' way to another machine.
     line: Option<Line>,
     /// Why the line is dead.
@@ -133,16 +145,39 @@ impl Driver {
     }
 }
 
+/// Sleeps of an end that waits for events.
+#[derive(Clone, Copy, Default)]
+pub struct Sleeps {
+    /// All of them.
+    pub all: u64,
+    /// Those that an event ended; the others ended by themselves.
+    pub woken: u64,
+}
+
+/// Sleeps until a descriptor is readable, [`NAP`] at most, and takes what it says. Answers whether it was.
+fn nap(event: BorrowedFd<'_>) -> std::io::Result<bool> {
+    let mut asked = [PollFd::new(&event, PollFlags::IN)];
+    match poll(&mut asked, Some(&NAP)) {
+        Ok(0) | Err(Errno::INTR) => Ok(false),
+        // Whoever armed it is the only reader, so it can at worst be empty.
+        Ok(_) => match rustix::io::read(event, &mut [0_u8; 8]) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(true),
+            Err(error) => Err(error.into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Endpoint {
     /// Opens the device that a configuration names. `apart` names the processor of a polled thread that is not this
-    /// one.
-    pub fn open(config: &str, apart: Option<usize>) -> Result<Self, RdmaError> {
+    /// one; this one can wait for `events` only then.
+    pub fn open(config: &str, apart: Option<usize>, events: bool) -> Result<Self, RdmaError> {
         let (stack, worker) = Stack::builder(Config::from_toml(config)?).build_one()?;
-        Self::new(stack, worker, apart)
+        Self::new(stack, worker, apart, events)
     }
 
     /// Takes over a stack of one core.
-    pub fn new(stack: Stack, worker: Worker, apart: Option<usize>) -> Result<Self, RdmaError> {
+    pub fn new(stack: Stack, worker: Worker, apart: Option<usize>, events: bool) -> Result<Self, RdmaError> {
         let (ctx, pd) = (stack.context()?, stack.alloc_pd());
         let driver = match apart {
             Some(processor) => Driver::apart(worker, processor)?,
@@ -152,6 +187,9 @@ impl Endpoint {
             ctx,
             pd,
             driver,
+            // Who sleeps does not poll.
+            events: events && apart.is_some(),
+            sleeps: Sleeps::default(),
             line: None,
             cut_off: None,
             turns: 0,
@@ -354,13 +392,50 @@ impl Endpoint {
         }
     }
 
-    /// Reaps completions; one that failed is an error with the connection's own reason beside it.
+    /// One turn, and the completions that there are then. Where this end waits for events it sleeps until there is one,
+    /// but not for long: there are other things to look at.
     #[inline]
-    pub fn reap(
+    pub fn await_completions(
         &mut self,
-        cq: ironwarp::CompletionQueue,
+        cq: CompletionQueue,
         into: &mut [Completion],
     ) -> Result<usize, RdmaError> {
+        self.turn();
+        match self.reap(cq, into)? {
+            0 if self.events => self.sleep(cq, into),
+            count => Ok(count),
+        }
+    }
+
+    fn sleep(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, RdmaError> {
+        self.ctx.arm_cq(cq, false)?;
+        // What came before raises no event.
+        let count = self.reap(cq, into)?;
+        if count > 0 {
+            return Ok(count);
+        }
+        let woken = nap(self.ctx.cq_fd(cq)?).map_err(RdmaError::Event)?;
+        self.sleeps.all += 1;
+        self.sleeps.woken += u64::from(woken);
+        if self.line.is_some() {
+            self.look_after_line();
+        }
+        self.reap(cq, into)
+    }
+
+    /// The sleeps since this was last asked, where this end waits for events.
+    pub fn take_sleeps(&mut self) -> Option<Sleeps> {
+        self.events.then(|| std::mem::take(&mut self.sleeps))
+    }
+
+    /// Whether completions are waited for by event.
+    pub fn waits_for_events(&self) -> bool {
+        self.events
+    }
+
+    /// Reaps completions; one that failed is an error with the connection's own reason beside it.
+    #[inline]
+    pub fn reap(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, RdmaError> {
         let count = self.ctx.poll_cq(cq, into)?;
         match into.iter().take(count).find(|completion| completion.status != CompletionStatus::Success) {
             Some(failed) => Err(self.failure(failed.status)),

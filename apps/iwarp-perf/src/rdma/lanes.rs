@@ -7,7 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Access, AlignedBuf, CompletionQueue, Event, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, Sge,
+    Access, AlignedBuf, CompletionQueue, Event, Framing, QpAttr, QueuePair, RecvWr, Region, RemoteMemory,
+    STag, Sge,
 };
 use ironwarp_bench::pattern::Pattern;
 use ironwarp_bench::{Case, Test};
@@ -48,6 +49,8 @@ pub struct Lane {
     pub sink: Region,
     /// The same places at the other end.
     pub remote: Places,
+    /// How its messages are framed, once the near end is connected.
+    pub framing: Option<Framing>,
     /// A gather list a slot of the source.
     pub gather: Vec<[Sge; 1]>,
     /// A scatter list a slot of the sink.
@@ -172,6 +175,7 @@ impl OpenCase {
                     let lane = self.lanes.iter_mut().find(|lane| lane.qp == qp);
                     if let (Some(lane), Ok(hello)) = (lane, places) {
                         lane.remote = hello.places;
+                        lane.framing = endpoint.ctx.query_qp(qp)?.framing;
                         missing -= 1;
                     }
                 }
@@ -182,6 +186,11 @@ impl OpenCase {
             }
         }
         Ok(())
+    }
+
+    /// How the lanes that are connected frame their messages.
+    pub fn framing(&self) -> Vec<Framing> {
+        self.lanes.iter().filter_map(|lane| lane.framing).collect()
     }
 
     /// Closes the near end's connections and waits until they are.
@@ -317,6 +326,7 @@ impl Lane {
             source,
             sink,
             remote: Places::default(),
+            framing: None,
             gather,
             scatter,
             begun: 0,

@@ -2,12 +2,14 @@
 //!
 //! One message is on its way at a time, on each queue pair in turn. Receives are posted before the message that they
 //! are for, since iWARP has no receiver-not-ready: both ends begin with some and post one for each one used. A Write
-//! has arrived when its last byte has, so both ends poll that byte, which changes with every message.
+//! has arrived when its last byte has, so both ends poll that byte, which changes with every message. Nobody can sleep
+//! on a byte: ends that wait for events announce each Write by an empty Send, which is delivered behind it (RFC 5040
+//! s5.5).
 
 use std::time::{Duration, Instant};
 
 use ironwarp::{Completion, CompletionOpcode, SendWr};
-use ironwarp_bench::{FarSlice, Latency, Pace, Slice, StopSignal, Test};
+use ironwarp_bench::{FarSlice, Latency, Pace, Slice, StopSignal, Test, Wait};
 
 use super::endpoint::{Endpoint, RdmaError};
 use super::lanes::{Lane, OpenCase, lane_and_slot, wr_id};
@@ -76,7 +78,11 @@ fn round_trip(endpoint: &mut Endpoint, open: &mut OpenCase, pace: Pace<'_>) -> R
         }
         Test::WriteLat => {
             post_write(endpoint, open, index, message)?;
-            wait_for_last_byte(endpoint, open, index, message, pace)?;
+            if open.is_announced() {
+                wait_for(endpoint, open, CompletionOpcode::Receive, pace)?;
+            } else {
+                wait_for_last_byte(endpoint, open, index, message, pace)?;
+            }
             check(open, index, message, 1)
         }
         _ => {
@@ -105,13 +111,11 @@ fn post_send(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message: u6
     lane.fill(&open.case, 0, message)?;
     if open.is_inline() {
         let bytes = inline_bytes(lane, open.case.bytes)?;
-        endpoint
-            .ctx
-            .post_send(lane.qp, &SendWr::send_inline(wr_id(index, 0), &bytes[..open.case.bytes as usize]))?;
+        let bytes = &bytes[..open.case.bytes as usize];
+        post(endpoint, open, index, SendWr::send_inline(wr_id(index, 0), bytes))
     } else {
-        endpoint.ctx.post_send(lane.qp, &SendWr::send(wr_id(index, 0), &lane.gather[0]))?;
+        post(endpoint, open, index, SendWr::send(wr_id(index, 0), &lane.gather[0]))
     }
-    Ok(())
 }
 
 fn post_write(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message: u64) -> Result<(), RdmaError> {
@@ -122,12 +126,21 @@ fn post_write(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message: u
         let bytes = inline_bytes(lane, open.case.bytes)?;
         let wr =
             SendWr::write_inline(wr_id(index, 0), &bytes[..open.case.bytes as usize], lane.remote.sink(0));
-        endpoint.ctx.post_send(lane.qp, &wr)?;
+        post(endpoint, open, index, wr)
     } else {
-        let wr = SendWr::write(wr_id(index, 0), &lane.gather[0], lane.remote.sink(0));
-        endpoint.ctx.post_send(lane.qp, &wr)?;
+        post(endpoint, open, index, SendWr::write(wr_id(index, 0), &lane.gather[0], lane.remote.sink(0)))
     }
-    Ok(())
+}
+
+/// Posts a message. Who sleeps is to be woken by what arrives, not by what was sent.
+fn post(endpoint: &mut Endpoint, open: &OpenCase, index: usize, wr: SendWr<'_>) -> Result<(), RdmaError> {
+    let qp = open.lanes[index].qp;
+    if open.case.wait != Wait::Block {
+        return Ok(endpoint.ctx.post_send(qp, &wr)?);
+    }
+    let wrs = [wr.unsignaled(), SendWr::send_inline(wr_id(index, 0), &[]).unsignaled()];
+    let posted = if open.is_announced() { &wrs[..] } else { &wrs[..1] };
+    endpoint.ctx.post_sends(qp, posted).map_err(|(_, error)| error.into())
 }
 
 fn post_read(endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
@@ -157,8 +170,7 @@ fn wait_for(
 ) -> Result<(), RdmaError> {
     let mut reaped = [Completion::default(); REAP];
     loop {
-        endpoint.turn();
-        let count = endpoint.reap(open.cq, &mut reaped)?;
+        let count = endpoint.await_completions(open.cq, &mut reaped)?;
         if reaped[..count].iter().any(|completion| completion.opcode == kind) {
             return Ok(());
         }
@@ -192,7 +204,7 @@ fn wait_for_last_byte(
 
 /// Posts a receive for the one that the last round trip used.
 fn settle_receives(endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
-    if open.case.test != Test::SendLat {
+    if open.case.test != Test::SendLat && !open.is_announced() {
         return Ok(());
     }
     // The lane whose turn it was is the one before the lane whose turn it is.
@@ -209,21 +221,32 @@ pub fn latency_far(
 ) -> Result<FarSlice, RdmaError> {
     let mut far = FarSlice::default();
     while stop.raised().is_none() {
-        endpoint.turn();
         match open.case.test {
             Test::SendLat => answer_sends(endpoint, open, &mut far)?,
+            Test::WriteLat if open.is_announced() => answer_sends(endpoint, open, &mut far)?,
             Test::WriteLat => answer_write(endpoint, open, &mut far)?,
             // Reads are answered by the stack alone.
-            _ => {}
+            _ => rest(endpoint, open)?,
         }
     }
     settle(endpoint, open)?;
     Ok(far)
 }
 
+/// A turn with nothing to wait for.
+fn rest(endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
+    if endpoint.waits_for_events() {
+        endpoint.await_completions(open.cq, &mut [Completion::default(); REAP])?;
+    } else {
+        endpoint.turn();
+    }
+    Ok(())
+}
+
+/// Answers each message that a Send brings or announces.
 fn answer_sends(endpoint: &mut Endpoint, open: &mut OpenCase, far: &mut FarSlice) -> Result<(), RdmaError> {
     let mut reaped = [Completion::default(); REAP];
-    let count = endpoint.reap(open.cq, &mut reaped)?;
+    let count = endpoint.await_completions(open.cq, &mut reaped)?;
     for completion in &reaped[..count] {
         if completion.opcode != CompletionOpcode::Receive {
             continue;
@@ -232,14 +255,21 @@ fn answer_sends(endpoint: &mut Endpoint, open: &mut OpenCase, far: &mut FarSlice
         let Some(lane) = open.lanes.get_mut(index) else { continue };
         lane.received += 1;
         let message = lane.received;
-        count_in(open, index, slot, message, 0, far)?;
-        open.post_receive(endpoint, index)?;
-        post_send(endpoint, open, index, message)?;
+        if open.is_announced() {
+            count_in(open, index, 0, message, 1, far)?;
+            open.post_receive(endpoint, index)?;
+            post_write(endpoint, open, index, message)?;
+        } else {
+            count_in(open, index, slot, message, 0, far)?;
+            open.post_receive(endpoint, index)?;
+            post_send(endpoint, open, index, message)?;
+        }
     }
     Ok(())
 }
 
 fn answer_write(endpoint: &mut Endpoint, open: &mut OpenCase, far: &mut FarSlice) -> Result<(), RdmaError> {
+    endpoint.turn();
     let index = open.turn_of(|lane| lane.received);
     let message = open.lanes[index].received + 1;
     let last = open.case.bytes as usize - 1;
@@ -290,6 +320,11 @@ impl OpenCase {
     fn turn_of(&self, turns: impl Fn(&Lane) -> u64) -> usize {
         let least = self.lanes.last().map_or(0, &turns);
         self.lanes.iter().position(|lane| turns(lane) == least).unwrap_or(0)
+    }
+
+    /// Whether an empty Send stands behind each Write.
+    fn is_announced(&self) -> bool {
+        self.case.test == Test::WriteLat && self.case.wait == Wait::Block
     }
 
     /// Whether messages are posted inline.

@@ -15,6 +15,6 @@ mod stream;
 
 pub use case::{OpenRdma, accept};
 pub use device::open_pair;
-pub use endpoint::{Call, Endpoint, RdmaError};
+pub use endpoint::{Call, Endpoint, RdmaError, Sleeps};
 pub use frames::{frames_far, frames_near};
 pub use lanes::wait_for_ends;

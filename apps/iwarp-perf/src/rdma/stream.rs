@@ -130,9 +130,8 @@ impl Stream {
 
     /// One turn of the loop: the worker, then what has completed.
     pub fn turn(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
-        endpoint.turn();
         let mut reaped = [Completion::default(); REAP];
-        let count = endpoint.reap(open.cq, &mut reaped)?;
+        let count = endpoint.await_completions(open.cq, &mut reaped)?;
         for completion in &reaped[..count] {
             let (index, slot) = lane_and_slot(completion.wr_id);
             match completion.opcode {
