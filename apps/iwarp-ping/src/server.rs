@@ -55,6 +55,8 @@ pub struct Server {
     /// How the last client ended, unless in order.
     last: Option<PingError>,
     over: bool,
+    /// A client has gone since the last look at who leaves.
+    parted: bool,
     tell: Tell,
 }
 
@@ -66,7 +68,7 @@ impl Server {
     pub fn new(mut end: End, offer: Offer, tell: Tell) -> Result<Self, PingError> {
         end.listen(offer.local)?;
         let (sessions, tally) = (HashMap::new(), ServerTally::default());
-        Ok(Server { end, offer, sessions, tally, last: None, over: false, tell })
+        Ok(Server { end, offer, sessions, tally, last: None, over: false, parted: false, tell })
     }
 
     /// What was done.
@@ -199,7 +201,7 @@ impl Server {
                 self.last = Some(error);
             }
         }
-        self.over = !self.offer.persistent;
+        (self.over, self.parted) = (!self.offer.persistent, true);
         Ok(())
     }
 
@@ -210,7 +212,7 @@ impl Server {
             if !self.over {
                 self.end.rest_until(true, stop, None);
             }
-        } else if self.sessions.is_empty() && self.tally != ServerTally::default() && self.end.is_shared() {
+        } else if self.sessions.is_empty() && std::mem::take(&mut self.parted) && self.end.is_shared() {
             self.after_the_last(stop);
         }
         let patience = self.offer.patience;

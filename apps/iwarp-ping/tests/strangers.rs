@@ -34,6 +34,8 @@ struct Stranger {
     /// What it sends, is read and written, and receives; 128 bytes each.
     memory: Region,
     received: u32,
+    /// Reads that are done.
+    read: u32,
     _stack: Stack,
 }
 
@@ -62,7 +64,7 @@ fn stage() -> (MemoryPort, Stranger) {
     let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(256).expect("a queue"));
     let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let memory = ctx.register(pd, vec![0; 1024], all).expect("a region");
-    (tested, Stranger { worker, ctx, pd, cq, memory, received: 0, _stack: stack })
+    (tested, Stranger { worker, ctx, pd, cq, memory, received: 0, read: 0, _stack: stack })
 }
 
 impl Stranger {
@@ -82,10 +84,12 @@ impl Stranger {
         }
         let mut reaped = [Completion::default(); 16];
         let count = self.ctx.poll_cq(self.cq, &mut reaped).expect("a queue");
-        let came = |done: &&Completion| {
-            done.opcode == CompletionOpcode::Receive && done.status == CompletionStatus::Success
+        let done = |opcode| {
+            let well = |done: &&Completion| done.opcode == opcode && done.status == CompletionStatus::Success;
+            reaped[..count].iter().filter(well).count() as u32
         };
-        self.received += reaped[..count].iter().filter(came).count() as u32;
+        self.received += done(CompletionOpcode::Receive);
+        self.read += done(CompletionOpcode::Read);
         self.ctx.poll_event()
     }
 
@@ -149,6 +153,13 @@ impl Stranger {
     fn place(&self, offset: usize, bytes: u32) -> Advertisement {
         let tagged_offset = self.memory.base_to() + offset as u64;
         Advertisement { at: RemoteMemory { stag: self.memory.stag(), tagged_offset }, bytes }
+    }
+
+    /// What a message says that came into a receive.
+    fn advertised(&self, slot: usize) -> Advertisement {
+        let mut message = NOTHING;
+        self.memory.read_at(RECEIVES + slot * 64, &mut message).expect("inside");
+        Advertisement::decode(&message, 100).expect("what a client should say")
     }
 
     /// One ping as a client should make it.
@@ -412,6 +423,35 @@ fn wanted() -> Call {
         patience: DEADLINE,
         hold_off: None,
     }
+}
+
+/// `rping`'s server, step by step: it reads the text, and writes what comes before the first zero, and that one.
+#[test]
+fn a_server_like_rpings_sends_every_text_back_whole() {
+    let (port, mut stranger) = stage();
+    stranger.listen();
+    let client = call(port, wanted());
+    let qp = stranger.accept();
+    for ping in 0..2 {
+        stranger.await_message(ping * 2 + 1);
+        let source = stranger.advertised(ping as usize * 2);
+        let text = [stranger.memory.slice(SOURCE, source.bytes).expect("inside")];
+        stranger.ctx.post_send(qp, &SendWr::read(1, &text, source.at)).expect("posted");
+        stranger.until("the text", |it, _| (it.read > ping).then_some(()));
+        stranger.send(qp, &NOTHING);
+        stranger.await_message(ping * 2 + 2);
+        let sink = stranger.advertised(ping as usize * 2 + 1);
+        let mut bytes = [0; TEXT];
+        stranger.memory.read_at(SOURCE, &mut bytes).expect("inside");
+        let zero = bytes.iter().position(|byte| *byte == 0).expect("an end");
+        let text = [stranger.memory.slice(SOURCE, zero as u32 + 1).expect("inside")];
+        stranger.ctx.post_send(qp, &SendWr::write(2, &text, sink.at)).expect("posted");
+        stranger.send(qp, &NOTHING);
+    }
+    stranger.await_end(qp);
+    let (outcome, pings) = client.join().expect("the client's thread");
+    outcome.expect("every byte was right");
+    assert_eq!(pings, 2);
 }
 
 /// What a server does instead of answering, and the fault that it is.
