@@ -10,6 +10,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -92,12 +93,16 @@ pub fn start_log(filter: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// One Ctrl-C reaches a program twice where `timeout` or a shell hands it on too. A user's second one comes later.
+const ECHO: Duration = Duration::from_millis(300);
+
 /// A flag that Ctrl-C raises. The second Ctrl-C does not wait.
 pub fn on_interrupt() -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
-    let seen = stop.clone();
+    let (seen, mut first) = (stop.clone(), None);
     let handler = move || {
-        if seen.swap(true, Ordering::Relaxed) {
+        seen.store(true, Ordering::Relaxed);
+        if first.get_or_insert_with(Instant::now).elapsed() > ECHO {
             std::process::exit(1);
         }
     };

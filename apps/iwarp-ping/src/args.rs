@@ -17,8 +17,8 @@ Examples:
 
 Both roles speak with librdmacm's rping: rping -c -a ADDR -V against --server, rping -s against --client.
 The round trip is a whole ping: advertisement, RDMA Read, Send, advertisement, RDMA Write, Send.
-Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration. Ctrl-C ends a server, and a client without
---count, with 0.";
+Exit codes: 0 success, 1 a run that failed, 2 bad arguments or configuration.
+Ctrl-C ends a server, and a client without --count, with 0.";
 
 /// Bytes of a text unless given, as of `rping`.
 const TEXT_BYTES: u32 = 100;

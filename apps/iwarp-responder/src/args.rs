@@ -17,10 +17,11 @@ Examples:
   iwarp-responder --config configs/memif-server.toml --listen 10.99.0.1:4791 --bytes 1048576
   iwarp-responder --config configs/tap.toml --once --pcap responder.pcapng --drop 20000
 
-Each connection's reply carries, big-endian, the STag (4 bytes), the tagged offset (8) and the length (4) of the
-memory. The peer may write it, read it, and end its STag by a Send with Invalidate. Sends of every kind come back; one
-that asked for an event comes back asking for one. Events are JSON lines on standard output: listening, connected,
-completion, terminate_sent, terminate_received, disconnected, counters.
+Each connection's reply carries the memory's STag (4 bytes), tagged offset (8) and length (4), big-endian.
+The peer may write it, read it, and end its STag by a Send with Invalidate.
+Sends of every kind come back; one that asked for an event comes back asking for one.
+Events are JSON lines on standard output: listening, connected, completion, terminate_sent,
+terminate_received, disconnected, counters.
 
 Exit codes: 0 a clean end, 1 the device or the stack failed, 2 bad arguments or configuration.";
 
