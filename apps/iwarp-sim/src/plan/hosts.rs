@@ -22,11 +22,14 @@ impl Plan {
         for number in 0..count {
             let slow = self.has(Fault::SlowReader) && dice.chance(500_000);
             let pace = if slow { log_uniform(dice, 18, 22) } else { log_uniform(dice, 10, 16) };
-            let config = self.stack_config(number, mtu, shape, dice);
+            let mut config = self.stack_config(number, mtu, shape, dice);
             let device = device(number, &config, dice);
+            let (seed, secret) = (dice.next_u64(), [dice.next_u64(), dice.next_u64()]);
+            // Half of those that can. It changes no frame, so it takes no throw of its own: a seed's traffic stays.
+            config.ddp.place_out_of_order = config.mpa.markers && config.mpa.crc && secret[0] & 1 == 0;
             self.hosts.push(HostPlan {
-                seed: dice.next_u64(),
-                secret: [dice.next_u64(), dice.next_u64()],
+                seed,
+                secret,
                 config,
                 device,
                 budget: 1 + dice.below(4) as usize,
