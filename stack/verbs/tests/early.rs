@@ -61,7 +61,7 @@ fn transfer(config: fn(&str) -> Config, far_setting: Option<bool>) -> [u64; 2] {
     counts
 }
 
-/// RFC5041-5.3-04: with markers, what overtakes a lost or late segment is placed at once: Writes at one end, Read Responses
+/// RFC5041-5.3-04, RFC5041-3-05: with markers, what overtakes a lost or late segment is placed at once: Writes at one end, Read Responses
 /// at the other.
 #[test]
 fn what_overtakes_a_lost_segment_is_placed_at_once() {

@@ -109,7 +109,8 @@ fn a_connection_that_is_lost_leaves_what_was_placed() {
     b.check();
 }
 
-/// RFC5040-5.5-02 would allow either; here the later of two messages to one place stays, whichever came first.
+/// RFC5040-5.5-02 would allow either, and RFC5041-5.3-05 that a segment is placed twice: so the later of two messages to one
+/// place stays, whichever came first.
 #[test]
 fn the_later_of_two_messages_to_one_place_stays() {
     let (mut a, mut b) = placing_pair();
