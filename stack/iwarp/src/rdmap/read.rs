@@ -320,6 +320,31 @@ mod tests {
         assert_eq!(reads.check(&segment(5, 130, true), 0), code(0, 2, 6));
     }
 
+    /// A segment before its turn: anywhere in what is missing, but not its last octet, and nowhere else.
+    #[test]
+    fn a_response_before_its_turn_lies_in_what_the_oldest_read_misses() {
+        let mut reads = waiting(30);
+        assert!(reads.advance(false, 10).is_none());
+        let awaits = |to, bytes| reads.awaits(&segment(5, to, false), bytes);
+        assert!(awaits(110, 19) && awaits(120, 9) && awaits(128, 1));
+        assert!(!awaits(110, 20) && !awaits(129, 1) && !awaits(109, 5) && !awaits(130, 1));
+        assert!(!awaits(0, 5) && !awaits(u64::MAX, 1) && !awaits(115, usize::MAX));
+        assert!(!reads.awaits(&segment(6, 115, false), 5));
+        assert!(!OutstandingReads::new(1).awaits(&segment(5, 110, false), 5));
+        // Offsets that wrap.
+        let mut reads = OutstandingReads::new(1);
+        let wide = Outstanding {
+            sink_stag: STag(5),
+            sink_to: u64::MAX - 9,
+            bytes: 30,
+            placed: 0,
+            seq: 0,
+            invalidates: false,
+        };
+        reads.push(wide);
+        assert!(reads.awaits(&segment(5, 5, false), 10) && !reads.awaits(&segment(5, 15, false), 10));
+    }
+
     /// RFC 5041 s5.2: a zero-length message's steering tag and offset are not checked.
     #[test]
     fn an_empty_response_is_known_by_its_place_in_the_queue_alone() {
