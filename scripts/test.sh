@@ -117,7 +117,7 @@ simulator() {
 }
 
 stage format cargo fmt --all --check
-stage conformance scripts/conformance.sh
+stage conformance scripts/conformance.sh --strict
 stage lints lints
 stage no-dpdk without_dpdk
 stage static static_dpdk

@@ -204,6 +204,7 @@ fn q20_a_refusal_keeps_its_private_data_and_ends_with_fin() {
         scene.node.ctx.reject(request, b"busy").unwrap();
         assert_eq!(scene.hear("the refusal", want.len()), want);
         scene.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
+        assert!(!scene.peer.events.contains(ironwarp_tcp::TcpEvents::RESET));
     }
 }
 
@@ -225,6 +226,9 @@ fn q20_a_refusal_of_either_shape_is_heard() {
             _ => None,
         });
         assert_eq!((&said[..], peer_reads), (&b"busy"[..], reads));
+        // MPA has left the TCP connection as it is; what ends it is the connection manager's FIN.
+        scene.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
+        assert!(!scene.peer.events.contains(ironwarp_tcp::TcpEvents::RESET));
     }
 }
 
