@@ -6,6 +6,8 @@
 //! value that a load may see, and checks the slots' accesses for races besides what the model asserts.
 #![cfg(loom)]
 
+mod mailbox;
+
 use ironwarp_rings::doorbell::{self, Bell};
 use ironwarp_rings::notify::Armed;
 use ironwarp_rings::slots::{self, SlotConsumer};
