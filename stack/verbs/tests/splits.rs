@@ -137,8 +137,8 @@ fn is_called(markers: bool, request: &[u8], cuts: &[usize], fpdu_cuts: &[usize])
     assert!(scene.node.is_established(qp), "{:?}", scene.node.events);
 }
 
-/// RFC 5044 s7.1.2, rules 2 and 4: requests of both revisions, and the first FPDU that opens the responder's way, cut once
-/// at every octet and octet by octet.
+/// RFC 5044 s7.1.2, rules 2 and 4: requests of both revisions, and the first FPDU that opens the responder's way, cut
+/// once at every octet and octet by octet.
 #[test]
 fn a_request_and_the_first_fpdu_are_cut_at_every_octet() {
     let requests = [

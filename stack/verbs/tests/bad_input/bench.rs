@@ -1,5 +1,5 @@
-//! A node with a bystander, a connection between two queue pairs of its own, and victims: connections of a fake peer that
-//! does what it should not.
+//! A node with a bystander, a connection between two queue pairs of its own, and victims: connections of a fake peer
+//! that does what it should not.
 
 use ironwarp::{
     Access, CompletionStatus, Config, ConnectParams, DisconnectReason, Event, MpaRevision, QpAttr, QueuePair,
@@ -103,8 +103,8 @@ impl Bench {
         self.ends_with(victim, name, &segment);
     }
 
-    /// The Terminate that names the error comes, once, and shows what it should of `offender`; then the connection ends in
-    /// order. The victim's memory is as it was.
+    /// The Terminate that names the error comes, once, and shows what it should of `offender`; then the connection
+    /// ends in order. The victim's memory is as it was.
     #[track_caller]
     pub fn ends_with(&mut self, victim: Victim, name: &str, offender: &[u8]) {
         let intact = (contents(&victim.buffer), contents(&victim.inbox));

@@ -1,5 +1,5 @@
-//! FPDUs that claim more than they carry, or less (RFC 5044 s4.1, s6, s8). Only the length field says where an FPDU ends, so
-//! what is short is waited for, and what was taken for the rest of it is found out by its CRC.
+//! FPDUs that claim more than they carry, or less (RFC 5044 s4.1, s6, s8). Only the length field says where an FPDU
+//! ends, so what is short is waited for, and what was taken for the rest of it is found out by its CRC.
 
 use ironwarp::DisconnectReason;
 use proptest::prelude::*;
@@ -29,7 +29,12 @@ proptest! {
     /// What does not come is waited for; nothing of what is there is used. The peer's FIN or reset ends it without a
     /// Terminate: nothing was wrong that it could name.
     #[test]
-    fn an_fpdu_that_never_ends(begins in begins(), bytes in 1..1400usize, at in any::<prop::sample::Index>(), resets: bool) {
+    fn an_fpdu_that_never_ends(
+        begins in begins(),
+        bytes in 1..1400usize,
+        at in any::<prop::sample::Index>(),
+        resets: bool,
+    ) {
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
         let octets = write(&victim, bytes);
@@ -50,7 +55,8 @@ proptest! {
         }
     }
 
-    /// A length field that says more: the next FPDUs are taken for its rest until it is whole, and then the CRC is wrong.
+    /// A length field that says more: the next FPDUs are taken for its rest until it is whole, and then the CRC is
+    /// wrong.
     #[test]
     fn a_length_that_reaches_into_the_next_fpdu(begins in begins(), bytes in 1..300usize, more in 1..300u16) {
         let mut bench = Bench::new();
@@ -67,7 +73,11 @@ proptest! {
 
     /// One that says less: the CRC is looked for within the payload.
     #[test]
-    fn a_length_that_ends_within_the_payload(begins in begins(), bytes in 8..300usize, at in any::<prop::sample::Index>()) {
+    fn a_length_that_ends_within_the_payload(
+        begins in begins(),
+        bytes in 8..300usize,
+        at in any::<prop::sample::Index>(),
+    ) {
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
         let mut octets = write(&victim, bytes);
@@ -78,10 +88,12 @@ proptest! {
         bench.ends_with(victim, "MPA: CRC", &[]);
     }
 
-    /// Without CRCs nobody can tell a wrong length from a right one. Whatever becomes of the octets, they go nowhere but
-    /// where a checked header says, and the node lives.
+    /// Without CRCs nobody can tell a wrong length from a right one. Whatever becomes of the octets, they go nowhere
+    /// but where a checked header says, and the node lives.
     #[test]
-    fn lengths_without_crcs_reach_no_other_memory(claims in prop::collection::vec((0..700u16, 0..200usize), 1..8)) {
+    fn lengths_without_crcs_reach_no_other_memory(
+        claims in prop::collection::vec((0..700u16, 0..200usize), 1..8),
+    ) {
         let mut bench = Bench::with(|config| config.mpa.crc = false);
         let victim = bench.victim(Begins::Peer);
         let secret = bench.scene.node.memory(&[0x7a; 256]);
@@ -100,7 +112,8 @@ proptest! {
     }
 }
 
-/// RFC 5044 s4.1: the longest claim of all, and next to nothing behind it. It holds no more than came, and says nothing.
+/// RFC 5044 s4.1: the longest claim of all, and next to nothing behind it. It holds no more than came, and says
+/// nothing.
 #[test]
 fn the_longest_claim_with_nothing_behind_it() {
     let mut bench = Bench::new();

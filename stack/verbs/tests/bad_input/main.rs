@@ -1,9 +1,9 @@
-//! Bad input: whatever a peer does wrong gets the Terminate that the RFC names, once, then an orderly end. Nothing panics,
-//! no memory is touched that a checked segment did not name, and another connection of the same node goes on.
+//! Bad input: whatever a peer does wrong gets the Terminate that the RFC names, once, then an orderly end. Nothing
+//! panics, no memory is touched that a checked segment did not name, and another connection of the same node goes on.
 //!
-//! A family a file: fields out of range, orders that the tables forbid, lengths from nothing to beyond the longest, FPDUs
-//! that claim more than they carry, tags that are not the peer's, Terminates about Terminates. `codes` has the errors, and
-//! for each the test that shows it reported, or why it never is.
+//! A family a file: fields out of range, orders that the tables forbid, lengths from nothing to beyond the longest,
+//! FPDUs that claim more than they carry, tags that are not the peer's, Terminates about Terminates. `codes` has the
+//! errors, and for each the test that shows it reported, or why it never is.
 
 #[path = "../common/mod.rs"]
 mod common;

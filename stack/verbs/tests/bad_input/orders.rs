@@ -132,14 +132,17 @@ proptest! {
 
     /// And longer ones.
     #[test]
-    fn any_sequence_of_messages(sequence in prop::collection::vec(prop::sample::select(&SAID[..]), 4..12), ird in 0..4u16) {
+    fn any_sequence_of_messages(
+        sequence in prop::collection::vec(prop::sample::select(&SAID[..]), 4..12),
+        ird in 0..4u16,
+    ) {
         let mut bench = Bench::new();
         bench.ird = ird;
         says_in_order(&mut bench, &sequence);
     }
 
-    /// RFC 5040 s5.2.2, RFC 5041 s7.1, untagged check 2: queue 1 has as many buffers as Reads were agreed on, none at all
-    /// among them. The one too many is what the Terminate shows.
+    /// RFC 5040 s5.2.2, RFC 5041 s7.1, untagged check 2: queue 1 has as many buffers as Reads were agreed on, none at
+    /// all among them. The one too many is what the Terminate shows.
     #[test]
     fn more_reads_than_were_agreed_on(ird in 0..6u16, more in 1..4u32, bytes in 1..4096u32) {
         let mut bench = Bench::new();
@@ -154,7 +157,11 @@ proptest! {
     /// RFC 5041 s5.2, s5.3, s7.1: the segments of a message come in order and once. One that is left out, repeated or
     /// begun anew is found by its offset, and what is there of the message is not delivered.
     #[test]
-    fn segments_of_a_message_in_another_order(begins in prop_oneof![Just(Begins::Node), Just(Begins::Peer)], first in 1..30usize, at in 0..64u32) {
+    fn segments_of_a_message_in_another_order(
+        begins in prop_oneof![Just(Begins::Node), Just(Begins::Peer)],
+        first in 1..30usize,
+        at in 0..64u32,
+    ) {
         prop_assume!(at as usize != first);
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
@@ -178,8 +185,8 @@ fn reading(bench: &mut Bench, bytes: u32) -> (Victim, Region) {
     (victim, sink)
 }
 
-/// The peer answers a Read of `bytes` octets with what `answer` makes of the sink's tag and offset: the last segment of it
-/// must be refused.
+/// The peer answers a Read of `bytes` octets with what `answer` makes of the sink's tag and offset: the last segment
+/// of it must be refused.
 #[track_caller]
 fn answered(bytes: u32, name: &str, answer: impl FnOnce(u32, u64) -> Vec<Vec<u8>>) {
     let mut bench = Bench::new();
@@ -234,7 +241,8 @@ fn answers_of_another_length() {
     }
 }
 
-/// semantics "Read Response": a Read's sink needs local write right alone, so a Write to it is refused while it is read into.
+/// semantics "Read Response": a Read's sink needs local write right alone, so a Write to it is refused while it is
+/// read into.
 #[test]
 fn a_write_to_the_sink_of_a_read() {
     let mut bench = Bench::new();
@@ -275,8 +283,8 @@ fn terms_that_cannot_be_kept() {
     }
 }
 
-/// RFC 5044 s7.1.2: an initiator that does not wait for the reply sends octets that can be nothing but private data beyond
-/// its length. TCP is closed, nothing is said.
+/// RFC 5044 s7.1.2: an initiator that does not wait for the reply sends octets that can be nothing but private data
+/// beyond its length. TCP is closed, nothing is said.
 #[test]
 fn an_fpdu_before_the_reply() {
     let mut scene = crate::common::peer::Scene::new(|_| {});

@@ -1,5 +1,5 @@
-//! Tags that are not the peer's to use: unknown, given up, another domain's, another stream's, without the right, ended by
-//! a Send with Invalidate (RFC 5040 s5.3, s7.2, s8.1.1, RFC 5041 s7.1, s8.2).
+//! Tags that are not the peer's to use: unknown, given up, another domain's, another stream's, without the right,
+//! ended by a Send with Invalidate (RFC 5040 s5.3, s7.2, s8.1.1, RFC 5041 s7.1, s8.2).
 
 use ironwarp::{Access, DisconnectReason, Region};
 use proptest::prelude::*;
@@ -65,9 +65,15 @@ fn refused(why: Why, begins: Begins, bits: u32, name: &str, make: impl FnOnce((u
 proptest! {
     #![proptest_config(cases(32))]
 
-    /// RFC 5041 s7.1, tagged checks 1 and 2, s8.2. DDP has no code for a missing right; the tag allows no such placement.
+    /// RFC 5041 s7.1, tagged checks 1 and 2, s8.2. DDP has no code for a missing right; the tag allows no such
+    /// placement.
     #[test]
-    fn writes_by_tags_that_do_not_allow_them(why in prop::sample::select(&ALL[..]), node: bool, bits: u32, bytes in 1..64usize) {
+    fn writes_by_tags_that_do_not_allow_them(
+        why in prop::sample::select(&ALL[..]),
+        node: bool,
+        bits: u32,
+        bytes in 1..64usize,
+    ) {
         let name = match why {
             Why::Unknown | Why::GivenUp | Why::NoRight => "DDP: invalid STag",
             Why::OtherDomain | Why::OtherStream => "DDP: STag not associated",
@@ -78,7 +84,12 @@ proptest! {
 
     /// RFC 5040 s7.2, check 4 a and b.
     #[test]
-    fn reads_by_tags_that_do_not_allow_them(why in prop::sample::select(&ALL[..]), node: bool, bits: u32, bytes in 1..64u32) {
+    fn reads_by_tags_that_do_not_allow_them(
+        why in prop::sample::select(&ALL[..]),
+        node: bool,
+        bits: u32,
+        bytes in 1..64u32,
+    ) {
         let name = match why {
             Why::Unknown | Why::GivenUp => "RDMAP: invalid STag",
             Why::OtherDomain | Why::OtherStream => "RDMAP: STag not associated",
@@ -88,10 +99,14 @@ proptest! {
         refused(why, begins, bits, name, |source| read_request(1, (5, 5), bytes, source));
     }
 
-    /// RFC 5040 s5.3, s7.2, s8.1.1 (7): a tag that is not this stream's alone cannot be invalidated, nor one that is not
-    /// valid. The payload is not placed.
+    /// RFC 5040 s5.3, s7.2, s8.1.1 (7): a tag that is not this stream's alone cannot be invalidated, nor one that is
+    /// not valid. The payload is not placed.
     #[test]
-    fn sends_that_invalidate_what_they_may_not(why in prop::sample::select(&ALL[..]), solicited: bool, bits: u32) {
+    fn sends_that_invalidate_what_they_may_not(
+        why in prop::sample::select(&ALL[..]),
+        solicited: bool,
+        bits: u32,
+    ) {
         let name = match why {
             Why::Unknown | Why::GivenUp => "RDMAP: invalid STag",
             // A region without remote rights is its domain's, as every other one.

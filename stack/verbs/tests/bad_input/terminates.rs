@@ -1,5 +1,5 @@
-//! Terminates about Terminates, and errors behind errors: one Terminate a stream, about the first error, and none in answer
-//! to one (RFC 5040 s4.8, s5.4, s7.1).
+//! Terminates about Terminates, and errors behind errors: one Terminate a stream, about the first error, and none in
+//! answer to one (RFC 5040 s4.8, s5.4, s7.1).
 
 use ironwarp::{CompletionStatus, DisconnectReason, RecvWr, STag, Sge, Terminate};
 use proptest::prelude::*;
@@ -18,7 +18,14 @@ proptest! {
     /// RFC 5040 s5.4: a Terminate is understood whatever it names and shows, our own Terminate among it, and nothing is
     /// said to it. Octets that can only be those of another order are read so (Q1).
     #[test]
-    fn a_terminate_is_never_answered(begins in begins(), layer in 0..3u8, etype in 0..16u8, code: u8, bits in 0..8u8, shown in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn a_terminate_is_never_answered(
+        begins in begins(),
+        layer in 0..3u8,
+        etype in 0..16u8,
+        code: u8,
+        bits in 0..8u8,
+        shown in prop::collection::vec(any::<u8>(), 0..80),
+    ) {
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
         let header = [&[(layer << 4) | etype, code, bits << 5, 0][..], &shown].concat();
@@ -29,7 +36,10 @@ proptest! {
 
     /// RFC 5040 s5.4, RFC 5041 s7.1: what comes behind the peer's Terminate is dropped, right or wrong.
     #[test]
-    fn nothing_behind_a_terminate_is_looked_at(begins in begins(), behind in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn nothing_behind_a_terminate_is_looked_at(
+        begins in begins(),
+        behind in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
         let (stag, to) = place(&victim.buffer);
@@ -43,7 +53,11 @@ proptest! {
     /// RFC 5040 s5.4, s7.1, case 4: behind an error everything is dropped: another error, more data, the peer's own
     /// Terminate, a Terminate about ours. One goes out, about the first.
     #[test]
-    fn one_terminate_about_the_first_error(begins in begins(), behind in prop::collection::vec(0..6usize, 0..5), together: bool) {
+    fn one_terminate_about_the_first_error(
+        begins in begins(),
+        behind in prop::collection::vec(0..6usize, 0..5),
+        together: bool,
+    ) {
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
         let (stag, to) = place(&victim.buffer);
@@ -56,7 +70,8 @@ proptest! {
             terminate(&[0x02, 6, 0, 0]),
             terminate(&[0x12, 1, 0xc0, 0, 0, 29, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0]),
         ];
-        let octets: Vec<Vec<u8>> = std::iter::once(&first).chain(behind.iter().map(|kind| &more[*kind])).map(|one| fpdu(one)).collect();
+        let behind = behind.iter().map(|kind| &more[*kind]);
+        let octets: Vec<Vec<u8>> = std::iter::once(&first).chain(behind).map(|one| fpdu(one)).collect();
         if together {
             bench.scene.peer.say(&octets.concat());
         } else {
@@ -67,7 +82,11 @@ proptest! {
 
     /// RFC 5040 s5.4: a Terminate in answer to ours, on whatever it may be about, is one too many to be answered.
     #[test]
-    fn a_terminate_about_our_terminate(begins in begins(), header in prop::collection::vec(any::<u8>(), 0..60), msn in 0..3u32) {
+    fn a_terminate_about_our_terminate(
+        begins in begins(),
+        header in prop::collection::vec(any::<u8>(), 0..60),
+        msn in 0..3u32,
+    ) {
         let mut bench = Bench::new();
         let victim = bench.victim(begins);
         let first = send(2, b"wrong number");
@@ -79,8 +98,8 @@ proptest! {
     }
 }
 
-/// RFC 5040 s4.8, s7.2: a Terminate is a message of queue 2, and is refused as one when its header is wrong. What it names
-/// is of no interest then.
+/// RFC 5040 s4.8, s7.2: a Terminate is a message of queue 2, and is refused as one when its header is wrong. What it
+/// names is of no interest then.
 #[test]
 fn a_terminate_that_is_none() {
     let mut bench = Bench::new();
@@ -103,8 +122,8 @@ fn a_terminate_that_is_none() {
     }
 }
 
-/// RFC 5040 s4.8, s7.1: a receive that names memory which it may not is no fault of the peer's: the Terminate says that it
-/// is ours, and shows nothing.
+/// RFC 5040 s4.8, s7.1: a receive that names memory which it may not is no fault of the peer's: the Terminate says
+/// that it is ours, and shows nothing.
 #[test]
 fn a_receive_that_names_bad_memory_is_our_own_error() {
     let mut bench = Bench::new();

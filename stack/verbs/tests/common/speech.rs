@@ -1,5 +1,5 @@
-//! What a fake peer says above TCP, octet by octet from the figures of the RFCs, and the steps of a conversation with it.
-//! Nothing here uses an encoder of the stack's.
+//! What a fake peer says above TCP, octet by octet from the figures of the RFCs, and the steps of a conversation with
+//! it. Nothing here uses an encoder of the stack's.
 
 use ironwarp::{
     CompletionStatus, ConnectParams, ConnectionRequest, DisconnectReason, Event, MpaRevision, QpAttr,
@@ -88,7 +88,8 @@ pub fn terminate(header: &[u8]) -> Vec<u8> {
     untagged(7, 2, 1, 0, header)
 }
 
-/// RFC 5044 s4.1: the ULPDU at the front of `octets` and the octets of its FPDU, once that is whole. Its CRC must be right.
+/// RFC 5044 s4.1: the ULPDU at the front of `octets` and the octets of its FPDU, once that is whole. Its CRC must be
+/// right.
 #[track_caller]
 pub fn ulpdu(octets: &[u8]) -> Option<(Vec<u8>, usize)> {
     let length = usize::from(u16::from_be_bytes(*octets.first_chunk()?));

@@ -218,6 +218,8 @@ fn terminates() {
         "terminate insufficient ird",
         "terminate no matching rtr",
         "terminate short segment",
+        "terminate marked",
+        "terminate no crc",
         "terminate tagged buffer",
         "terminate untagged buffer",
         "terminate tagged operation",

@@ -197,6 +197,8 @@ fn terminates_about_what_was_received() {
     *spoilt.last_mut().unwrap() ^= 1;
     is_answered("terminate crc", &spoilt);
     is_answered("terminate short segment", &fpdu(&[0x41; 10]));
+    is_answered("terminate marked", &fpdu(&[0x41; 10]));
+    is_answered("terminate no crc", &fpdu(&[0x41; 10]));
     is_answered("terminate tagged buffer", &named("write").octets);
     is_answered("terminate untagged buffer", &named("send").octets);
     let mut write = named_ulpdu("write");

@@ -6,8 +6,8 @@
 //! f1 f2 f3   payload         a field without `=` holds the octets of its line; neighbours of one name are one field
 //! # ...                      a comment, also at the end of a line
 //! ```
-//! Every octet was written by hand from the figures of the RFCs; the CRCs were computed by a program of a dozen lines that
-//! is part of nothing, and those of the two examples that RFC 5044 prints are the printed ones.
+//! Every octet was written by hand from the figures of the RFCs; the CRCs were computed by a program of a dozen lines
+//! that is part of nothing, and those of the two examples that RFC 5044 prints are the printed ones.
 
 use crate::figures;
 
@@ -170,8 +170,8 @@ impl Vector {
         places.flat_map(|place| self.octets[place.at..place.end].to_vec()).collect()
     }
 
-    /// The same vector with `number` where `field` stands first: what a stack chooses itself, like a steering tag. Where it
-    /// stands again it goes on as before. The CRCs are made right.
+    /// The same vector with `number` where `field` stands first: what a stack chooses itself, like a steering tag.
+    /// Where it stands again it goes on as before. The CRCs are made right.
     #[must_use]
     pub fn with(mut self, field: &str, number: u64) -> Self {
         let by = number.wrapping_sub(self.number(field));

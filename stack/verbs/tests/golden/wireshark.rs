@@ -4,10 +4,10 @@
 //! FPDUs, one to a segment. tshark must find nothing malformed and no wrong CRC, and print the fields that the vector's
 //! file names.
 //!
-//! Not asked is what it does not know, in 4.0. It reads start-up frames as revision 1 has them: of revision 2 the S bit is
-//! among the reserved bits and the enhanced data is the beginning of the private data. It looks for markers in both
-//! directions when one side asks for them, so here both do. The vectors of [`UNKNOWN`] and the fields of [`MISREAD`] are left out, each
-//! with its reason.
+//! Not asked is what it does not know, in 4.0. It reads start-up frames as revision 1 has them: of revision 2 the S
+//! bit is among the reserved bits and the enhanced data is the beginning of the private data. It looks for markers in
+//! both directions when one side asks for them, so here both do. The vectors of [`UNKNOWN`] and the fields of
+//! [`MISREAD`] are left out, each with its reason.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -47,7 +47,8 @@ const MISREAD: [(&str, &[&str], &str); 2] = [
     ("terminate send invalidate", &["term_ddp"], HEADER_BY_ERROR),
 ];
 
-const HEADER_BY_ERROR: &str = "it takes the shown header for tagged with errors of type 1 and for untagged with type 2, whatever its T bit says";
+const HEADER_BY_ERROR: &str =
+    "it takes the shown header for tagged with errors of type 1, for untagged with type 2, whatever T says";
 
 /// Our names of fields and Wireshark's.
 const FIELDS: [(&str, &str); 46] = [
@@ -117,7 +118,8 @@ fn wireshark_reads_as_the_vectors_say() {
     }
 }
 
-/// What Wireshark prints, by our names: the values as numbers, or octets read as one, in the order in which it finds them.
+/// What Wireshark prints, by our names: the values as numbers, or octets read as one, in the order in which it finds
+/// them.
 type Fields = BTreeMap<&'static str, Vec<String>>;
 
 /// Each frame's fields, and what is wrong with it; `None` where there is no tshark.
@@ -158,7 +160,8 @@ fn plain(field: &str, value: &str) -> String {
 /// Fields that Wireshark prints as octets. Some of them are numbers to us.
 const OCTETS: [&str; 6] = ["private_data", "pad", "rsvd_ulp", "term_length", "term_ddp", "term_rdma"];
 
-/// The fields that the vector's file names, of the one FPDU or start-up frame in `octets`, as Wireshark would print them.
+/// The fields that the vector's file names, of the one FPDU or start-up frame in `octets`, as Wireshark would print
+/// them.
 fn expected(vector: &Vector, octets: &[u8]) -> Fields {
     let reading = if vector.is_startup() { as_revision_1(octets) } else { vector.reading_of(octets) };
     let mut fields = Fields::new();

@@ -80,7 +80,8 @@ fn q22_a_peer_that_asks_for_markers_gets_them() {
     assert_eq!(scene.node.counter("iwarp_marked_streams"), 1);
 }
 
-/// Q12: the Terminate that siw sends instead of the code for a queue without room is understood, in its order of octets.
+/// Q12: the Terminate that siw sends instead of the code for a queue without room is understood, in its order of
+/// octets.
 #[test]
 fn q12_siws_code_for_one_read_too_many_is_understood() {
     let mut scene = Scene::new(|_| {});
@@ -194,7 +195,8 @@ fn q15_an_answer_matches_its_request_to_the_octet() {
     }
 }
 
-/// Q16: siw ends the connection at operations above 7. Nothing that can be posted has one, and its Terminate is understood.
+/// Q16: siw ends the connection at operations above 7. Nothing that can be posted has one, and its Terminate is
+/// understood.
 #[test]
 fn q16_no_request_has_an_operation_above_seven() {
     let mut scene = Scene::new(|_| {});

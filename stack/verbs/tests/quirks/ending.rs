@@ -56,8 +56,8 @@ fn terms_that_cannot_be_kept_end_with_the_terminate_that_names_them() {
     }
 }
 
-/// Q13: siw has no receiver-not-ready. A Send that finds no receive there ends the connection with this code, in its order
-/// of octets; here everything is flushed and nothing answered.
+/// Q13: siw has no receiver-not-ready. A Send that finds no receive there ends the connection with this code, in its
+/// order of octets; here everything is flushed and nothing answered.
 #[test]
 fn q13_a_send_that_found_no_receive_ends_the_connection() {
     let mut scene = Scene::new(|_| {});
@@ -118,8 +118,8 @@ fn q17_our_fin_goes_behind_everything_that_was_posted() {
     assert_eq!(scene.disconnected(), DisconnectReason::Closed);
 }
 
-/// Q17: siw's close behind a Terminate may become a reset that destroys it. A reset right behind data ends the connection
-/// as one: everything is flushed, and what came before it stays delivered.
+/// Q17: siw's close behind a Terminate may become a reset that destroys it. A reset right behind data ends the
+/// connection as one: everything is flushed, and what came before it stays delivered.
 #[test]
 fn q17_a_reset_right_behind_data_is_the_end() {
     let mut scene = Scene::new(|_| {});
@@ -140,8 +140,8 @@ fn waits_for_an_answer(scene: &mut Scene, qp: QueuePair) {
     scene.segment("the Read Request");
 }
 
-/// Q18: siw sends no Terminate while half of an FPDU is out; its FIN or a reset follows what there is of it. Nothing of it
-/// is placed, everything is flushed, and we send none either.
+/// Q18: siw sends no Terminate while half of an FPDU is out; its FIN or a reset follows what there is of it. Nothing
+/// of it is placed, everything is flushed, and we send none either.
 #[test]
 fn q18_half_an_fpdu_and_no_terminate() {
     for resets in [false, true] {
