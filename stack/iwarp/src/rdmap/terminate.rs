@@ -41,13 +41,13 @@ impl Terminate {
     /// MPA found the error.
     pub const LAYER_LLP: u8 = 2;
 
-    /// What a received Terminate names; `None` when it is too short to name anything.
+    /// What a received Terminate names; `None` when it is shorter than the control field and what is reserved beside it.
     ///
     /// Linux siw lays its bit fields out in the machine's order, so that its octets hold the two nibbles swapped and
     /// the three header bits at the wrong end. Such a message is known by header bits at the low end only, or by a
     /// layer that does not exist.
     pub fn decode(payload: &[u8]) -> Option<Terminate> {
-        let [kinds, code, bits, ..] = *payload else { return None };
+        let [kinds, code, bits, _, ..] = *payload else { return None };
         let (high, low) = (kinds >> 4, kinds & 0x0f);
         let bits_swapped = bits & (M | D | R) == 0 && bits & 0x07 != 0;
         let nibbles_swapped = high > Self::LAYER_LLP && low <= Self::LAYER_LLP;
@@ -196,6 +196,6 @@ mod tests {
         // RFC 5040 s4.8: the reserved bits are ignored when the header bits stand where they should.
         assert_eq!(Terminate::decode(&[0x12, 0x02, 0xdf, 0xff]), Some(no_buffer));
         assert_eq!(Terminate::decode(&[0x31, 0, 0, 0]), Some(Terminate { layer: 1, etype: 3, code: 0 }));
-        assert_eq!(Terminate::decode(&[0x12, 0x02]), None);
+        assert_eq!([&[0x12, 0x02][..], &[0x12, 0x02, 0xc0]].map(Terminate::decode), [None; 2]);
     }
 }
