@@ -42,7 +42,7 @@ pub use atomic::{
     AtomicCall, AtomicOp, AtomicReply, AtomicTarget, Compare, OwnedWord, Word, WordError, cmp_swap, fetch_add,
 };
 pub use bind::{BindError, Binding, Epoch, InvalidateError, Invalidator};
-pub use owner::{AlignedBuf, AlignedBufError, RawMemory, StableBytes};
+pub use owner::{AlignedBuf, AlignedBufError, Guarded, Margins, RawMemory, StableBytes, guarded};
 pub use region::{Quiescence, Region, WaitError};
 pub use table::{CoreError, FastRegion, MemLimits, MemTable, REGIONS_MAX, RegisterError, TableError, Window};
 pub use view::{CoreMem, Span};

@@ -48,6 +48,8 @@ pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, Completi
 pub use ironwarp_mem::{
     Access, AlignedBuf, FastRegion, Quiescence, RangeError, RawMemory, Region, Sge, StableBytes, Window,
 };
+#[doc(hidden)]
+pub use ironwarp_mem::{Margins, guarded};
 #[cfg(feature = "dpdk")]
 pub use ironwarp_port::dpdk;
 pub use ironwarp_port::instrument;

@@ -1,9 +1,13 @@
 //! What a region may be made of: owners whose bytes stay where they are.
 
+mod guarded;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, slice_from_raw_parts_mut};
 use thiserror::Error;
+
+pub use guarded::{Guarded, Margins, guarded};
 
 /// An owner of bytes that stay at one address for as long as the owner exists.
 ///

@@ -1,0 +1,117 @@
+//! Memory with a margin on each side that no region covers: for tests that look for bytes written outside.
+//!
+//! [`guarded`] gives the owner that a region is made of, and the [`Margins`] that stay with whoever looks. The margins hold
+//! a pattern from the start and nobody has a reason to touch them, so [`Margins::are_intact`] fails for good as soon as
+//! something was placed beyond the region's first or last byte.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::{NonNull, slice_from_raw_parts_mut};
+use std::sync::Arc;
+
+use crate::StableBytes;
+
+/// Bytes on each side.
+const MARGIN_BYTES: usize = 64;
+
+/// What every byte of a margin holds.
+const MARK: u8 = 0xa5;
+
+/// The owner of the bytes between two margins.
+pub struct Guarded(Arc<Whole>);
+
+/// The two margins.
+pub struct Margins(Arc<Whole>);
+
+/// One allocation: a margin, `len` bytes, a margin.
+struct Whole {
+    bytes: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the bytes between the margins are reached through the one `Guarded` alone, and the margins are only read once
+// they are made.
+unsafe impl Send for Whole {}
+// SAFETY: as above; shared access reads the margins and nothing else.
+unsafe impl Sync for Whole {}
+
+/// `len` zeroed bytes between two margins.
+///
+/// ```
+/// let (bytes, margins) = ironwarp_mem::guarded(100);
+/// # drop(bytes);
+/// assert!(margins.are_intact());
+/// ```
+pub fn guarded(len: usize) -> (Guarded, Margins) {
+    let layout = Whole::layout(len);
+    // SAFETY: the layout has two margins, so its size is not zero.
+    let Some(bytes) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+    for start in [0, MARGIN_BYTES + len] {
+        // SAFETY: both margins lie within the allocation, which nobody else knows yet.
+        unsafe { bytes.add(start).write_bytes(MARK, MARGIN_BYTES) };
+    }
+    let whole = Arc::new(Whole { bytes, len });
+    (Guarded(whole.clone()), Margins(whole))
+}
+
+impl Margins {
+    /// Whether nobody has written beside the region.
+    pub fn are_intact(&self) -> bool {
+        let Whole { bytes, len } = *self.0;
+        let starts = [0, MARGIN_BYTES + len];
+        let mut margins = starts.iter().flat_map(|start| *start..*start + MARGIN_BYTES);
+        // SAFETY: every one of these bytes lies within the allocation and outside of what the region reaches.
+        margins.all(|at| unsafe { bytes.add(at).read_volatile() } == MARK)
+    }
+}
+
+// SAFETY: the allocation never moves while an `Arc` holds it, is written through this value alone, and its margins, which
+// others read, are no part of these bytes.
+unsafe impl StableBytes for Guarded {
+    fn stable_bytes(&mut self) -> NonNull<[u8]> {
+        let Whole { bytes, len } = *self.0;
+        // SAFETY: the first margin lies before.
+        let first = unsafe { bytes.add(MARGIN_BYTES) };
+        NonNull::new(slice_from_raw_parts_mut(first.as_ptr(), len))
+            .unwrap_or(NonNull::slice_from_raw_parts(first, 0))
+    }
+}
+
+impl Whole {
+    fn layout(len: usize) -> Layout {
+        let Ok(layout) = Layout::from_size_align(len + 2 * MARGIN_BYTES, MARGIN_BYTES) else {
+            panic!("{len} bytes are more than there are addresses for")
+        };
+        layout
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `guarded` with this layout, and freed only here.
+        unsafe { dealloc(self.bytes.as_ptr(), Self::layout(self.len)) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A guard that sees nothing guards nothing.
+    #[test]
+    fn a_byte_beside_the_region_is_noticed_and_one_inside_is_not() {
+        let (mut inside, margins) = guarded(10);
+        let bytes = inside.stable_bytes().cast::<u8>();
+        assert_eq!(inside.stable_bytes().len(), 10);
+        for (at, intact) in [(0, true), (9, true), (10, false), (-1, false)] {
+            // SAFETY: all of these lie within the allocation, and nothing else looks at it meanwhile.
+            unsafe {
+                let place = bytes.offset(at);
+                let before = place.read();
+                place.write(1);
+                assert_eq!(margins.are_intact(), intact, "{at}");
+                place.write(before);
+            }
+            assert!(margins.are_intact());
+        }
+    }
+}
