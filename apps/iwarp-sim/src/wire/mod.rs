@@ -3,9 +3,13 @@
 //! Every frame has right checksums. What is sent again is what was sent before. The window never shrinks from the right
 //! and nobody sends beyond it. Every FPDU has a right CRC where a side asked for CRCs, and right markers where the peer
 //! asked for markers; every segment is whole FPDUs, unless a window too small or a way too narrow asked for a cut.
+//! Messages are numbered and cut as RDMAP has it, answers are answers to what was asked, and a Terminate shows what was
+//! wrong, is sent once, and nothing comes behind it.
 
 mod frame;
-mod stream;
+pub(crate) mod message;
+pub(crate) mod stream;
+mod terminate;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +17,7 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 pub use frame::{Segment, read};
+use message::Claim;
 use stream::Stream;
 
 /// From whom, to whom.
@@ -29,6 +34,8 @@ pub struct Watcher {
     narrows: bool,
     /// Whether start-up frames may arrive otherwise than they were sent, unnoticed.
     pub forged: bool,
+    /// Whether it looks into FPDUs. Where payload may change unnoticed, what a side answers may not be what was asked.
+    pub listens: bool,
 }
 
 impl Watcher {
@@ -40,6 +47,7 @@ impl Watcher {
             unit_bytes: mtu_bytes.into(),
             narrows,
             forged: false,
+            listens: true,
         }
     }
 
@@ -61,6 +69,7 @@ impl Watcher {
         if segment.syn && !self.streams.get(&ours).is_some_and(|stream| stream.is_begun_by(segment)) {
             let mut stream = Stream::new(segment);
             stream.may_cut = self.narrows;
+            stream.listens = self.listens;
             self.streams.insert(ours, stream);
             if segment.ack.is_none() {
                 // A new connection of ports that were used before.
@@ -81,6 +90,19 @@ impl Watcher {
             stream.forget_framing();
             return Ok(());
         }
-        outcome
+        let claims = core::mem::take(&mut stream.claims);
+        outcome?;
+        claims.iter().try_for_each(|claim| self.justify(theirs, claim))
+    }
+
+    /// Something was said because of what the other direction said before.
+    fn justify(&mut self, theirs: Way, claim: &Claim) -> Result<(), String> {
+        let Some(peer) = self.streams.get_mut(&theirs) else {
+            return Err(format!("{claim:?} to a peer that has said nothing"));
+        };
+        match *claim {
+            Claim::Response { stag, to, bytes, last } => peer.speaker.answered(stag, to, bytes, last),
+            Claim::Terminate(ref payload) => terminate::check(payload, &peer.speaker),
+        }
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::frame::Segment;
+use super::message::{Claim, Speaker};
 
 /// One direction.
 pub struct Stream {
@@ -38,6 +39,12 @@ pub struct Stream {
     framed: bool,
     /// The byte behind the last that the peer allows, as the peer has sent it; counted as `bytes` is.
     allowed: Option<u64>,
+    /// Whether messages are looked at.
+    pub listens: bool,
+    /// What this side has said.
+    pub speaker: Speaker,
+    /// What of that the other direction has to justify.
+    pub claims: Vec<Claim>,
 }
 
 /// What one side asks for in its start-up frame (RFC 5044 s7.1.1).
@@ -50,7 +57,7 @@ pub struct Asked {
 }
 
 /// From one marker to the next, the marker included (RFC 5044 s4.3).
-const MARKER_STEP: u64 = 512;
+pub(crate) const MARKER_STEP: u64 = 512;
 
 /// Transmissions of one segment after which its sender may suspect its size.
 const REPEATS: u32 = 2;
@@ -77,6 +84,9 @@ impl Stream {
             full_operation: 0,
             framed: true,
             allowed: None,
+            listens: true,
+            speaker: Speaker::default(),
+            claims: Vec::new(),
         }
     }
 
@@ -192,16 +202,21 @@ impl Stream {
     fn parse(&mut self) -> Result<(), String> {
         loop {
             let rest = &self.bytes[self.parsed as usize..];
+            let mut place = None;
             let whole = if self.parsed == 0 {
                 startup_bytes(rest)?
             } else {
                 // Nobody sends an FPDU before both start-up frames.
                 let Some((asked, peer)) = self.asked.zip(self.peer_asked) else { return Ok(()) };
-                let place = peer.markers.then(|| self.parsed - self.full_operation);
+                place = peer.markers.then(|| self.parsed - self.full_operation);
                 fpdu(rest, place, asked.crc || peer.crc)
                     .map_err(|fault| format!("FPDU at {}: {fault}", self.parsed))?
             };
             let Some(whole) = whole.filter(|whole| *whole <= rest.len()) else { return Ok(()) };
+            if self.parsed > 0 && self.listens {
+                let said = self.speaker.say(&ulpdu(&rest[..whole], place));
+                self.claims.extend(said.map_err(|fault| format!("FPDU at {}: {fault}", self.parsed))?);
+            }
             if self.parsed == 0 {
                 let flags = rest[16];
                 self.asked = Some(Asked { markers: flags & 0x80 != 0, crc: flags & 0x40 != 0 });
@@ -224,7 +239,7 @@ fn startup_bytes(bytes: &[u8]) -> Result<Option<usize>, String> {
 
 /// Bytes of the FPDU that begins here, once it is whole: length, ULPDU, padding to four, CRC, and every marker that falls
 /// within it or stands right before it. `place` counts from the first marker, where there are markers.
-fn fpdu(bytes: &[u8], place: Option<u64>, has_crc: bool) -> Result<Option<usize>, String> {
+pub(crate) fn fpdu(bytes: &[u8], place: Option<u64>, has_crc: bool) -> Result<Option<usize>, String> {
     let is_marker = |at: usize| place.is_some_and(|place| (place + at as u64).is_multiple_of(MARKER_STEP));
     let head = if is_marker(0) { 4 } else { 0 };
     let Some(length) = bytes.get(head..head + 2) else { return Ok(None) };
@@ -251,6 +266,22 @@ fn fpdu(bytes: &[u8], place: Option<u64>, has_crc: bool) -> Result<Option<usize>
     Ok(Some(at))
 }
 
+/// What a whole FPDU carries, without length, markers, padding and CRC.
+pub(crate) fn ulpdu(fpdu: &[u8], place: Option<u64>) -> Vec<u8> {
+    if place.is_none() {
+        let length = usize::from(u16::from_be_bytes([fpdu[0], fpdu[1]]));
+        return fpdu[2..2 + length].to_vec();
+    }
+    let is_marker =
+        |word: &usize| place.is_some_and(|place| (place + 4 * *word as u64).is_multiple_of(MARKER_STEP));
+    let words = fpdu.chunks(4).enumerate().filter(|(word, _)| !is_marker(word));
+    let mut bytes: Vec<u8> = words.flat_map(|(_, bytes)| bytes).copied().collect();
+    let length = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
+    bytes.truncate(2 + length);
+    bytes.drain(..2);
+    bytes
+}
+
 fn check_crc(fpdu: &[u8]) -> Result<(), String> {
     let Some((covered, crc)) = fpdu.split_last_chunk::<4>() else { return Err("too short".into()) };
     let found = u32::from_be_bytes(*crc);
@@ -260,7 +291,7 @@ fn check_crc(fpdu: &[u8]) -> Result<(), String> {
 }
 
 /// CRC32c, bit by bit eight at a time, from its polynomial (RFC 3385 s4).
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc: u32, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
 }
 

@@ -1,5 +1,7 @@
 //! A watcher that sees nothing wrong proves nothing: what it must find.
 
+mod messages;
+
 use super::*;
 
 fn side(port: u16) -> SocketAddr {
@@ -22,8 +24,12 @@ fn segment(from: u16, offset: u32, payload: &[u8], ack: u32, window: u16) -> Seg
     }
 }
 
+/// A watcher that looks at frames and FPDUs, and not at what FPDUs carry.
 fn connected() -> Watcher {
-    let mut watcher = Watcher::new(1500, false);
+    meet(Watcher { listens: false, ..Watcher::new(1500, false) })
+}
+
+fn meet(mut watcher: Watcher) -> Watcher {
     let syn = Segment { seq: 100, ack: None, syn: true, ..segment(1, 0, &[], 0, 60_000) };
     assert_eq!(watcher.on_segment(&syn), Ok(()));
     let answer = Segment { seq: 100, ack: Some(101), syn: true, ..segment(2, 0, &[], 0, 60_000) };

@@ -1,0 +1,235 @@
+//! RDMAP messages as their sender puts them on the wire, read without any of the stack's code.
+//!
+//! Takes the ULPDUs of one direction in their order. Numbers, offsets and versions are right; no message is torn by
+//! another one that must not go between its segments; a Terminate is the last. What only the other direction can
+//! justify, an answer or a Terminate, is handed on as a [`Claim`].
+//!
+//! Sources: RFC 5041 s4 and s5.2, RFC 5040 s4, s5.2, s5.4.
+
+use std::collections::BTreeSet;
+
+/// Something that was said because of what the peer said before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Claim {
+    /// A segment of the answer to the oldest Read.
+    Response {
+        /// Where it goes.
+        stag: u32,
+        /// Where in that.
+        to: u64,
+        /// Its payload.
+        bytes: u32,
+        /// Whether it ends the answer.
+        last: bool,
+    },
+    /// The payload of a Terminate.
+    Terminate(Vec<u8>),
+}
+
+/// The side that a direction comes from.
+#[derive(Default)]
+pub struct Speaker {
+    /// Messages of queue 0 and of queue 1 that were begun and ended.
+    sends: u32,
+    reads: u32,
+    /// The message that has more segments to come.
+    send_under_way: Option<u32>,
+    tagged_under_way: Option<TaggedMessage>,
+    /// Header and length of every segment.
+    segments: BTreeSet<(u16, Vec<u8>)>,
+    /// Every Read Request, and how many of them the peer has answered.
+    pub(super) requests: Vec<Request>,
+    answered: usize,
+    answered_bytes: u32,
+    has_terminated: bool,
+}
+
+/// A tagged message that has more segments to come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct TaggedMessage {
+    opcode: u8,
+    stag: u32,
+    next_to: u64,
+}
+
+/// A Read Request (RFC 5040 s4.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Request {
+    pub sink_stag: u32,
+    pub sink_to: u64,
+    pub bytes: u32,
+    pub source_stag: u32,
+    pub source_to: u64,
+}
+
+const WRITE: u8 = 0;
+const READ_REQUEST: u8 = 1;
+const READ_RESPONSE: u8 = 2;
+const SENDS: core::ops::RangeInclusive<u8> = 3..=6;
+const SEND_INVALIDATE: u8 = 4;
+const SEND_SOLICITED_INVALIDATE: u8 = 6;
+const TERMINATE: u8 = 7;
+
+/// Bytes of the DDP headers (RFC 5041 s4.2, s4.3) and of a Read Request.
+pub(super) const TAGGED_BYTES: usize = 14;
+pub(super) const UNTAGGED_BYTES: usize = 18;
+pub(super) const REQUEST_BYTES: usize = 28;
+
+impl Speaker {
+    /// The next ULPDU of this direction.
+    pub fn say(&mut self, ulpdu: &[u8]) -> Result<Option<Claim>, String> {
+        let control = *ulpdu.first().ok_or("an empty ULPDU")?;
+        if self.has_terminated {
+            return Err("something is said behind a Terminate".into());
+        }
+        // RFC 5041 s4.1: T, L, four reserved bits of zeros, version 1.
+        if control & 0x3f != 1 {
+            return Err(format!("the DDP control octet is {control:#04x}"));
+        }
+        let tagged = control & 0x80 != 0;
+        let header = ulpdu.get(..if tagged { TAGGED_BYTES } else { UNTAGGED_BYTES });
+        let header = header.ok_or("a segment shorter than its header")?;
+        // RFC 5040 s4.1: version 1, two reserved bits of zeros.
+        if header[1] & 0xf0 != 0x40 {
+            return Err(format!("the RDMAP control octet is {:#04x}", header[1]));
+        }
+        self.segments.insert((ulpdu.len() as u16, header.to_vec()));
+        let (last, opcode) = (control & 0x40 != 0, header[1] & 0x0f);
+        let payload = &ulpdu[header.len()..];
+        if tagged {
+            self.tagged(opcode, last, header, payload)
+        } else {
+            self.untagged(opcode, last, header, payload)
+        }
+    }
+
+    fn tagged(
+        &mut self,
+        opcode: u8,
+        last: bool,
+        header: &[u8],
+        payload: &[u8],
+    ) -> Result<Option<Claim>, String> {
+        if opcode != WRITE && opcode != READ_RESPONSE {
+            return Err(format!("a tagged segment of operation {opcode}"));
+        }
+        if self.send_under_way.is_some() {
+            return Err("a tagged segment within a Send".into());
+        }
+        let (stag, to) = (word(header, 2), long(header, 6));
+        let here = TaggedMessage { opcode, stag, next_to: to };
+        // A peer that is strict takes no tagged message within another one.
+        if self.tagged_under_way.is_some_and(|before| before != here) {
+            return Err(format!(
+                "operation {opcode} for {stag:#010x} at {to:#x} within another tagged message"
+            ));
+        }
+        let next_to = to.wrapping_add(payload.len() as u64);
+        self.tagged_under_way = (!last).then_some(TaggedMessage { next_to, ..here });
+        let bytes = payload.len() as u32;
+        Ok((opcode == READ_RESPONSE).then_some(Claim::Response { stag, to, bytes, last }))
+    }
+
+    fn untagged(
+        &mut self,
+        opcode: u8,
+        last: bool,
+        header: &[u8],
+        payload: &[u8],
+    ) -> Result<Option<Claim>, String> {
+        let (ulp, queue) = (word(header, 2), word(header, 6));
+        let (msn, mo) = (word(header, 10), word(header, 14));
+        let writes = self.tagged_under_way.is_some_and(|message| message.opcode == WRITE);
+        match (queue, opcode) {
+            (2, TERMINATE) => {
+                self.has_terminated = true;
+                let fits = last && msn == 1 && mo == 0 && ulp == 0;
+                let claim = Claim::Terminate(payload.to_vec());
+                if fits { Ok(Some(claim)) } else { Err(format!("a Terminate with the header {header:02x?}")) }
+            }
+            (0 | 1, _) if writes => Err(format!("an untagged segment of queue {queue} within a Write")),
+            (0, opcode) if SENDS.contains(&opcode) => {
+                let invalidates = opcode == SEND_INVALIDATE || opcode == SEND_SOLICITED_INVALIDATE;
+                if !invalidates && ulp != 0 {
+                    return Err(format!("a Send that invalidates nothing names {ulp:#010x}"));
+                }
+                let expected = self.send_under_way.unwrap_or(0);
+                if msn != self.sends.wrapping_add(1) || mo != expected {
+                    return Err(format!(
+                        "message {msn} at {mo} of queue 0 behind {} at {expected}",
+                        self.sends
+                    ));
+                }
+                self.sends = if last { msn } else { self.sends };
+                self.send_under_way = (!last).then_some(mo.wrapping_add(payload.len() as u32));
+                Ok(None)
+            }
+            (1, READ_REQUEST) => self.read_request(last, msn, mo, payload),
+            _ => Err(format!("operation {opcode} on queue {queue}")),
+        }
+    }
+
+    fn read_request(
+        &mut self,
+        last: bool,
+        msn: u32,
+        mo: u32,
+        payload: &[u8],
+    ) -> Result<Option<Claim>, String> {
+        if self.send_under_way.is_some() {
+            return Err("a Read Request within a Send".into());
+        }
+        if !last || mo != 0 || msn != self.reads.wrapping_add(1) || payload.len() != REQUEST_BYTES {
+            return Err(format!(
+                "Read Request {msn} at {mo} of {} bytes behind {}",
+                payload.len(),
+                self.reads
+            ));
+        }
+        self.reads = msn;
+        self.requests.push(Request::read(payload));
+        Ok(None)
+    }
+
+    /// The peer answers what was asked here (RFC 5040 s5.2.2).
+    pub fn answered(&mut self, stag: u32, to: u64, bytes: u32, last: bool) -> Result<(), String> {
+        let Some(request) = self.requests.get(self.answered) else {
+            return Err("an answer to a Read that nobody asked for".into());
+        };
+        let end = u64::from(self.answered_bytes) + u64::from(bytes);
+        let place = request.sink_to.wrapping_add(self.answered_bytes.into());
+        let fits = stag == request.sink_stag && to == place && last == (end == u64::from(request.bytes));
+        if !fits || end > u64::from(request.bytes) {
+            return Err(format!("{bytes} bytes to {stag:#010x} at {to:#x} are no answer to {request:?}"));
+        }
+        self.answered += usize::from(last);
+        self.answered_bytes = if last { 0 } else { end as u32 };
+        Ok(())
+    }
+
+    /// Whether this side has sent a segment with such a header and so many bytes.
+    pub(super) fn has_said(&self, bytes: u16, header: &[u8]) -> bool {
+        self.segments.contains(&(bytes, header.to_vec()))
+    }
+}
+
+impl Request {
+    /// Reads the 28 bytes of a request.
+    pub(super) fn read(bytes: &[u8]) -> Self {
+        Request {
+            sink_stag: word(bytes, 0),
+            sink_to: long(bytes, 4),
+            bytes: word(bytes, 12),
+            source_stag: word(bytes, 16),
+            source_to: long(bytes, 20),
+        }
+    }
+}
+
+pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4].iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from(word(bytes, at)) << 32 | u64::from(word(bytes, at + 4))
+}

@@ -1,0 +1,92 @@
+//! A Terminate as it lies on the wire: that it names a row of the tables and shows what it must (RFC 5040 s4.8).
+//!
+//! Takes the message's payload and everything that the side to which it goes has said.
+
+use super::message::{REQUEST_BYTES, Request, Speaker, TAGGED_BYTES, UNTAGGED_BYTES, word};
+
+/// The segment's length is there, its DDP header is, a Read Request's header is.
+const M: u8 = 0x80;
+const D: u8 = 0x40;
+const R: u8 = 0x20;
+
+/// Checks a Terminate against what `culprit` has said.
+pub fn check(payload: &[u8], culprit: &Speaker) -> Result<(), String> {
+    let named = |fault: &str| format!("a Terminate {fault}: {payload:02x?}");
+    let Some(([kinds, code, bits, reserved], rest)) = payload.split_first_chunk::<4>() else {
+        return Err(named("that is too short"));
+    };
+    let (layer, etype) = (kinds >> 4, kinds & 0x0f);
+    if bits & 0x1f != 0 || *reserved != 0 {
+        return Err(named("with reserved bits"));
+    }
+    if !is_known(layer, etype, *code) {
+        return Err(named("of no row in the tables"));
+    }
+    // Figure 10: errors of one's own and of the MPA show nothing.
+    let shows = layer == 1 || (layer == 0 && etype != 0);
+    if !shows && (*bits != 0 || !rest.is_empty()) {
+        return Err(named("that shows more than it may"));
+    }
+    if *bits == 0 {
+        return if rest.is_empty() { Ok(()) } else { Err(named("with headers that it does not announce")) };
+    }
+    if bits & (M | D) != M | D {
+        return Err(named("with a length and no header, or the reverse"));
+    }
+    let (shown, rest) = shown_header(rest).ok_or_else(|| named("that is cut short"))?;
+    if !culprit.has_said(shown.0, shown.1) {
+        return Err(named("that shows a segment which the peer has not sent"));
+    }
+    check_request(*bits, (layer, etype), shown.1, rest, culprit).map_err(|fault| named(&fault))
+}
+
+/// The segment length and the DDP header, and what is behind them.
+fn shown_header(rest: &[u8]) -> Option<((u16, &[u8]), &[u8])> {
+    let (length, rest) = rest.split_first_chunk::<2>()?;
+    let header_bytes = if rest.first()? & 0x80 != 0 { TAGGED_BYTES } else { UNTAGGED_BYTES };
+    let (header, rest) = rest.split_at_checked(header_bytes)?;
+    Some(((u16::from_be_bytes(*length), header), rest))
+}
+
+/// A protection error of a Read Request shows the request as far as it got, nothing else does.
+fn check_request(
+    bits: u8,
+    kind: (u8, u8),
+    header: &[u8],
+    rest: &[u8],
+    culprit: &Speaker,
+) -> Result<(), String> {
+    let is_request = header[0] & 0x80 == 0 && word(header, 6) == 1;
+    if kind != (0, 1) || !is_request {
+        return if bits & R == 0 && rest.is_empty() { Ok(()) } else { Err("that shows a request".into()) };
+    }
+    if bits & R == 0 || rest.len() != REQUEST_BYTES {
+        return Err("about a Read that does not show its request".into());
+    }
+    let shown = Request::read(rest);
+    let number = word(header, 10).wrapping_sub(1) as usize;
+    let Some(asked) = culprit.requests.get(number) else { return Err("about a Read never asked for".into()) };
+    let done = asked.bytes.wrapping_sub(shown.bytes);
+    let expected = Request {
+        sink_to: asked.sink_to.wrapping_add(done.into()),
+        source_to: asked.source_to.wrapping_add(done.into()),
+        bytes: shown.bytes,
+        ..*asked
+    };
+    if done <= asked.bytes && shown == expected { Ok(()) } else { Err(format!("about {asked:?}")) }
+}
+
+/// RFC 5040 s4.8 figure 9, RFC 5041 s7.2, RFC 5044 s8, RFC 6581 s8.
+fn is_known(layer: u8, etype: u8, code: u8) -> bool {
+    match (layer, etype) {
+        // No code is defined, any will do.
+        (0, 0) => true,
+        (0, 1) => matches!(code, 0..=4 | 9 | 0xff),
+        (0, 2) => matches!(code, 5..=9 | 0xff),
+        (1, 0) => code == 0,
+        (1, 1) => code <= 4,
+        (1, 2) => (1..=6).contains(&code),
+        (2, 0) => (1..=7).contains(&code),
+        _ => false,
+    }
+}

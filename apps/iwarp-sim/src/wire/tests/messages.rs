@@ -1,0 +1,101 @@
+//! What is wrong with messages and Terminates must be found too.
+
+use super::super::message::{Claim, Speaker};
+use super::super::terminate;
+
+fn tagged(opcode: u8, last: bool, to: u64, payload: &[u8]) -> Vec<u8> {
+    let control = if last { 0xc1 } else { 0x81 };
+    [&[control, 0x40 | opcode, 0, 0, 0, 9][..], &to.to_be_bytes(), payload].concat()
+}
+
+fn untagged(opcode: u8, last: bool, [queue, msn, mo]: [u32; 3], payload: &[u8]) -> Vec<u8> {
+    let control = if last { 0x41 } else { 0x01 };
+    let words = [0, queue, msn, mo].map(u32::to_be_bytes).concat();
+    [&[control, 0x40 | opcode][..], &words, payload].concat()
+}
+
+fn request(bytes: u32) -> Vec<u8> {
+    let sink = [&7u32.to_be_bytes()[..], &100u64.to_be_bytes()].concat();
+    let source = [&8u32.to_be_bytes()[..], &200u64.to_be_bytes()].concat();
+    [&sink[..], &bytes.to_be_bytes(), &source].concat()
+}
+
+fn said(ulpdus: &[Vec<u8>]) -> Result<Option<Claim>, String> {
+    let mut speaker = Speaker::default();
+    ulpdus.iter().try_fold(None, |_, ulpdu| speaker.say(ulpdu))
+}
+
+/// RFC 5041 s5.3, RFC 5040 s5: messages of a queue are numbered one by one, and their segments follow each other.
+#[test]
+fn numbers_and_offsets_out_of_order_are_found() {
+    let first = untagged(3, false, [0, 1, 0], &[1; 8]);
+    assert!(said(&[first.clone(), untagged(3, true, [0, 1, 8], &[])]).is_ok());
+    assert!(said(&[untagged(3, true, [0, 2, 0], &[])]).is_err(), "the first message is number 1");
+    assert!(said(&[first.clone(), untagged(3, true, [0, 1, 9], &[])]).is_err(), "a hole");
+    assert!(said(&[first.clone(), untagged(3, true, [0, 2, 0], &[])]).is_err(), "another message");
+    assert!(said(&[first, tagged(0, true, 0, &[1])]).is_err(), "a Write within a Send");
+}
+
+/// No tagged message within another one; a Send may go between the segments of an answer, and of nothing else.
+#[test]
+fn messages_that_tear_others_are_found() {
+    let answer = tagged(2, false, 0, &[1; 4]);
+    let send = untagged(3, true, [0, 1, 0], &[]);
+    assert!(said(&[answer.clone(), send.clone(), tagged(2, true, 4, &[])]).is_ok());
+    assert!(said(&[answer.clone(), tagged(0, true, 4, &[])]).is_err());
+    assert!(said(&[answer, tagged(2, true, 5, &[])]).is_err());
+    assert!(said(&[tagged(0, false, 0, &[1; 4]), send]).is_err());
+}
+
+/// RFC 5040 s5.4: the Terminate is the last message.
+#[test]
+fn nothing_may_follow_a_terminate() {
+    let terminate = untagged(7, true, [2, 1, 0], &[0, 0, 0, 0]);
+    assert!(matches!(said(core::slice::from_ref(&terminate)), Ok(Some(Claim::Terminate(_)))));
+    assert!(said(&[terminate.clone(), terminate.clone()]).is_err());
+    assert!(said(&[terminate, untagged(3, true, [0, 1, 0], &[])]).is_err());
+}
+
+/// RFC 5040 s5.2.2: an answer goes where the oldest Read asked for it, and has as many bytes.
+#[test]
+fn answers_to_what_was_not_asked_are_found() {
+    let mut asker = Speaker::default();
+    assert!(asker.answered(7, 100, 0, true).is_err());
+    asker.say(&untagged(1, true, [1, 1, 0], &request(10))).unwrap();
+    assert!(asker.answered(7, 101, 4, false).is_err());
+    assert!(asker.answered(6, 100, 4, false).is_err());
+    assert!(asker.answered(7, 100, 11, true).is_err());
+    assert!(asker.answered(7, 100, 10, false).is_err());
+    assert_eq!(asker.answered(7, 100, 4, false), Ok(()));
+    assert_eq!(asker.answered(7, 104, 6, true), Ok(()));
+    assert!(asker.answered(7, 110, 0, true).is_err());
+}
+
+/// RFC 5040 s4.8 and figure 10.
+#[test]
+fn a_terminate_that_shows_the_wrong_things_is_found() {
+    let mut culprit = Speaker::default();
+    let ask = untagged(1, true, [1, 1, 0], &request(10));
+    culprit.say(&ask).unwrap();
+    let shown = |bits: u8, length: u16, rest: &[u8]| {
+        [&[0x01, 0x01, bits, 0][..], &length.to_be_bytes(), &ask[..18], rest].concat()
+    };
+    assert_eq!(terminate::check(&shown(0xe0, 46, &ask[18..]), &culprit), Ok(()));
+    let mut advanced = request(6);
+    (advanced[11], advanced[27]) = (104, 204);
+    assert_eq!(terminate::check(&shown(0xe0, 46, &advanced), &culprit), Ok(()));
+    for wrong in [
+        shown(0xe0, 47, &ask[18..]),
+        shown(0xc0, 46, &[]),
+        shown(0xe0, 46, &request(6)),
+        shown(0xe1, 46, &ask[18..]),
+        [&[0x20, 0x02, 0xc0, 0][..], &46u16.to_be_bytes(), &ask[..18]].concat(),
+        vec![0x01, 0x05, 0, 0],
+        vec![0x30, 0x00, 0, 0],
+        vec![0x20, 0x02, 0, 1],
+        vec![0x20, 0x02],
+    ] {
+        assert!(terminate::check(&wrong, &culprit).is_err(), "{wrong:02x?}");
+    }
+    assert_eq!(terminate::check(&[0x20, 0x02, 0, 0], &culprit), Ok(()));
+}
