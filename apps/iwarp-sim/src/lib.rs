@@ -9,6 +9,7 @@
 
 pub mod app;
 pub mod campaign;
+mod hostile;
 pub mod plan;
 pub mod regressions;
 pub mod tcp;

@@ -123,11 +123,13 @@ fn report(failure: &Failure, args: &Args) {
 fn print_summary(summary: &Summary, seconds: f64) {
     let totals = &summary.totals;
     println!(
-        "{} connections, {} requests done, {} flushed, {} pieces lent, {} streams terminated, {:.1} MB checked, {} frames in {seconds:.1} s",
-        totals.established,
-        totals.succeeded,
-        totals.flushed,
-        totals.lent,
+        "{} connections, {} requests done, {} flushed, {} pieces lent, {} messages in shared receives, {} sleepers woken",
+        totals.established, totals.succeeded, totals.flushed, totals.lent, totals.shared, totals.woken,
+    );
+    println!(
+        "{} queues resized, {} attacks, {} streams terminated, {:.1} MB checked, {} frames in {seconds:.1} s",
+        totals.resized,
+        totals.attacks,
         totals.terminated,
         totals.bytes as f64 / 1e6,
         summary.frames,

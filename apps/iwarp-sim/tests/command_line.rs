@@ -34,7 +34,10 @@ fn a_trace_says_what_the_seed_does_and_leaves_its_frames() {
 fn every_scenario_is_listed() {
     let output = run(&["--list"]);
     let listed = text(&output);
-    for name in ["mixed", "lossy", "reorder", "outage", "corrupt", "starved", "churn", "many-qps"] {
+    let names = ["mixed", "lossy", "reorder", "outage", "corrupt", "starved", "churn", "many-qps"];
+    for name in
+        names.into_iter().chain(["terminate", "limits", "shared", "memory", "queues", "storm", "vanish"])
+    {
         assert!(listed.lines().any(|line| line.starts_with(name)), "{name}");
     }
 }

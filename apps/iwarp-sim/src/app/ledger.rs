@@ -7,13 +7,12 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use ironwarp::{CompletionOpcode, QueuePair, Window};
+use ironwarp::{CompletionOpcode, QueuePair, RemoteMemory, STag, Terminate, Window};
 use ironwarp_sim::TraceHash;
 use ironwarp_types::Nanos;
 
-use super::loan::Loan;
-use super::pattern::Pattern;
-use super::plot::{Piece, Plot};
+use super::memory::{Loan, Pattern, Piece, Plot, Tag};
+use super::queues::SharedPool;
 use crate::plan::{Offence, SessionPlan};
 
 /// The ledger as every host holds it.
@@ -56,10 +55,20 @@ pub struct Totals {
     pub terminated: u64,
     /// Attempts to connect that failed and were repeated.
     pub retried: u64,
+    /// Sleepers over completion queues that were woken.
+    pub woken: u64,
+    /// Completion queues that were given another depth.
+    pub resized: u64,
+    /// Messages that landed in a shared receive.
+    pub shared: u64,
+    /// Attacks by hostile hosts that were carried out.
+    pub attacks: u64,
 }
 
 /// Two queue pairs and what passes between them.
 pub struct Session {
+    /// Which it is.
+    pub number: usize,
     /// What was planned.
     pub plan: SessionPlan,
     /// The initiator and the responder.
@@ -68,6 +77,8 @@ pub struct Session {
     pub excused: bool,
     /// Which side posted a request that ends the connection, and which.
     pub offended: Option<(usize, Offence)>,
+    /// The initiator is hostile and has done its worst: what the other side's Terminate must name, where one must be sent.
+    pub attacked: Option<Attacked>,
     /// Both sides had done everything before one disconnected.
     pub was_done: bool,
     /// When the first side ended.
@@ -82,6 +93,17 @@ pub struct Session {
     pub is_over: bool,
     /// Whether a completed Write says nothing about the peer's memory: see [`Ledger::unseen`].
     pub unseen: bool,
+}
+
+/// What must come of an attack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attacked {
+    /// The victim sends this.
+    Answered(Terminate),
+    /// The attacker's own Terminate is told.
+    Told(Terminate),
+    /// The connection ends and nobody sends a Terminate.
+    Silent,
 }
 
 /// Where one side of a session is.
@@ -133,12 +155,30 @@ pub struct Side {
     pub send_failed: bool,
     /// The same of receives.
     pub receive_failed: bool,
+    /// Terminates that it was told of.
+    pub terminates: u32,
+    /// It was told that it takes no more shared receives.
+    pub last_receive: bool,
+    /// Where its receives come from, when not from a queue of its own.
+    pub pool: Option<SharedPool>,
     /// Pieces of its memory that the peer may use for a time.
     pub loans: Vec<Loan>,
+    /// Tags that its own requests use, each with the number of the request that ends it.
+    pub errands: Vec<(u64, Tag)>,
+    /// Tags that are not bound.
+    pub spare: Vec<Tag>,
+    /// Tags that the peer had and that have ended.
+    pub ended: Vec<RemoteMemory>,
+    /// A tag of its own that has ended.
+    pub stale: Option<STag>,
+    /// Patterns that were drawn.
+    pub patterns: u64,
     /// Its context was dropped: nobody was told what became of its requests.
     pub has_vanished: bool,
     /// Pieces of the peer's memory of which nobody knows how far they were written.
     pub unsure: Vec<Unsure>,
+    /// Loans of the peer's that Reads without an answer may still ask for.
+    pub unanswered: Vec<u64>,
 }
 
 /// A Write that completed, or was flushed, without anybody having seen it in place.
@@ -163,6 +203,8 @@ pub struct Plots {
     pub sink: Plot,
     /// What the peer reads and writes.
     pub shared: Plot,
+    /// What is of another protection domain, with every right.
+    pub vault: Plot,
     /// The piece of `shared` that never changes.
     pub library: Piece,
     /// What it holds.
@@ -222,7 +264,9 @@ pub struct Message {
 impl Ledger {
     /// A ledger of sessions that have not begun.
     pub fn new(plans: &[SessionPlan], unseen: bool) -> SharedLedger {
-        let sessions: Vec<Session> = plans.iter().map(|plan| Session::new(plan.clone(), unseen)).collect();
+        let numbered = plans.iter().enumerate();
+        let sessions: Vec<Session> =
+            numbered.map(|(number, plan)| Session::new(number, plan.clone(), unseen)).collect();
         let open = sessions.len();
         Rc::new(RefCell::new(Ledger {
             sessions,
@@ -257,14 +301,16 @@ impl Ledger {
 }
 
 impl Session {
-    fn new(plan: SessionPlan, unseen: bool) -> Self {
+    fn new(number: usize, plan: SessionPlan, unseen: bool) -> Self {
         let sides = [0, 1].map(|side| Side::new(&plan, side));
         Session {
+            number,
             not_before: plan.start,
             plan,
             sides,
             excused: false,
             offended: None,
+            attacked: None,
             was_done: false,
             ended_at: None,
             retry: false,
@@ -278,6 +324,18 @@ impl Session {
     pub fn pair(&mut self, side: usize) -> (&mut Side, &mut Side) {
         let [initiator, responder] = &mut self.sides;
         if side == 0 { (initiator, responder) } else { (responder, initiator) }
+    }
+
+    /// The plan, a side and the other one.
+    pub fn split(&mut self, side: usize) -> (&SessionPlan, &mut Side, &mut Side) {
+        let [initiator, responder] = &mut self.sides;
+        let (ours, theirs) = if side == 0 { (initiator, responder) } else { (responder, initiator) };
+        (&self.plan, ours, theirs)
+    }
+
+    /// Whether a side has to do with something that ends its connection and was not its own doing.
+    pub fn is_provoked(&self, side: usize) -> bool {
+        self.attacked.is_some() || self.offended.is_some_and(|(by, _)| by != side)
     }
 
     /// Begins anew, for another attempt to connect.
@@ -325,9 +383,42 @@ impl Side {
             destroyed_at: Nanos::ZERO,
             send_failed: false,
             receive_failed: false,
+            terminates: 0,
+            last_receive: false,
+            pool: None,
             loans: Vec::new(),
+            errands: Vec::new(),
+            spare: Vec::new(),
+            ended: Vec::new(),
+            stale: None,
+            patterns: 0,
             has_vanished: false,
             unsure: Vec::new(),
+            unanswered: Vec::new(),
+        }
+    }
+
+    /// Whether a sender may send to this side: iWARP has no receiver-not-ready.
+    pub fn has_credit(&self, sender: &Side) -> bool {
+        match &self.pool {
+            Some(pool) => pool.borrow().has_credit(),
+            None => self.receives_posted > sender.sends_posted,
+        }
+    }
+
+    /// One of this side's receives is `sender`'s.
+    pub fn take_credit(&mut self, sender: &mut Side) {
+        sender.sends_posted += 1;
+        if let Some(pool) = &self.pool {
+            pool.borrow_mut().claim();
+        }
+    }
+
+    /// It is not, after all.
+    pub fn take_back_credit(&mut self, sender: &mut Side) {
+        sender.sends_posted -= 1;
+        if let Some(pool) = &self.pool {
+            pool.borrow_mut().unclaim(1);
         }
     }
 
@@ -352,5 +443,9 @@ impl Totals {
         self.bytes += other.bytes;
         self.terminated += other.terminated;
         self.retried += other.retried;
+        self.woken += other.woken;
+        self.resized += other.resized;
+        self.shared += other.shared;
+        self.attacks += other.attacks;
     }
 }

@@ -1,8 +1,6 @@
 //! The life of a session: how it is connected, how it ends, and which ends are allowed.
 
-use ironwarp::{
-    ConnectFailure, ConnectionRequest, DisconnectReason, Event, PrivateData, QpAttr, QueuePair, VerbsError,
-};
+use ironwarp::{ConnectionRequest, PrivateData, QpAttr, QueuePair, VerbsError};
 use ironwarp_types::Nanos;
 
 use super::{App, Ledger, Session, Side, Stage};
@@ -18,13 +16,13 @@ const LINGER: Nanos = Nanos::from_micros(100);
 const PAUSE: Nanos = Nanos::from_millis(200);
 
 /// Attempts to connect while links do harm.
-const ATTEMPTS_MAX: u32 = 60;
+pub(super) const ATTEMPTS_MAX: u32 = 60;
 
 /// What the responder says.
-const WELCOME: &[u8] = b"come in";
+pub(super) const WELCOME: &[u8] = b"come in";
 
 /// What it says when it refuses.
-const REGRETS: &[u8] = b"not today";
+pub(super) const REGRETS: &[u8] = b"not today";
 
 impl App {
     /// Connects, now or, where a place is missing, later.
@@ -50,6 +48,9 @@ impl App {
     fn step_back(&mut self, session: &mut Session, side: usize) -> Result<(), VerbsError> {
         let fresh = Side::new(&session.plan, side);
         let old = core::mem::replace(&mut session.sides[side], fresh);
+        if let Some(pool) = old.pool {
+            pool.borrow_mut().users -= 1;
+        }
         match old.qp {
             Some(qp) => {
                 self.by_qp.remove(&qp.num().0);
@@ -78,10 +79,14 @@ impl App {
         side: usize,
     ) -> Result<QueuePair, VerbsError> {
         let plan = &session.plan;
-        let cq = self.cqs[number % self.cqs.len()];
-        let other = self.cqs[(number + side) % self.cqs.len()];
+        let pool = self.pool.clone().filter(|_| plan.shared[side]);
+        let own = self.plan.completion_queues;
+        let cq = self.cqs[number % own].cq();
+        // The last queue is that of shared receives: they find a place there whatever else is posted.
+        let other = if pool.is_some() { own } else { (number + side) % own };
         let attr = QpAttr {
-            recv_cq: other,
+            recv_cq: self.cqs[other].cq(),
+            srq: pool.as_ref().map(|pool| pool.borrow().srq()),
             send_depth: plan.send_depth,
             recv_depth: plan.receives.max(1),
             inbound_reads: plan.reads,
@@ -89,10 +94,14 @@ impl App {
             complete_on_copy: plan.complete_on_copy,
             ..QpAttr::new(cq)
         };
-        session.lay_out(side, &self.ctx, self.pd)?;
+        session.lay_out(side, &self.ctx, self.pd, self.nobodys)?;
         let qp = self.ctx.create_qp(self.pd, &attr)?;
         self.by_qp.insert(qp.num().0, (number, side));
         session.sides[side].qp = Some(qp);
+        if let Some(pool) = &pool {
+            pool.borrow_mut().users += 1;
+        }
+        session.sides[side].pool = pool;
         // A responder's receives must be there before the first Send can be.
         for _ in 0..session.plan.receives {
             session.post_receive(side, &mut self.ctx, &mut self.dice)?;
@@ -100,49 +109,8 @@ impl App {
         Ok(qp)
     }
 
-    pub(super) fn on_event(&mut self, now: Nanos, event: Event) {
-        let ledger = self.ledger.clone();
-        let mut ledger = ledger.borrow_mut();
-        if let Event::ConnectRequest { request, private_data, .. } = event {
-            return self.on_request(now, &mut ledger, request, &private_data);
-        }
-        if let (Event::ListenFailed { .. }, true) = (&event, self.has_restarted) {
-            // The listener of the context before this one is still there.
-            self.listens = false;
-            return;
-        }
-        let Some((qp, what)) = of_queue_pair(&event) else {
-            return ledger.blame(usize::MAX, 0, &format!("unexpected news: {event:?}"));
-        };
-        let Some(&(number, side)) = self.by_qp.get(&qp.num().0) else {
-            return ledger.blame(usize::MAX, 0, &format!("news of no queue pair: {event:?}"));
-        };
-        ledger.note(now, number, side, &[0xff, what]);
-        let outcome = match event {
-            Event::Established { private_data, .. } => {
-                on_established(&mut ledger, number, side, &private_data)
-            }
-            Event::Communicating { .. } => on_communicating(&ledger.sessions[number], side),
-            Event::Rejected { private_data, .. } => {
-                on_rejected(now, &mut ledger.sessions[number], side, &private_data)
-            }
-            Event::ConnectFailed { reason, .. } => on_connect_failed(now, &mut ledger, number, side, reason),
-            Event::Terminated { terminate, .. } => {
-                ledger.totals.terminated += 1;
-                let expected = ledger.unseen || ledger.sessions[number].offended.is_some();
-                if expected { Ok(()) } else { Err(format!("a Terminate: {terminate:?}")) }
-            }
-            Event::QueuePairFatal { .. } => on_fatal(&ledger.sessions[number], side),
-            Event::Disconnected { reason, .. } => on_disconnected(now, &mut ledger, number, side, reason),
-            _ => Err(format!("unexpected news: {event:?}")),
-        };
-        if let Err(fault) = outcome {
-            ledger.blame(number, side, &fault);
-        }
-    }
-
     /// A peer asks: the session that it names decides.
-    fn on_request(
+    pub(super) fn on_request(
         &mut self,
         now: Nanos,
         ledger: &mut Ledger,
@@ -192,7 +160,7 @@ impl App {
         let both_up = ours.stage == Stage::Up && theirs.stage == Stage::Up;
         let both_done = both_up && ours.is_done() && theirs.is_done();
         let posted = ours.posted;
-        let used_up = theirs.receives_posted == ours.sends_posted;
+        let used_up = theirs.pool.is_none() && theirs.receives_posted == ours.sends_posted;
         let unexpected =
             matches!(session.plan.ending, Ending::Offend { offence: Offence::SendUnexpected, .. });
         let spent = unexpected && used_up;
@@ -210,7 +178,7 @@ impl App {
                 self.destroy(now, session, side)
             }
             Ending::Offend { by, after, offence } if by == side && both_up && (posted >= after || spent) => {
-                if session.offended.is_none() {
+                if session.offended.is_none() && session.is_ripe(side, offence) {
                     self.offend(session, side, offence)
                 } else {
                     Ok(())
@@ -238,8 +206,10 @@ impl App {
         if self.dice.chance(300_000) && self.state(session, side) == Some(ironwarp::QpState::Error) {
             session.post_receive(side, &mut self.ctx, &mut self.dice)?;
             session.sides[side].left += 1;
-            let posted = session.post_send(side, &mut self.ctx, self.pd, &mut self.dice)?;
-            session.sides[side].left -= u32::from(!posted);
+            let posted = session.post_sends(side, 1, &mut self.ctx, self.pd, &mut self.dice)?;
+            if posted == 0 {
+                session.sides[side].left -= 1;
+            }
         }
         self.destroy(now, session, side)
     }
@@ -286,6 +256,23 @@ impl App {
     }
 }
 
+impl Session {
+    /// Whether the offence can be one by now: a message that is to find no shared receive waits until there is none. Until
+    /// then its sender goes on, and helps to use them up.
+    fn is_ripe(&mut self, side: usize, offence: Offence) -> bool {
+        let number = self.number;
+        let (ours, theirs) = self.pair(side);
+        let Some(pool) = theirs.pool.as_ref().filter(|_| offence == Offence::SendUnexpected) else {
+            return true;
+        };
+        let is_dry = pool.borrow_mut().run_dry_for(number);
+        if !is_dry && ours.left == 0 {
+            ours.left = 1;
+        }
+        is_dry
+    }
+}
+
 /// A session that never finds a place, as one with itself on a host that has few, is given up.
 pub(super) fn forgo(ledger: &mut Ledger, number: usize) {
     let session = &mut ledger.sessions[number];
@@ -320,7 +307,7 @@ pub(super) fn vanish(now: Nanos, ledger: &mut Ledger, number: usize, host: usize
 }
 
 /// Both sides are gone: memory is checked for the last time, and the session is over or begins again.
-fn finish(now: Nanos, ledger: &mut Ledger, number: usize) {
+pub(crate) fn finish(now: Nanos, ledger: &mut Ledger, number: usize) {
     let session = &mut ledger.sessions[number];
     let outcome = session.settle_end();
     if core::mem::take(&mut session.retry) {
@@ -334,138 +321,8 @@ fn finish(now: Nanos, ledger: &mut Ledger, number: usize) {
     }
 }
 
-fn on_established(
-    ledger: &mut Ledger,
-    number: usize,
-    side: usize,
-    private_data: &PrivateData,
-) -> Result<(), String> {
-    let ours = &mut ledger.sessions[number].sides[side];
-    if ours.stage != Stage::Connecting {
-        return Err(format!("established in {:?}", ours.stage));
-    }
-    ours.stage = Stage::Up;
-    let expected = if side == 0 { WELCOME } else { &[] };
-    if private_data[..] != *expected && !ledger.unseen {
-        return Err(format!("established with {private_data:?}"));
-    }
-    ledger.totals.established += u64::from(side == 0);
-    Ok(())
-}
-
-/// The first message came: to the accepting side. Where the message is the ready-to-receive indication, connected is what
-/// it makes this side, so that news comes second.
-fn on_communicating(session: &Session, side: usize) -> Result<(), String> {
-    let stage = session.sides[side].stage;
-    if side == 0 || stage == Stage::Waiting {
-        Err(format!("told of a first message in {stage:?}"))
-    } else {
-        Ok(())
-    }
-}
-
-/// A request of our own was wrong: only one that was meant to be.
-fn on_fatal(session: &Session, side: usize) -> Result<(), String> {
-    match session.offended {
-        Some((by, offence)) if by == side && offence.is_local() => Ok(()),
-        _ => Err("told that a request of its own was wrong".into()),
-    }
-}
-
-fn on_rejected(
-    now: Nanos,
-    session: &mut Session,
-    side: usize,
-    private_data: &PrivateData,
-) -> Result<(), String> {
-    session.sides[side].stage = Stage::Ended;
-    session.ended_at.get_or_insert(now);
-    let wanted = session.plan.ending == Ending::Reject && private_data[..] == *REGRETS;
-    session.excused |= session.plan.crowded;
-    if wanted || session.excused || session.unseen {
-        Ok(())
-    } else {
-        Err(format!("rejected with {private_data:?}"))
-    }
-}
-
-fn on_connect_failed(
-    now: Nanos,
-    ledger: &mut Ledger,
-    number: usize,
-    side: usize,
-    reason: ConnectFailure,
-) -> Result<(), String> {
-    let (faulty, unseen) = (ledger.faulty, ledger.unseen);
-    let session = &mut ledger.sessions[number];
-    session.sides[side].stage = Stage::Ended;
-    session.ended_at.get_or_insert(now);
-    if !session.sides[side].is_settled() {
-        return Err("requests have no completion though the attempt has failed".into());
-    }
-    let silent = matches!(reason, ConnectFailure::Unreachable | ConnectFailure::TimedOut);
-    let peer = session.sides[1 - side].stage;
-    if side == 0 && silent && peer == Stage::Waiting && session.attempts < ATTEMPTS_MAX {
-        session.retry = true;
-        ledger.totals.retried += 1;
-        return Ok(());
-    }
-    session.excused |= faulty || unseen || session.plan.crowded;
-    let left = matches!(peer, Stage::Closing | Stage::Ended | Stage::Destroyed | Stage::Gone);
-    if session.excused || left { Ok(()) } else { Err(format!("connecting failed: {reason:?}")) }
-}
-
-fn on_disconnected(
-    now: Nanos,
-    ledger: &mut Ledger,
-    number: usize,
-    side: usize,
-    reason: DisconnectReason,
-) -> Result<(), String> {
-    let unseen = ledger.unseen;
-    let session = &mut ledger.sessions[number];
-    let was = core::mem::replace(&mut session.sides[side].stage, Stage::Ended);
-    session.ended_at.get_or_insert(now);
-    let ours = &session.sides[side];
-    if !ours.is_settled() {
-        return Err(format!("requests have no completion though the connection has ended: {reason:?}"));
-    }
-    let failed = ours.send_failed;
-    let left = |stage: Stage| !matches!(stage, Stage::Waiting | Stage::Connecting | Stage::Up);
-    let planned = match session.plan.ending {
-        Ending::Graceful { .. } => session.was_done,
-        Ending::Early { by, .. } if by == side && was == Stage::Closing => {
-            // What was posted before a disconnect is carried out.
-            !failed || reason != DisconnectReason::Closed
-        }
-        Ending::Early { by, .. } | Ending::Destroy { by, .. } => left(session.sides[by].stage),
-        Ending::Reject => false,
-        Ending::Offend { .. } => session.offended.is_some(),
-    };
-    let left_alone = left(session.sides[1 - side].stage);
-    session.excused |= !planned && unseen;
-    if planned || unseen || (left_alone && session.excused) {
-        return Ok(());
-    }
-    Err(format!("the connection ended in {was:?} by {reason:?}, with work left"))
-}
-
-/// The queue pair that news are about, and a number for the kind of news.
-fn of_queue_pair(event: &Event) -> Option<(QueuePair, u8)> {
-    match event {
-        Event::Established { qp, .. } => Some((*qp, 1)),
-        Event::Rejected { qp, .. } => Some((*qp, 2)),
-        Event::ConnectFailed { qp, .. } => Some((*qp, 3)),
-        Event::Terminated { qp, .. } => Some((*qp, 4)),
-        Event::Disconnected { qp, .. } => Some((*qp, 5)),
-        Event::Communicating { qp } => Some((*qp, 6)),
-        Event::QueuePairFatal { qp } => Some((*qp, 7)),
-        _ => None,
-    }
-}
-
 /// What the initiator says: which session it is, twice, since nothing else protects a start-up frame.
-fn introduction(number: usize) -> [u8; 8] {
+pub(crate) fn introduction(number: usize) -> [u8; 8] {
     let number = number as u32;
     let mut words = [0; 8];
     words[..4].copy_from_slice(&number.to_be_bytes());

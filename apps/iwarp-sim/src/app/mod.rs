@@ -6,24 +6,21 @@
 //! iWARP has no receiver-not-ready, so a side sends only what the peer has posted a receive for.
 
 mod ledger;
-mod life;
-mod loan;
-mod offend;
-mod pattern;
-mod plot;
+pub(crate) mod life;
+pub(crate) mod memory;
+mod news;
 mod post;
+mod queues;
 mod settle;
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-use ironwarp::{
-    Completion, CompletionQueue, CompletionStatus, Context, Event, ProtectionDomain, QpState, Stack,
-    VerbsError,
-};
+use ironwarp::{Completion, CompletionStatus, Context, Event, ProtectionDomain, QpState, Stack, VerbsError};
 use ironwarp_types::{Nanos, SeededEntropy};
 
-pub use ledger::{Ledger, Session, SharedLedger, Side, Stage, Totals};
+pub use ledger::{Attacked, Ledger, Message, Session, SharedLedger, Side, Stage, Totals, Unsure};
+use queues::{Pool, Queue, REAP_MAX, SharedPool};
 
 use crate::plan::{Common, Ending, HostPlan, Offence, addresses_of};
 
@@ -32,7 +29,13 @@ pub struct App {
     host: usize,
     ctx: Context,
     pd: ProtectionDomain,
-    cqs: Vec<CompletionQueue>,
+    /// The domain of memory that no queue pair may reach.
+    nobodys: ProtectionDomain,
+    /// Its completion queues; the last is that of the shared receive queue, where there is one.
+    cqs: Vec<Queue>,
+    pool: Option<SharedPool>,
+    /// Depths that its completion queues may have.
+    depths: [u32; 2],
     ledger: SharedLedger,
     plan: HostPlan,
     common: Common,
@@ -64,14 +67,17 @@ impl App {
         ledger: &SharedLedger,
     ) -> Result<Self, VerbsError> {
         let mut ctx = stack.context()?;
-        let pd = ctx.alloc_pd();
-        let cqs =
-            (0..plan.completion_queues).map(|_| ctx.create_cq(plan.cq_depth)).collect::<Result<_, _>>()?;
+        let depths = [least_places(&ledger.borrow(), host), plan.cq_depth];
+        let (pd, nobodys) = (ctx.alloc_pd(), ctx.alloc_pd());
+        let (cqs, pool) = make_queues(&mut ctx, plan, depths)?;
         Ok(App {
             host,
             ctx,
             pd,
+            nobodys,
             cqs,
+            pool,
+            depths,
             ledger: ledger.clone(),
             plan: plan.clone(),
             common: common.clone(),
@@ -110,6 +116,7 @@ impl App {
             self.listens = self.listen().is_ok();
         }
         self.hear(now);
+        self.check_pool();
         // A queue pair that was given up is buried when everything is known of it.
         if self.has_destroyed() {
             self.reap_all(now)
@@ -118,6 +125,7 @@ impl App {
         }
         if !self.closed {
             self.tend(now);
+            self.tend_queues(now);
         }
         self.nap = if self.work > 0 { self.plan.pace } else { (self.nap + self.nap).min(NAP_MAX) };
         self.wakes_at = now + Nanos(1 + self.dice.below(self.nap.0));
@@ -131,13 +139,12 @@ impl App {
             Err(VerbsError::LimitReached(_)) => return Ok(()),
             outcome => outcome?,
         };
-        let (count, depth) = (self.plan.completion_queues, self.plan.cq_depth);
-        let cqs: Result<_, _> = (0..count).map(|_| ctx.create_cq(depth)).collect();
-        self.cqs = match cqs {
+        let made = make_queues(&mut ctx, &self.plan, self.depths);
+        (self.cqs, self.pool) = match made {
             Err(VerbsError::LimitReached(_)) => return Ok(()),
             outcome => outcome?,
         };
-        self.pd = ctx.alloc_pd();
+        (self.pd, self.nobodys) = (ctx.alloc_pd(), ctx.alloc_pd());
         self.ctx = ctx;
         self.by_qp.clear();
         (self.listens, self.has_restarted) = (false, true);
@@ -151,12 +158,21 @@ impl App {
     }
 
     /// Gives up everything: the run is over.
-    pub fn close(&mut self) -> Result<(), VerbsError> {
+    pub fn close(&mut self) -> Result<(), String> {
         self.closed = true;
+        if let Some(pool) = self.pool.take() {
+            let srq = pool.borrow().srq();
+            self.ctx.destroy_srq(srq).map_err(|error| error.to_string())?;
+            pool.borrow_mut().close()?;
+        }
+        self.give_back().map_err(|error| error.to_string())
+    }
+
+    fn give_back(&mut self) -> Result<(), VerbsError> {
         for local in self.listeners() {
             self.ctx.unlisten(local)?;
         }
-        self.cqs.drain(..).try_for_each(|cq| self.ctx.destroy_cq(cq))
+        self.cqs.drain(..).try_for_each(|queue| self.ctx.destroy_cq(queue.cq()))
     }
 
     /// Where this host listens.
@@ -190,7 +206,10 @@ impl App {
             // Everything that completed before the news is reaped before it is judged.
             if matches!(
                 event,
-                Event::Disconnected { .. } | Event::ConnectFailed { .. } | Event::Rejected { .. }
+                Event::Disconnected { .. }
+                    | Event::ConnectFailed { .. }
+                    | Event::Rejected { .. }
+                    | Event::SharedReceiveLimit { .. }
             ) {
                 self.reap_all(now);
             }
@@ -202,7 +221,7 @@ impl App {
     fn reap(&mut self, now: Nanos) {
         for index in 0..self.cqs.len() {
             let most = 1 + self.dice.below(REAP_MAX as u64) as usize;
-            self.reap_some(now, index, most);
+            self.reap_some(now, index, most, false);
         }
     }
 
@@ -215,19 +234,22 @@ impl App {
 
     fn reap_all(&mut self, now: Nanos) {
         for index in 0..self.cqs.len() {
-            while self.reap_some(now, index, REAP_MAX) > 0 {}
+            while self.reap_some(now, index, REAP_MAX, true) > 0 {}
         }
     }
 
-    fn reap_some(&mut self, now: Nanos, index: usize, most: usize) -> usize {
-        let mut completions = [Completion::default(); REAP_MAX];
-        let Some(into) = completions.get_mut(..most) else { return 0 };
-        let count = self.ctx.poll_cq(self.cqs[index], into).unwrap_or(0);
-        for completion in completions.iter().take(count) {
-            self.work += 1;
-            self.on_completion(now, completion);
+    fn reap_some(&mut self, now: Nanos, index: usize, most: usize, must: bool) -> usize {
+        match self.cqs[index].reap(now, &mut self.ctx, most, must) {
+            Ok(completions) => {
+                self.work += completions.len();
+                completions.iter().for_each(|completion| self.on_completion(now, completion));
+                completions.len()
+            }
+            Err(fault) => {
+                self.ledger.borrow_mut().blame(usize::MAX, 0, &format!("host {}: {fault}", self.host));
+                0
+            }
         }
-        count
     }
 
     fn on_completion(&mut self, now: Nanos, completion: &Completion) {
@@ -243,6 +265,7 @@ impl App {
                 ledger.totals.succeeded += settled.succeeded;
                 ledger.totals.flushed += settled.flushed;
                 ledger.totals.lent += settled.lent;
+                ledger.totals.shared += settled.shared;
                 ledger.totals.bytes += settled.bytes;
             }
             Err(fault) => ledger.blame(number, side, &fault),
@@ -310,13 +333,59 @@ impl App {
         for _ in 0..batch {
             self.work += usize::from(session.post_receive(side, &mut self.ctx, &mut self.dice)?);
         }
-        let batch = 1 + self.dice.below(self.plan.batch.into());
-        for _ in 0..batch {
-            if session.sides[side].left == 0 {
+        let mut batch = 1 + self.dice.below(self.plan.batch.into()) as usize;
+        while batch > 0 {
+            let most = batch.min(1 + self.dice.below(session.plan.chain_max) as usize);
+            let posted = session.post_sends(side, most, &mut self.ctx, self.pd, &mut self.dice)?;
+            if posted == 0 {
                 break;
             }
-            self.work += usize::from(session.post_send(side, &mut self.ctx, self.pd, &mut self.dice)?);
+            self.work += posted;
+            batch = batch.saturating_sub(posted);
         }
+        Ok(())
+    }
+
+    /// What it was not told of its shared receive queue must not be so.
+    fn check_pool(&mut self) {
+        let fault = self.pool.as_ref().and_then(|pool| pool.borrow().after_news().err());
+        if let Some(fault) = fault {
+            self.ledger.borrow_mut().blame(usize::MAX, 0, &format!("host {}: {fault}", self.host));
+        }
+    }
+
+    /// Posts shared receives, goes to sleep over completion queues, gives them other depths.
+    fn tend_queues(&mut self, now: Nanos) {
+        if let Err(fault) = self.try_tend_queues(now) {
+            self.ledger.borrow_mut().blame(usize::MAX, 0, &format!("host {}: {fault}", self.host));
+        }
+    }
+
+    fn try_tend_queues(&mut self, now: Nanos) -> Result<(), String> {
+        let dice = &mut self.dice;
+        if let Some(pool) = self.pool.clone() {
+            let mut pool = pool.borrow_mut();
+            let posted =
+                pool.fill(self.plan.batch, &mut self.ctx, dice).map_err(|error| error.to_string())?;
+            self.work += posted;
+            if dice.chance(ARM_PPM) {
+                self.work += usize::from(pool.arm(&mut self.ctx, dice).map_err(|error| error.to_string())?);
+            }
+        }
+        let index = self.dice.below(self.cqs.len() as u64) as usize;
+        if self.dice.chance(self.plan.resize_ppm) {
+            let resized = self.cqs[index].resize(&mut self.ctx, &mut self.dice);
+            let resized = resized.map_err(|error| error.to_string())?;
+            self.ledger.borrow_mut().totals.resized += u64::from(resized);
+            self.work += 1;
+        }
+        if self.dice.chance(self.plan.sleep_ppm) {
+            // Whatever is there is taken before it goes to sleep.
+            while self.reap_some(now, index, REAP_MAX, true) > 0 {}
+            self.cqs[index].sleep(now, &mut self.ctx, &mut self.dice)?;
+        }
+        let woken: u64 = self.cqs.iter_mut().map(Queue::count_woken).sum();
+        self.ledger.borrow_mut().totals.woken += woken;
         Ok(())
     }
 
@@ -331,5 +400,26 @@ const DEAF: Nanos = Nanos::from_secs(2);
 /// How long sessions whose stream may have been damaged get, once nothing does harm any more.
 const HOPE: Nanos = Nanos::from_secs(20);
 
-/// Completions reaped together.
-const REAP_MAX: usize = 16;
+/// How often a host asks to be told when its shared receives run low, looks in a million.
+const ARM_PPM: u32 = 30_000;
+
+/// Places beside those of receives that a host's completion queues always have.
+const PLACES_SPARE: u32 = 64;
+
+/// Places that each completion queue of a host must have, so that receives cannot take all of them.
+fn least_places(ledger: &Ledger, host: usize) -> u32 {
+    let plans = ledger.sessions.iter().map(|session| &session.plan);
+    let sides = plans.flat_map(|plan| plan.hosts.map(|at| if at == host { plan.receives.max(1) } else { 0 }));
+    sides.sum::<u32>() + PLACES_SPARE
+}
+
+/// The completion queues of a host, and its shared receive queue with one of its own.
+fn make_queues(
+    ctx: &mut Context,
+    plan: &HostPlan,
+    depths: [u32; 2],
+) -> Result<(Vec<Queue>, Option<SharedPool>), VerbsError> {
+    let count = plan.completion_queues + usize::from(plan.pool.is_some());
+    let cqs = (0..count).map(|_| Queue::new(ctx, depths)).collect::<Result<_, _>>()?;
+    Ok((cqs, plan.pool.map(|pool| Pool::new(ctx, pool)).transpose()?))
+}

@@ -4,7 +4,8 @@ use ironwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 
 use crate::plan::Offence;
 
-use super::ledger::{Message, Plots, Posted, Receive, Session, Side, Stage, Unsure};
+use super::ledger::{Attacked, Message, Plots, Posted, Receive, Session, Side, Stage, Unsure};
+use super::memory::{Piece, Plot};
 
 /// What a completion did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -15,6 +16,8 @@ pub struct Settled {
     pub flushed: u64,
     /// Pieces of memory that were lent.
     pub lent: u64,
+    /// Messages that landed in a shared receive.
+    pub shared: u64,
     /// Bytes that were compared.
     pub bytes: u64,
 }
@@ -116,7 +119,8 @@ impl Session {
 
     fn succeed(&mut self, side: usize, posted: Posted, settled: &mut Settled) -> Result<(), String> {
         // Behind an offence the peer's TCP acknowledges what its stream discards.
-        let says_nothing = self.plan.complete_on_copy || self.unseen || self.offended.is_some();
+        let says_nothing =
+            self.plan.complete_on_copy || self.unseen || self.offended.is_some() || self.attacked.is_some();
         let (ours, theirs) = self.pair(side);
         if ours.send_failed {
             return Err(format!("request {} succeeded behind one that failed", posted.wr_id));
@@ -131,10 +135,13 @@ impl Session {
                 let Some(plots) = &mut ours.plots else { return Ok(()) };
                 plots.sink.expect(posted.target, posted.pattern, posted.library_offset).map_err(named)?;
                 plots.sink.give(posted.target);
+                ours.on_errand_done(wr_id);
+                posted.loan.into_iter().for_each(|id| theirs.end_use(id));
             }
             CompletionOpcode::Bind | CompletionOpcode::FastRegister | CompletionOpcode::Invalidate => {
                 settled.lent += u64::from(posted.opcode != CompletionOpcode::Invalidate);
                 ours.on_loan_request(&posted, true);
+                ours.on_errand_done(wr_id);
             }
             CompletionOpcode::Write if posted.placed => theirs.give_target(&posted),
             // The peer's TCP has it. While the peer's stream runs, so has its memory.
@@ -164,6 +171,8 @@ impl Session {
                 let outcome =
                     plots.sink.expect_beginning(posted.target, posted.pattern, posted.library_offset);
                 plots.sink.give(posted.target);
+                // Its request may still be on the way: the peer's stream has not ended.
+                ours.unanswered.extend(posted.loan);
                 outcome.map_err(|fault| format!("flushed Read {wr_id}: {fault}"))
             }
             (CompletionOpcode::Write, _) if posted.placed => {
@@ -180,14 +189,9 @@ impl Session {
 
     fn settle_receive(&mut self, side: usize, completion: &Completion) -> Result<Settled, String> {
         let mut settled = Settled::default();
-        let offended = self.offended.is_some_and(|(by, _)| by != side);
+        let provoked = self.is_provoked(side);
         let (ours, theirs) = self.pair(side);
-        let Some(receive) = ours.receives.pop_front() else {
-            return Err(format!("a completion of nothing that was posted: {completion:?}"));
-        };
-        if receive.wr_id != completion.wr_id {
-            return Err(format!("receive {} was passed over by {completion:?}", receive.wr_id));
-        }
+        let receive = ours.take_receive(completion)?;
         match completion.status {
             CompletionStatus::Success if ours.receive_failed => {
                 return Err(format!("receive {} succeeded behind one that failed", receive.wr_id));
@@ -198,15 +202,16 @@ impl Session {
                 };
                 ours.take_message(&receive, &message, completion)?;
                 settled.succeeded += 1;
+                settled.shared += u64::from(ours.pool.is_some());
                 settled.bytes += message.len as u64;
                 ours.expect_earlier_writes(theirs, &message)?;
             }
-            status if status == CompletionStatus::FlushedInError || (offended && !ours.receive_failed) => {
+            status if status == CompletionStatus::FlushedInError || (provoked && !ours.receive_failed) => {
                 // The first may hold the beginning of the message that was arriving; the others hold nothing new.
                 let arriving = if ours.receive_failed { None } else { theirs.messages.front() };
                 ours.receive_failed = true;
                 settled.flushed += 1;
-                ours.leave_landing(&receive, arriving)?;
+                ours.on_landing(|landing| leave(landing, &receive, arriving))?;
             }
             status => return Err(format!("receive {} failed with {status:?}", receive.wr_id)),
         }
@@ -215,6 +220,7 @@ impl Session {
 
     /// Both sides are gone: everything that is left must be explained by what was under way.
     pub fn settle_end(&mut self) -> Result<(), String> {
+        self.settle_terminates()?;
         for side in [0, 1] {
             if self.sides[side].has_vanished {
                 self.settle_untold(side)?;
@@ -228,7 +234,9 @@ impl Session {
                 outcome.map_err(|fault| format!("side {side}, Write {}: {fault}", unsure.wr_id))?;
                 theirs.give_written(unsure.target, unsure.loan);
             }
+            core::mem::take(&mut ours.unanswered).into_iter().for_each(|id| theirs.end_use(id));
         }
+        self.release_credits();
         self.sides.iter_mut().try_for_each(Side::close_loans)?;
         for (number, side) in self.sides.iter_mut().enumerate() {
             let Some(mut plots) = side.plots.take() else { continue };
@@ -247,9 +255,45 @@ impl Session {
         let (ours, theirs) = self.pair(side);
         while let Some(receive) = ours.receives.pop_front() {
             let message = theirs.messages.pop_front();
-            ours.leave_landing(&receive, message.as_ref())?;
+            ours.on_landing(|landing| leave(landing, &receive, message.as_ref()))?;
         }
         Ok(())
+    }
+
+    /// Messages that were never received need no shared receives any more.
+    fn release_credits(&mut self) {
+        let number = self.number;
+        for side in [0, 1] {
+            let (ours, theirs) = self.pair(side);
+            let count = theirs.messages.drain(..).count();
+            if let Some(pool) = ours.pool.take() {
+                let mut pool = pool.borrow_mut();
+                pool.unclaim(count);
+                pool.forget(number);
+                pool.users -= 1;
+            }
+        }
+    }
+
+    /// RFC 5040 s5.4: whoever finds an error says so once, and what was wrong. A side that has vanished tells nobody, and
+    /// where payload is damaged anything may have been wrong.
+    fn settle_terminates(&self) -> Result<(), String> {
+        let vanished = self.sides.iter().any(|side| side.has_vanished);
+        if self.unseen || vanished || self.excused {
+            return Ok(());
+        }
+        let due = match (self.offended, self.attacked) {
+            (Some((by, offence)), _) => Some(if offence.is_local() { by } else { 1 - by }),
+            (None, Some(Attacked::Answered(_))) => Some(1),
+            _ => None,
+        };
+        match due {
+            Some(side) if self.sides[side].terminates != 1 => {
+                let count = self.sides[side].terminates;
+                Err(format!("side {side} was told of {count} Terminates after {:?}", self.offended))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -307,39 +351,69 @@ impl Side {
         if told != ended {
             return Err(format!("message {} ends {ended:?} and is told to end {told:?}", message.wr_id));
         }
-        let Some(plots) = &mut self.plots else { return Ok(()) };
-        let mut offset = 0;
-        for piece in &receive.pieces {
-            let taken = piece.len.min(message.len - offset);
-            let (filled, rest) = piece.split(taken);
-            let named = |fault| format!("Send {} in receive {}: {fault}", message.wr_id, receive.wr_id);
-            plots.landing.expect(filled, message.pattern, offset).map_err(named)?;
-            plots.landing.verify(rest).map_err(named)?;
-            plots.landing.give(*piece);
-            offset += taken;
+        if let Some(pool) = &self.pool {
+            pool.borrow_mut().unclaim(1);
         }
-        Ok(())
+        self.on_landing(|landing| fill(landing, receive, message))
     }
 
-    /// A flushed receive: the first of them may hold the beginning of the message that was arriving.
-    fn leave_landing(&mut self, receive: &Receive, arriving: Option<&Message>) -> Result<(), String> {
-        let Some(plots) = &mut self.plots else { return Ok(()) };
-        let mut offset = 0;
-        for piece in &receive.pieces {
-            let named = |fault| format!("flushed receive {}: {fault}", receive.wr_id);
-            if let Some(message) = arriving {
-                let taken = piece.len.min(message.len - offset);
-                let (touched, rest) = piece.split(taken);
-                plots.landing.expect_beginning(touched, message.pattern, offset).map_err(named)?;
-                plots.landing.verify(rest).map_err(named)?;
-                offset += taken;
-            } else {
-                plots.landing.verify(*piece).map_err(named)?;
-            }
-            plots.landing.give(*piece);
+    /// The receive that a completion is about: the oldest of a queue's own, or any of a shared one.
+    fn take_receive(&mut self, completion: &Completion) -> Result<Receive, String> {
+        let wr_id = completion.wr_id;
+        let found = match &self.pool {
+            Some(pool) => pool.borrow_mut().take(wr_id),
+            None => self.receives.pop_front(),
+        };
+        let found =
+            found.ok_or_else(|| format!("a completion of nothing that was posted: {completion:?}"))?;
+        if found.wr_id == wr_id {
+            return Ok(found);
         }
-        Ok(())
+        Err(format!("receive {} was passed over by {completion:?}", found.wr_id))
     }
+
+    /// Looks at the memory that this side's receives land in.
+    fn on_landing(&mut self, look: impl FnOnce(&mut Plot) -> Result<(), String>) -> Result<(), String> {
+        match (&self.pool, &mut self.plots) {
+            (Some(pool), _) => look(&mut pool.borrow_mut().landing),
+            (None, Some(plots)) => look(&mut plots.landing),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// A receive that holds a message, and nothing behind it.
+fn fill(landing: &mut Plot, receive: &Receive, message: &Message) -> Result<(), String> {
+    let mut offset = 0;
+    for piece in &receive.pieces {
+        let taken = piece.len.min(message.len - offset);
+        let (filled, rest) = piece.split(taken);
+        let named = |fault| format!("Send {} in receive {}: {fault}", message.wr_id, receive.wr_id);
+        landing.expect(filled, message.pattern, offset).map_err(named)?;
+        landing.verify(rest).map_err(named)?;
+        landing.give(*piece);
+        offset += taken;
+    }
+    Ok(())
+}
+
+/// A flushed receive: the first of them may hold the beginning of the message that was arriving.
+fn leave(landing: &mut Plot, receive: &Receive, arriving: Option<&Message>) -> Result<(), String> {
+    let mut offset = 0;
+    for piece in &receive.pieces {
+        let named = |fault| format!("flushed receive {}: {fault}", receive.wr_id);
+        if let Some(message) = arriving {
+            let taken = piece.len.min(message.len - offset);
+            let (touched, rest) = piece.split(taken);
+            landing.expect_beginning(touched, message.pattern, offset).map_err(named)?;
+            landing.verify(rest).map_err(named)?;
+            offset += taken;
+        } else {
+            landing.verify(*piece).map_err(named)?;
+        }
+        landing.give(*piece);
+    }
+    Ok(())
 }
 
 impl Unsure {
@@ -352,18 +426,15 @@ impl Plots {
     fn close(&mut self) -> Result<(), String> {
         self.shared.verify(self.library).map_err(|fault| format!("the library: {fault}"))?;
         self.shared.give(self.library);
-        let plots = [&mut self.source, &mut self.landing, &mut self.sink, &mut self.shared];
-        for (plot, name) in plots.into_iter().zip(["source", "landing", "sink", "shared"]) {
-            if !plot.is_whole() {
-                return Err(format!("pieces of {name} were never given back"));
-            }
-            plot.verify_free().map_err(|fault| format!("{name}: {fault}"))?;
+        let plots = [&mut self.source, &mut self.landing, &mut self.sink, &mut self.shared, &mut self.vault];
+        for (plot, name) in plots.into_iter().zip(["source", "landing", "sink", "shared", "vault"]) {
+            plot.close().map_err(|fault| format!("{name}: {fault}"))?;
         }
         Ok(())
     }
 }
 
-impl super::plot::Piece {
+impl Piece {
     /// The first `len` bytes, and the others.
     fn split(self, len: usize) -> (Self, Self) {
         let len = len.min(self.len);

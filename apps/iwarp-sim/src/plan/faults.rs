@@ -98,6 +98,24 @@ impl Plan {
         }
     }
 
+    /// Hosts fall silent, and meanwhile their applications drop everything: nobody is told.
+    pub(super) fn draw_vanishings(&mut self, dice: &mut SeededEntropy) {
+        for _ in 0..1 + dice.below(2) {
+            let host = dice.below(self.hosts.len() as u64) as usize;
+            let cable = host.min(self.cables.len() - 1);
+            let start = Nanos(dice.below(self.heal_at.0));
+            let end = (start + Nanos(log_uniform(dice, 16, 27))).min(self.heal_at);
+            let when = start + Nanos(dice.below((end - start).0 + 1));
+            for way in [0, 1] {
+                let after = self.bad_link(cable, dice);
+                let config = LinkConfig { is_down: true, ..after.clone() };
+                self.timeline.push((start, Change::Link { cable, way, config }));
+                self.timeline.push((end, Change::Link { cable, way, config: after }));
+            }
+            self.timeline.push((when, Change::Restart { host }));
+        }
+    }
+
     fn bad_link(&self, cable: usize, dice: &mut SeededEntropy) -> LinkConfig {
         let mut link = self.cables[cable].healthy.clone();
         let mut rate = |fault: Fault, high: u32| {

@@ -7,7 +7,10 @@ use ironwarp_sim::LinkConfig;
 use ironwarp_types::{Entropy, MacAddr, Nanos, SeededEntropy};
 
 use super::scenario::Shape;
-use super::{CablePlan, Ending, Fault, HostPlan, Offence, Plan, SessionPlan, log_uniform};
+use super::{
+    Attack, CablePlan, Ending, Fault, HostPlan, HostilePlan, Offence, Plan, PoolPlan, SessionPlan,
+    log_uniform,
+};
 
 impl Plan {
     pub(super) fn draw_hosts(&mut self, count: usize, shape: &Shape, dice: &mut SeededEntropy) {
@@ -37,6 +40,9 @@ impl Plan {
                 batch: 1 + dice.below(8) as u32,
                 completion_queues: 1 + dice.below(2) as usize,
                 cq_depth: 4_096,
+                sleep_ppm: often(shape.queues_ppm, dice),
+                resize_ppm: often(shape.queues_ppm, dice),
+                pool: None,
             });
         }
     }
@@ -48,7 +54,7 @@ impl Plan {
             Err(error) => unreachable!("the address is a good one: {error}"),
         };
         config.net.addresses = addresses.into_iter().skip(1).collect();
-        let room = shape.sessions as u32 + 2;
+        let room = (shape.sessions * (100 + shape.attack_percent) / 100) as u32 + 2;
         config.port.mtu = mtu;
         config.port.ring = if shape.small { 64 } else { 128 };
         let frames = if shape.small { 128 + dice.below(128) as u32 } else { 512 };
@@ -68,6 +74,7 @@ impl Plan {
         config.limits.listeners = 2 * room;
         config.limits.regions = if shape.tight { 4 * fewer(dice) } else { 32 * room };
         config.limits.contexts = 3;
+        config.limits.shared_receive_queues = 4;
         config.limits.reads = 32;
         self.common.vary(&mut config, dice);
         config
@@ -111,13 +118,16 @@ impl Plan {
                 receives: 1 + dice.below(8) as u32,
                 send_depth: 1 << dice.below(7),
                 reads: [u16::from(self.common.begins_by_read()), 1, 2, 16][dice.below(4) as usize],
-                sges: 1 + dice.below(6) as usize,
+                sges: [1, 3, 6, 16][dice.below(4) as usize],
                 weights: [1 + dice.below(4) as u32, dice.below(4) as u32, dice.below(3) as u32],
                 unsignaled_ppm: [0, 300_000, 900_000][dice.below(3) as usize],
                 solicited_ppm: 200_000,
                 fence_ppm: [0, 200_000][dice.below(2) as usize],
                 complete_on_copy: dice.chance(150_000),
-                loan_ppm: [0, 0, 100_000, 400_000][dice.below(4) as usize],
+                loan_ppm: memory_ppm(shape, dice),
+                chain_max: [1, 4, 16][dice.below(3) as usize],
+                errand_ppm: memory_ppm(shape, dice),
+                shared: [0, 1].map(|_| dice.below(100) < shape.shared_percent),
                 crowded: shape.tight,
             };
             // The first session begins at once, so that every run has something to do while links do harm.
@@ -126,6 +136,68 @@ impl Plan {
         }
     }
 }
+
+impl Plan {
+    /// Sessions with small messages may take their receives from a queue that their host's queue pairs share.
+    pub(super) fn draw_pools(&mut self, shape: &Shape, dice: &mut SeededEntropy) {
+        for session in &mut self.sessions {
+            let small = session.bytes_max <= POOL_ROOM_MAX && !shape.tight;
+            session.shared = session.shared.map(|shared| shared && small);
+        }
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            let sides = self.sessions.iter().flat_map(|session| {
+                [0, 1]
+                    .into_iter()
+                    .filter(move |side| session.shared[*side] && session.hosts[*side] == number)
+                    .map(|_| session.bytes_max)
+            });
+            let Some(room) = sides.max() else { continue };
+            let (depth, sges) = (2 + dice.below(30) as u32, [1, 3, 16][dice.below(3) as usize]);
+            host.pool = Some(PoolPlan { depth, room, sges });
+        }
+    }
+
+    /// A hostile host, with sessions of its own beside all others.
+    pub(super) fn draw_attacks(&mut self, shape: &Shape, dice: &mut SeededEntropy) {
+        let Some(first) = self.hosts.first().filter(|_| shape.attack_percent > 0) else { return };
+        let hostile = self.hosts.len();
+        let device = MemoryConfig {
+            mac: MacAddr([2, 0, 0, 0, 0, hostile as u8 + 1]),
+            mtu_bytes: first.device.mtu_bytes,
+            ..MemoryConfig::default()
+        };
+        self.hostile = Some(HostilePlan { device, seed: dice.next_u64() });
+        let cable = self.cables[0].clone();
+        self.cables.push(cable);
+        for _ in 0..shape.sessions * shape.attack_percent / 100 {
+            let host = dice.below(hostile as u64) as usize;
+            let attack = self.attack(hostile, host, dice);
+            self.sessions.push(attack);
+        }
+    }
+
+    fn attack(&self, hostile: usize, host: usize, dice: &mut SeededEntropy) -> SessionPlan {
+        let attack = Attack::ALL[dice.below(Attack::ALL.len() as u64) as usize];
+        let usual = &self.sessions[dice.below(self.sessions.len() as u64) as usize];
+        SessionPlan {
+            key: dice.next_u64(),
+            hosts: [hostile, host],
+            by_v6: false,
+            start: Nanos(dice.below(self.heal_at.0)),
+            ending: Ending::Attack { after: dice.below(12), attack },
+            ops: [0, 1 + dice.below(20) as u32],
+            bytes_max: 16 + dice.below(400) as usize,
+            reads: 1 + dice.below(3) as u16,
+            loan_ppm: 0,
+            shared: [false; 2],
+            crowded: false,
+            ..usual.clone()
+        }
+    }
+}
+
+/// Bytes of the largest receive that queue pairs share.
+const POOL_ROOM_MAX: usize = 16_384;
 
 fn device(number: usize, config: &Config, dice: &mut SeededEntropy) -> MemoryConfig {
     let ring = usize::from(config.port.ring);
@@ -145,6 +217,18 @@ fn device(number: usize, config: &Config, dice: &mut SeededEntropy) -> MemoryCon
         tx_offloads,
         rss_hash: dice.chance(500_000),
     }
+}
+
+/// Requests in a million that lend memory, or have a tag of their own.
+fn memory_ppm(shape: &Shape, dice: &mut SeededEntropy) -> u32 {
+    let usual = [0, 0, 100_000, 400_000][dice.below(4) as usize];
+    usual.max(shape.memory_ppm / (1 + dice.below(4) as u32))
+}
+
+/// Looks in a million, few unless that is what the scenario is about.
+fn often(wanted_ppm: u32, dice: &mut SeededEntropy) -> u32 {
+    let usual = [0, 0, 5_000][dice.below(3) as usize];
+    usual.max(wanted_ppm / (1 + dice.below(4) as u32))
 }
 
 /// Largest messages from a few bytes to as many as the session has, at most a mebibyte.

@@ -3,8 +3,10 @@
 //! Everything is drawn from the seed before the run begins. Each seed has a random half of the faults that its
 //! [`Scenario`] knows (swarm testing), so that no fault hides what another one would show.
 
+mod attack;
 mod faults;
 mod hosts;
+mod offence;
 mod scenario;
 mod session;
 mod settings;
@@ -14,9 +16,11 @@ use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::LinkConfig;
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 
+pub use attack::{Attack, Manner, REPROACH};
 pub use faults::Fault;
+pub use offence::Offence;
 pub use scenario::Scenario;
-pub use session::{Ending, Offence, SessionPlan};
+pub use session::{Ending, SessionPlan};
 pub use settings::{Common, addresses_of};
 
 /// Everything that a run is made of.
@@ -30,6 +34,8 @@ pub struct Plan {
     pub switched: bool,
     /// One cable a host with a switch, else one.
     pub cables: Vec<CablePlan>,
+    /// The hostile host, whose number follows that of the last host.
+    pub hostile: Option<HostilePlan>,
     /// What passes between the hosts.
     pub sessions: Vec<SessionPlan>,
     /// What changes while they run, in order of time.
@@ -71,6 +77,32 @@ pub struct HostPlan {
     pub completion_queues: usize,
     /// Places in each.
     pub cq_depth: u32,
+    /// How often it goes to sleep over a completion queue, looks in a million.
+    pub sleep_ppm: u32,
+    /// How often it gives a queue another depth, looks in a million.
+    pub resize_ppm: u32,
+    /// Its shared receive queue.
+    pub pool: Option<PoolPlan>,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolPlan {
+    /// Receives that are kept posted.
+    pub depth: u32,
+    /// Bytes of each.
+    pub room: usize,
+    /// Elements of each.
+    pub sges: usize,
+}
+
+/// A host that keeps no rules but TCP's.
+#[derive(Clone, Debug)]
+pub struct HostilePlan {
+    /// Its device.
+    pub device: MemoryConfig,
+    /// Chance, and the secret of its TCP.
+    pub seed: u64,
 }
 
 /// One cable, both ways alike when nothing goes wrong.
@@ -119,13 +151,14 @@ impl Plan {
         let mut dice = SeededEntropy::new(seed ^ scenario.salt());
         let shape = scenario.shape(&mut dice);
         let count = shape.hosts;
-        let switched = count > 2 || dice.chance(300_000);
+        let switched = count > 2 || shape.attack_percent > 0 || dice.chance(300_000);
         let faults = scenario.faults(&mut dice);
         let mut plan = Plan {
             seed: dice.next_u64(),
             hosts: Vec::new(),
             switched,
             cables: Vec::new(),
+            hostile: None,
             sessions: Vec::new(),
             timeline: Vec::new(),
             heal_at: Nanos::from_micros(2_000 + log_uniform(&mut dice, 8, 19)),
@@ -136,10 +169,18 @@ impl Plan {
             common: Common::draw(faults.contains(&Fault::Unseen), &mut dice),
             faults,
         };
+        if shape.attack_percent > 0 {
+            plan.common.suit_hostile();
+        }
         plan.draw_hosts(count, &shape, &mut dice);
         plan.draw_cables(&mut dice);
         plan.draw_sessions(&shape, &mut dice);
+        plan.draw_pools(&shape, &mut dice);
+        plan.draw_attacks(&shape, &mut dice);
         plan.draw_faults(&mut dice);
+        if shape.vanishes {
+            plan.draw_vanishings(&mut dice);
+        }
         plan.timeline.sort_by_key(|(at, _)| *at);
         plan
     }

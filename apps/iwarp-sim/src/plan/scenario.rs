@@ -28,6 +28,16 @@ pub enum Scenario {
     Terminate,
     /// More connections than hosts have places.
     Limits,
+    /// Many queue pairs on shared receive queues.
+    Shared,
+    /// Windows, fast regions, fences, chains.
+    Memory,
+    /// Completion queues that are slept on and resized.
+    Queues,
+    /// Every error on every connection.
+    Storm,
+    /// Hosts that go without a word.
+    Vanish,
 }
 
 /// What the hosts of a scenario do.
@@ -49,11 +59,21 @@ pub struct Shape {
     pub small: bool,
     /// Whether hosts have fewer places than there are sessions.
     pub tight: bool,
+    /// Sides in a hundred that take their receives from a shared queue.
+    pub shared_percent: u64,
+    /// Requests that lend memory or have a tag of their own, in a million; chance decides where this is 0.
+    pub memory_ppm: u32,
+    /// How often applications sleep and resize their queues, looks in a million; chance decides where this is 0.
+    pub queues_ppm: u32,
+    /// Sessions in a hundred that come from a hostile host, beside all others.
+    pub attack_percent: u64,
+    /// Whether hosts go without a word.
+    pub vanishes: bool,
 }
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 10] = [
+    pub const ALL: [Scenario; 15] = [
         Scenario::Mixed,
         Scenario::Lossy,
         Scenario::Reorder,
@@ -64,6 +84,11 @@ impl Scenario {
         Scenario::ManyQps,
         Scenario::Terminate,
         Scenario::Limits,
+        Scenario::Shared,
+        Scenario::Memory,
+        Scenario::Queues,
+        Scenario::Storm,
+        Scenario::Vanish,
     ];
 
     /// Its name on the command line.
@@ -79,6 +104,11 @@ impl Scenario {
             Scenario::ManyQps => "many-qps",
             Scenario::Terminate => "terminate",
             Scenario::Limits => "limits",
+            Scenario::Shared => "shared",
+            Scenario::Memory => "memory",
+            Scenario::Queues => "queues",
+            Scenario::Storm => "storm",
+            Scenario::Vanish => "vanish",
         }
     }
 
@@ -97,6 +127,13 @@ impl Scenario {
                 "requests of every kind that end their connections, beside others that must not notice"
             }
             Scenario::Limits => "more connections than hosts have places",
+            Scenario::Shared => "many queue pairs on shared receive queues, which run low and dry",
+            Scenario::Memory => "windows, fast regions, tags that end, fences and chains in random order",
+            Scenario::Queues => "completion queues that are slept on and resized while work runs",
+            Scenario::Storm => {
+                "every error on every connection, by wrong requests and by hostile frames, beside work that must not notice"
+            }
+            Scenario::Vanish => "hosts that fall silent while their applications drop everything",
         }
     }
 
@@ -125,6 +162,11 @@ impl Scenario {
             offend_percent: if dice.chance(200_000) { 30 } else { 0 },
             small: dice.chance(250_000),
             tight: dice.chance(50_000),
+            shared_percent: [0, 0, 30][dice.below(3) as usize],
+            memory_ppm: 0,
+            queues_ppm: 0,
+            attack_percent: 0,
+            vanishes: false,
         };
         match self {
             Scenario::Starved => Shape { small: true, ..usual },
@@ -145,6 +187,28 @@ impl Scenario {
                 tight: true,
                 ..usual
             },
+            Scenario::Shared => Shape {
+                sessions: 3 + dice.below(14),
+                shared_percent: 80,
+                offend_percent: 25,
+                bytes: 800_000,
+                ..usual
+            },
+            Scenario::Memory => Shape { memory_ppm: 400_000, offend_percent: 15, bytes: 800_000, ..usual },
+            Scenario::Queues => {
+                Shape { queues_ppm: 60_000, sessions: 2 + dice.below(12), bytes: 800_000, ..usual }
+            }
+            Scenario::Storm => Shape {
+                sessions: 4 + dice.below(10),
+                ops: 600,
+                bytes: 400_000,
+                rude_percent: 10,
+                offend_percent: 50,
+                attack_percent: 150,
+                tight: false,
+                ..usual
+            },
+            Scenario::Vanish => Shape { bytes: 800_000, vanishes: true, ..usual },
             _ => usual,
         }
     }
@@ -156,7 +220,12 @@ impl Scenario {
             | Scenario::Churn
             | Scenario::ManyQps
             | Scenario::Terminate
-            | Scenario::Limits => Fault::ALL.to_vec(),
+            | Scenario::Limits
+            | Scenario::Shared
+            | Scenario::Memory
+            | Scenario::Queues
+            | Scenario::Storm
+            | Scenario::Vanish => Fault::ALL.to_vec(),
             Scenario::Lossy => {
                 vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter, Fault::Mark]
             }
@@ -172,7 +241,8 @@ impl Scenario {
             known.remove(dice.below(known.len() as u64) as usize);
         }
         // It excuses every stream that it ends, so most runs must do without.
-        if self != Scenario::Corrupt && !dice.chance(250_000) {
+        let never = matches!(self, Scenario::Storm | Scenario::Memory | Scenario::Shared);
+        if self != Scenario::Corrupt && (never || !dice.chance(250_000)) {
             known.retain(|fault| *fault != Fault::Unseen);
         }
         known

@@ -3,6 +3,9 @@
 use ironwarp::CompletionOpcode;
 use ironwarp_types::{Nanos, SeededEntropy};
 
+use super::attack::Attack;
+use super::offence::Offence;
+
 /// How a session ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
@@ -36,86 +39,13 @@ pub enum Ending {
         /// What it does.
         offence: Offence,
     },
-}
-
-/// A request that ends its connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Offence {
-    /// A Write by a tag that nobody has.
-    WriteUnknown,
-    /// A Write outside of its region, wholly or in part.
-    WriteBeyond,
-    /// A Write to memory that the peer keeps for itself.
-    WriteNoRight,
-    /// A Read by a tag that nobody has.
-    ReadUnknown,
-    /// A Read outside of its region.
-    ReadBeyond,
-    /// A Read of memory that the peer keeps for itself.
-    ReadNoRight,
-    /// A Send that is longer than its receive.
-    SendTooLong,
-    /// A Send that no receive was posted for.
-    SendUnexpected,
-    /// A Send that invalidates a tag which is not the sender's to end.
-    InvalidateForeign,
-    /// A request whose own memory has another key.
-    LocalKey,
-    /// A request that names more than its own region.
-    LocalBeyond,
-    /// A Read into own memory that may not be written.
-    LocalNoRight,
-    /// The end of an own tag that there is none of.
-    InvalidateUnknown,
-    /// A window over memory that may not be lent.
-    BindNoRight,
-}
-
-impl Offence {
-    /// Every offence.
-    pub const ALL: [Offence; 14] = [
-        Offence::WriteUnknown,
-        Offence::WriteBeyond,
-        Offence::WriteNoRight,
-        Offence::ReadUnknown,
-        Offence::ReadBeyond,
-        Offence::ReadNoRight,
-        Offence::SendTooLong,
-        Offence::SendUnexpected,
-        Offence::InvalidateForeign,
-        Offence::LocalKey,
-        Offence::LocalBeyond,
-        Offence::LocalNoRight,
-        Offence::InvalidateUnknown,
-        Offence::BindNoRight,
-    ];
-
-    /// Whether the stack of the side that posts it finds it.
-    pub fn is_local(self) -> bool {
-        matches!(
-            self,
-            Offence::LocalKey
-                | Offence::LocalBeyond
-                | Offence::LocalNoRight
-                | Offence::InvalidateUnknown
-                | Offence::BindNoRight
-        )
-    }
-
-    /// What completes.
-    pub fn opcode(self) -> CompletionOpcode {
-        match self {
-            Offence::ReadUnknown | Offence::ReadBeyond | Offence::ReadNoRight | Offence::LocalNoRight => {
-                CompletionOpcode::Read
-            }
-            Offence::SendTooLong | Offence::SendUnexpected | Offence::InvalidateForeign => {
-                CompletionOpcode::Send
-            }
-            Offence::InvalidateUnknown => CompletionOpcode::Invalidate,
-            Offence::BindNoRight => CompletionOpcode::Bind,
-            _ => CompletionOpcode::Write,
-        }
-    }
+    /// The initiator is a hostile host, which speaks well for so many messages and then does this.
+    Attack {
+        /// Messages before that.
+        after: u64,
+        /// What it does.
+        attack: Attack,
+    },
 }
 
 /// What one session is to do. Rates are requests in a million.
@@ -153,8 +83,14 @@ pub struct SessionPlan {
     pub unsignaled_ppm: u32,
     /// Sends that ask for an event.
     pub solicited_ppm: u32,
-    /// Requests that wait for earlier Reads.
+    /// Requests that wait for earlier Reads, or for everything before them.
     pub fence_ppm: u32,
+    /// Requests that are posted together with others.
+    pub chain_max: u64,
+    /// Requests whose own memory has a tag for them alone, in a million.
+    pub errand_ppm: u32,
+    /// Sides that take their receives from their host's shared queue.
+    pub shared: [bool; 2],
     /// Whether requests complete when their bytes are copied.
     pub complete_on_copy: bool,
     /// Requests of which a side lends memory, or ends a loan, in a million.

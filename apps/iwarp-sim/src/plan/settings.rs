@@ -43,6 +43,11 @@ impl Common {
         }
     }
 
+    /// A hostile host speaks IPv4 and knows no VLAN.
+    pub fn suit_hostile(&mut self) {
+        (self.v4, self.vlan) = (true, None);
+    }
+
     /// Whether a session goes by IPv6.
     pub fn family(&self, dice: &mut SeededEntropy) -> bool {
         self.v6 && (!self.v4 || dice.chance(500_000))

@@ -7,6 +7,7 @@ use ironwarp_types::MacAddr;
 
 use super::{Host, Machine, Switch, World};
 use crate::app::{App, Ledger, SharedLedger};
+use crate::hostile::Hostile;
 use crate::plan::{Fault, Plan};
 use crate::wire::Watcher;
 
@@ -21,6 +22,12 @@ impl World {
             ports.push(id);
             devices.push(port.control());
             endings.push(port);
+        }
+        let mut hostile_port = None;
+        if let Some(hostile) = &plan.hostile {
+            let (id, port) = net.add_port(&hostile.device);
+            ports.push(id);
+            hostile_port = Some(port);
         }
         let pools = devices.iter().map(|device| device.free_frames()).collect();
         let mut world = World {
@@ -38,14 +45,18 @@ impl World {
         for (number, port) in endings.into_iter().enumerate() {
             world.add_host(number, port).map_err(|error| format!("host {number}: {error}"))?;
         }
+        if let (Some(hostile), Some(port)) = (&plan.hostile, hostile_port) {
+            let host = Hostile::new(plan, hostile, port, &world.ledger);
+            world.net.add_node(Machine::Hostile(Box::new(host)), &[world.ports[plan.hosts.len()]]);
+        }
         Ok(world)
     }
 
     /// Looks at every frame that a host sends. What a switch sends may have been damaged on its way there.
     fn watch(&mut self) {
-        let hosts = self.ports.clone();
+        let hosts = self.ports[..self.plan.hosts.len()].to_vec();
         let mut watcher = Watcher::new(self.plan.mtu_max(), self.plan.has(Fault::Mtu));
-        watcher.forged = self.plan.unseen;
+        (watcher.forged, watcher.listens) = (self.plan.unseen, !self.plan.unseen);
         self.net.watch(Box::new(
             move |_, port, frame| {
                 if hosts.contains(&port) { watcher.on_frame(frame) } else { Ok(()) }
@@ -68,7 +79,9 @@ impl World {
             switch_ports.push(port);
             ids.push(id);
         }
-        let stations: Vec<MacAddr> = plan.hosts.iter().map(|host| host.device.mac).collect();
+        let devices = plan.hosts.iter().map(|host| &host.device);
+        let devices = devices.chain(plan.hostile.iter().map(|hostile| &hostile.device));
+        let stations: Vec<MacAddr> = devices.map(|device| device.mac).collect();
         self.net.add_node(Machine::Switch(Switch::new(switch_ports, stations)), &ids);
     }
 

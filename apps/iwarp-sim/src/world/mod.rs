@@ -18,6 +18,7 @@ pub use host::Host;
 pub use switch::Switch;
 
 use crate::app::{SharedLedger, Totals};
+use crate::hostile::Hostile;
 use crate::plan::{Change, Plan};
 
 /// What a run that went well came to.
@@ -37,6 +38,8 @@ pub struct Outcome {
 pub enum Machine {
     /// A host.
     Host(Box<Host>),
+    /// A host that keeps no rules but TCP's.
+    Hostile(Box<Hostile>),
     /// A switch.
     Switch(Switch),
 }
@@ -45,6 +48,7 @@ impl Node for Machine {
     fn poll(&mut self, now: Nanos) -> Option<Nanos> {
         match self {
             Machine::Host(host) => host.poll(now),
+            Machine::Hostile(host) => host.poll(now),
             Machine::Switch(switch) => switch.poll(now),
         }
     }
@@ -52,6 +56,7 @@ impl Node for Machine {
     fn check(&self) -> Result<(), String> {
         match self {
             Machine::Host(host) => host.check(),
+            Machine::Hostile(host) => host.check(),
             Machine::Switch(switch) => switch.check(),
         }
     }
@@ -164,6 +169,10 @@ impl World {
                 if holdings != Holdings::default() {
                     return Err(format!("host {number} still holds {holdings:?}"));
                 }
+            }
+            let lost = host.counters().into_iter().find(|(name, _)| *name == "verbs_completion_overruns");
+            if let Some((_, lost)) = lost {
+                return Err(format!("host {number}: {lost} completions found no place"));
             }
             let (now, start) = (self.devices[number].free_frames(), self.pools[number]);
             // TCP keeps one transmit frame for the next unit.

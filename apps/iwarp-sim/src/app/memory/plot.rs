@@ -1,12 +1,13 @@
 //! A registered region with a shadow copy of what it must hold.
 //!
 //! Pieces are taken for operations under way and given back when it is known what they hold. Everything that is not
-//! taken must at all times be equal to the shadow, so a byte written outside of its message shows.
+//! taken must at all times be equal to the shadow, so a byte written outside of its message shows; so does one beside
+//! the region.
 
-use ironwarp::{Access, Context, ProtectionDomain, Region, RemoteMemory, Sge, VerbsError};
+use ironwarp::{Access, Context, Margins, ProtectionDomain, Region, RemoteMemory, Sge, VerbsError, guarded};
 use ironwarp_types::SeededEntropy;
 
-use super::pattern::Pattern;
+use super::Pattern;
 
 /// Some bytes of a plot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +21,8 @@ pub struct Piece {
 /// Bytes that hold what a shadow says.
 pub struct Plot {
     region: Region,
+    /// What lies beside it.
+    margins: Margins,
     shadow: Vec<u8>,
     /// Pieces that nobody has taken, in order and apart.
     free: Vec<Piece>,
@@ -34,9 +37,10 @@ impl Plot {
         bytes: usize,
         access: Access,
     ) -> Result<Self, VerbsError> {
-        let region = ctx.register(pd, vec![0u8; bytes], access)?;
+        let (owner, margins) = guarded(bytes);
+        let region = ctx.register(pd, owner, access)?;
         let free = vec![Piece { at: 0, len: bytes }];
-        Ok(Plot { region, shadow: vec![0; bytes], free, scratch: Vec::new() })
+        Ok(Plot { region, margins, shadow: vec![0; bytes], free, scratch: Vec::new() })
     }
 
     /// Takes a piece of `len` bytes, from somewhere; `None` where no gap is wide enough.
@@ -141,6 +145,14 @@ impl Plot {
     /// Whether everything has been given back.
     pub fn is_whole(&self) -> bool {
         self.free == [Piece { at: 0, len: self.shadow.len() }]
+    }
+
+    /// Everything has been given back and holds what the shadow says.
+    pub fn close(&mut self) -> Result<(), String> {
+        if !self.margins.are_intact() {
+            return Err("bytes were written beside the region".into());
+        }
+        if self.is_whole() { self.verify_free() } else { Err("pieces were never given back".into()) }
     }
 
     /// Bytes in all.

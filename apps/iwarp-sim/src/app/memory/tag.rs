@@ -1,0 +1,61 @@
+//! Windows and fast regions, which work requests bind: one after the other to many pieces.
+
+use ironwarp::{Access, Context, FastRegion, ProtectionDomain, STag, SendWr, Sge, VerbsError, Window};
+use ironwarp_types::SeededEntropy;
+
+/// What has a tag of its own.
+pub enum Tag {
+    /// A window.
+    Window(Window),
+    /// A fast region.
+    Fast(FastRegion),
+}
+
+impl Tag {
+    /// A new one; `None` where there is no place for it.
+    pub fn make(ctx: &Context, pd: ProtectionDomain, window: bool) -> Result<Option<Self>, VerbsError> {
+        let made = if window {
+            ctx.create_window(pd).map(Tag::Window)
+        } else {
+            ctx.create_fast_region(pd).map(Tag::Fast)
+        };
+        match made {
+            Err(VerbsError::Register(_)) => Ok(None),
+            made => made.map(Some),
+        }
+    }
+
+    /// One that was used before and has ended, or a new one.
+    pub fn find(
+        spare: &mut Vec<Tag>,
+        ctx: &Context,
+        pd: ProtectionDomain,
+        window: bool,
+        dice: &mut SeededEntropy,
+    ) -> Result<Option<Self>, VerbsError> {
+        let used = spare.iter().position(|tag| matches!(tag, Tag::Window(_)) == window);
+        match used.filter(|_| dice.chance(700_000)) {
+            Some(index) => Ok(Some(spare.swap_remove(index))),
+            None => Self::make(ctx, pd, window),
+        }
+    }
+
+    /// The tag of the last binding.
+    pub fn stag(&self) -> STag {
+        match self {
+            Tag::Window(window) => window.stag(),
+            Tag::Fast(region) => region.stag(),
+        }
+    }
+
+    /// The request that binds it. `for_stream` limits a fast region to one stream, as every window is.
+    pub fn bind<'a>(&mut self, id: u64, over: &'a [Sge; 1], access: Access, for_stream: bool) -> SendWr<'a> {
+        match self {
+            Tag::Window(window) => SendWr::bind(id, window, over, access),
+            Tag::Fast(region) if for_stream => {
+                SendWr::fast_register(id, region, over, access).for_this_stream()
+            }
+            Tag::Fast(region) => SendWr::fast_register(id, region, over, access),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! A request that has its memory and is not posted yet, and chains of them that are posted by one call.
+
+use ironwarp::{Access, CompletionOpcode, Context, QueuePair, RemoteMemory, STag, SendWr, Sge, VerbsError};
+
+use crate::app::ledger::{Message, Posted, Side};
+use crate::app::memory::{Loan, Pattern, Piece, State, Tag, Use};
+
+/// A request that is not posted yet.
+pub struct Draft {
+    /// What will be remembered of it. Its number is given when it is posted.
+    pub posted: Posted,
+    /// Its list.
+    pub list: Vec<Sge>,
+    /// Its bytes, where it carries them itself.
+    pub inline: Option<Vec<u8>>,
+    /// Where it is aimed at.
+    pub remote: RemoteMemory,
+    /// What it does.
+    pub act: Act,
+    /// Whether the peer is asked to raise an event.
+    pub solicited: bool,
+    /// Whether it waits for earlier Reads.
+    pub fenced: bool,
+    /// Whether it waits for everything before it.
+    pub locally_fenced: bool,
+    /// Whether its own memory goes by the tag that the request before it has bound.
+    pub by_tag: bool,
+    /// Whether it is one of the requests that the session is to post.
+    pub counts: bool,
+}
+
+/// What a request does.
+pub enum Act {
+    /// A Send.
+    Send,
+    /// A Send that ends a tag of the peer's.
+    SendEnding(STag),
+    /// A Write.
+    Write,
+    /// A Read.
+    Read,
+    /// A Read that ends the tag of its own memory.
+    ReadEnding,
+    /// A tag for a piece of memory.
+    Bind(Binding),
+    /// The end of a loan.
+    End(STag),
+    /// The end of the tag that was bound last.
+    EndLast,
+}
+
+/// A tag and what it is bound for.
+pub struct Binding {
+    /// The tag, until it is posted.
+    pub tag: Option<Tag>,
+    /// Its rights.
+    pub access: Access,
+    /// Whether it is one stream's.
+    pub for_stream: bool,
+    /// Whether the peer has the right of the loan alone.
+    pub only: bool,
+    /// What it is lent for; `None` for a tag that only its owner uses.
+    pub lends: Option<Use>,
+}
+
+impl Draft {
+    /// A request of `opcode` with `len` bytes of a pattern.
+    pub fn new(opcode: CompletionOpcode, act: Act, len: usize, pattern: Pattern) -> Self {
+        let nothing = Piece { at: 0, len: 0 };
+        Draft {
+            posted: Posted {
+                wr_id: 0,
+                opcode,
+                signaled: true,
+                len,
+                pattern,
+                sources: Vec::new(),
+                target: nothing,
+                library_offset: 0,
+                placed: false,
+                offence: None,
+                loan: None,
+            },
+            list: Vec::new(),
+            inline: None,
+            remote: RemoteMemory { stag: STag(0), tagged_offset: 0 },
+            act,
+            solicited: false,
+            fenced: false,
+            locally_fenced: false,
+            by_tag: false,
+            counts: false,
+        }
+    }
+
+    /// A request that sends nothing.
+    pub fn local(opcode: CompletionOpcode, act: Act) -> Self {
+        Self::new(opcode, act, 0, Pattern::new(0, 0))
+    }
+
+    /// The work request. `last` is the tag that was bound last.
+    fn request(&mut self, last: &mut STag) -> SendWr<'_> {
+        let id = self.posted.wr_id;
+        if self.by_tag {
+            self.list.iter_mut().for_each(|sge| sge.lkey = *last);
+        }
+        let one = || self.list.first_chunk().unwrap_or(&NOWHERE);
+        let wr = match (&mut self.act, &self.inline) {
+            (Act::Write, Some(bytes)) => SendWr::write_inline(id, bytes, self.remote),
+            (Act::Write, None) => SendWr::write(id, &self.list, self.remote),
+            (Act::Read, _) => SendWr::read(id, one(), self.remote),
+            (Act::ReadEnding, _) => SendWr::read_invalidating(id, one(), self.remote),
+            (Act::End(stag), _) => SendWr::invalidate(id, *stag),
+            (Act::EndLast, _) => SendWr::invalidate(id, *last),
+            (Act::Bind(binding), _) => {
+                let tag =
+                    binding.tag.as_mut().unwrap_or_else(|| unreachable!("a tag leaves when it is posted"));
+                let wr = tag.bind(id, one(), binding.access, binding.for_stream);
+                *last = tag.stag();
+                wr
+            }
+            (_, Some(bytes)) => SendWr::send_inline(id, bytes),
+            (_, None) => SendWr::send(id, &self.list),
+        };
+        self.flagged(wr)
+    }
+
+    fn flagged<'a>(&self, mut wr: SendWr<'a>) -> SendWr<'a> {
+        if !self.posted.signaled {
+            wr = wr.unsignaled();
+        }
+        if self.solicited {
+            wr = wr.solicited();
+        }
+        if let Act::SendEnding(stag) = self.act {
+            wr = wr.invalidating(stag);
+        }
+        if self.fenced {
+            wr = wr.fenced();
+        }
+        if self.locally_fenced {
+            wr = wr.locally_fenced();
+        }
+        wr
+    }
+
+    /// It was posted. A tag of the owner's alone ends with the request `ends_by`.
+    fn on_posted(mut self, ours: &mut Side, ends_by: u64) {
+        let wr_id = self.posted.wr_id;
+        match &mut self.act {
+            Act::Bind(binding) => {
+                let Some(tag) = binding.tag.take() else { return };
+                match binding.lends {
+                    Some(usage) => {
+                        let tagged_offset = self.list.first().map_or(0, |over| over.addr);
+                        let remote = RemoteMemory { stag: tag.stag(), tagged_offset };
+                        let (piece, only, for_stream) =
+                            (self.posted.target, binding.only, binding.for_stream);
+                        let (id, state, ended_by, uses) = (wr_id, State::Binding, None, 0);
+                        ours.loans.push(Loan {
+                            id,
+                            tag,
+                            remote,
+                            piece,
+                            usage,
+                            only,
+                            for_stream,
+                            state,
+                            ended_by,
+                            uses,
+                        });
+                    }
+                    None => ours.errands.push((ends_by, tag)),
+                }
+            }
+            Act::End(_) => {
+                if let Some(loan) = self.posted.loan.and_then(|id| ours.loan_mut(id)) {
+                    loan.ended_by = Some(wr_id);
+                }
+            }
+            Act::Send | Act::SendEnding(_) => {
+                let Posted { len, pattern, loan, .. } = self.posted;
+                ours.messages.push_back(Message { wr_id, len, pattern, solicited: self.solicited, loan });
+            }
+            _ => {}
+        }
+        ours.posted = wr_id + 1;
+        ours.sends.push_back(self.posted);
+    }
+
+    /// It was not posted: gives back what was taken for it.
+    pub fn take_back(self, ours: &mut Side, theirs: &mut Side) {
+        if self.counts {
+            ours.left += 1;
+            ours.bytes_left += self.posted.len;
+        }
+        let posted = &self.posted;
+        if let Some(plots) = &mut ours.plots {
+            posted.sources.iter().for_each(|piece| plots.source.give(*piece));
+        }
+        match (self.act, posted.loan) {
+            (Act::Send, _) => theirs.take_back_credit(ours),
+            (Act::SendEnding(_), loan) => {
+                theirs.take_back_credit(ours);
+                loan.into_iter().for_each(|id| theirs.reopen_loan(id));
+            }
+            (Act::Write, loan) => theirs.give_written(posted.target, loan),
+            (Act::Read | Act::ReadEnding, loan) => {
+                if let Some(plots) = &mut ours.plots {
+                    plots.sink.give(posted.target);
+                }
+                loan.into_iter().for_each(|id| theirs.end_use(id));
+            }
+            (Act::Bind(binding), _) => {
+                if let (Some(_), Some(plots)) = (binding.lends, &mut ours.plots) {
+                    plots.shared.give(posted.target);
+                }
+                binding.tag.into_iter().for_each(|tag| ours.put_by(tag));
+            }
+            (Act::End(_), loan) => loan.into_iter().for_each(|id| ours.reopen_loan(id)),
+            (Act::EndLast, _) => {}
+        }
+    }
+}
+
+/// What was posted of a chain, and whether anything else than a full queue stood in the way of the rest.
+pub fn post(
+    chain: Vec<Draft>,
+    qp: QueuePair,
+    ctx: &mut Context,
+    ours: &mut Side,
+    theirs: &mut Side,
+) -> Result<usize, VerbsError> {
+    let mut chain = chain;
+    let first = ours.posted;
+    for (index, draft) in chain.iter_mut().enumerate() {
+        draft.posted.wr_id = first + index as u64;
+    }
+    let mut last = STag(0);
+    let wrs: Vec<SendWr<'_>> = chain.iter_mut().map(|draft| draft.request(&mut last)).collect();
+    let outcome = ctx.post_sends(qp, &wrs);
+    drop(wrs);
+    let (posted, outcome) = match outcome {
+        Ok(()) => (chain.len(), Ok(true)),
+        Err((posted, error)) => (posted, refused(error)),
+    };
+    let rest = chain.split_off(posted);
+    let ends: Vec<u64> = (0..chain.len()).map(|index| ends_by(&chain, index)).collect();
+    for (draft, ends_by) in chain.into_iter().zip(ends) {
+        draft.on_posted(ours, ends_by);
+    }
+    rest.into_iter().rev().for_each(|draft| draft.take_back(ours, theirs));
+    outcome.map(|_| posted)
+}
+
+/// The request of a chain that ends the tag which request `index` binds; none has the number `u64::MAX`.
+fn ends_by(chain: &[Draft], index: usize) -> u64 {
+    let mut later = chain.iter().skip(index + 1);
+    let ends = later.find(|draft| matches!(draft.act, Act::ReadEnding | Act::EndLast));
+    ends.map_or(u64::MAX, |draft| draft.posted.wr_id)
+}
+
+/// A full queue is an ordinary answer, anything else is not.
+pub fn refused(error: VerbsError) -> Result<bool, VerbsError> {
+    match error {
+        VerbsError::QueueFull | VerbsError::CqFull | VerbsError::WrongState(_) => Ok(false),
+        error => Err(error),
+    }
+}
+
+const NOWHERE: [Sge; 1] = [Sge { addr: 0, len: 0, lkey: STag(0) }];
