@@ -137,3 +137,30 @@ fn a_receive_that_names_bad_memory_is_our_own_error() {
     bench.scene.node.events.retain(|event| !matches!(event, ironwarp::Event::QueuePairFatal { .. }));
     bench.ends_with(victim, "RDMAP: local catastrophic", &[]);
 }
+
+/// RFC 5040 s4.8: a Read whose source is given up while it is answered: the request in the Terminate has moved on by what
+/// was sent, sink, size and source.
+#[test]
+fn a_read_that_is_cut_short_shows_how_far_it_got() {
+    const BYTES: u32 = 1 << 20;
+    let mut bench = Bench::new();
+    let victim = bench.victim(Begins::Peer);
+    let source = bench.scene.node.memory(&vec![7; BYTES as usize]);
+    let (stag, to) = place(&source);
+    bench.says(&[read_request(1, (9, 1000), BYTES, (stag, to))]);
+    let mut sent = bench.scene.segment("the first of the answer").len() as u32 - 14;
+    drop(source);
+    let told = loop {
+        let segment = bench.scene.segment("the rest, and the Terminate");
+        if segment[0] & 0x80 == 0 {
+            break segment;
+        }
+        assert_eq!((segment[1], &segment[14..16]), (0x42, &[7, 7][..]));
+        sent += segment.len() as u32 - 14;
+    };
+    assert!(sent < BYTES, "all of it was sent before the source was given up");
+    let left = read_request(1, (9, 1000 + u64::from(sent)), BYTES - sent, (stag, to + u64::from(sent)));
+    assert_eq!(told, crate::codes::named("RDMAP: invalid STag").terminate(&left));
+    assert_eq!(bench.scene.terminated(), (true, Terminate { layer: 0, etype: 1, code: 0 }));
+    bench.is_over(victim, DisconnectReason::Terminated);
+}
