@@ -180,10 +180,12 @@ fn markers_and_crcs_are_reported_as_they_were_on_the_wire() {
         assert_eq!((&result["markers"], &result["crc"]), (&markers.into(), &crc.into()), "{options:?}");
         assert_eq!(result["errors"], 0, "{options:?}");
         let segments = segments(&std::fs::read(&pcap).expect("a capture"));
-        let [request, reply, first, ..] = &segments[..] else { panic!("{} segments", segments.len()) };
-        assert_eq!(startup_flags(request, b"MPA ID Req Frame"), (markers, crc), "{options:?}");
-        assert_eq!(startup_flags(reply, b"MPA ID Rep Frame"), (markers, crc), "{options:?}");
-        assert_eq!(shown_by_fpdu(first), (markers, crc), "{options:?}");
+        for key in [REQUEST, REPLY] {
+            assert_eq!(startup_flags(&segments, key), (markers, crc), "{options:?}");
+        }
+        // A busy machine may have sent start-up frames again.
+        let mut fpdus = segments.iter().filter(|segment| !segment.starts_with(b"MPA ID Re"));
+        assert_eq!(shown_by_fpdu(fpdus.next().expect("an FPDU")), (markers, crc), "{options:?}");
     }
 }
 
@@ -209,9 +211,12 @@ fn segments(capture: &[u8]) -> Vec<Vec<u8>> {
     segments
 }
 
-/// RFC 5044 s7.1.1: whether M and C are set.
-fn startup_flags(frame: &[u8], key: &[u8; 16]) -> (bool, bool) {
-    assert!(frame.starts_with(key));
+const REQUEST: &[u8; 16] = b"MPA ID Req Frame";
+const REPLY: &[u8; 16] = b"MPA ID Rep Frame";
+
+/// RFC 5044 s7.1.1: whether M and C are set in the start-up frame with this key.
+fn startup_flags(segments: &[Vec<u8>], key: &[u8; 16]) -> (bool, bool) {
+    let frame = segments.iter().find(|segment| segment.starts_with(key)).expect("a start-up frame");
     (frame[16] & 0x80 != 0, frame[16] & 0x40 != 0)
 }
 
