@@ -110,10 +110,13 @@ static_dpdk() {
 # Whole nodes under faulty links, with assertions on; each seed twice. The summary counts as the tests of this stage.
 simulator() {
     cargo build --profile sim --locked -p iwarp-sim || return
-    local program=${CARGO_TARGET_DIR:-target}/sim/iwarp-sim summary
-    "$program" --seeds 0..300 --traces "$logs" | tee "$logs/seeds" || return
-    summary=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$logs/seeds" | tail -1)
-    echo "test result: ok. ${summary/,/;}"
+    local program=${CARGO_TARGET_DIR:-target}/sim/iwarp-sim scenario summary
+    for scenario in mixed:200 shared:20 memory:20 queues:20 storm:20 vanish:20; do
+        "$program" --scenario "${scenario%:*}" --seeds "0..${scenario#*:}" --traces "$logs" |
+            tee "$logs/seeds" || return
+        summary=$(grep -aoE '[0-9]+ passed, [0-9]+ failed' "$logs/seeds" | tail -1)
+        echo "test result: ok. ${summary/,/;}"
+    done
 }
 
 stage format cargo fmt --all --check

@@ -43,7 +43,7 @@ impl App {
             tag = Tag::make(&self.ctx, self.pd, true)?;
             // Places for regions may be few.
             if tag.is_none() {
-                return Ok(());
+                return self.offend(session, side, Offence::LocalKey);
             }
         }
         let wr = request(&posted, offence, &gather, remote, &mut tag);
