@@ -1,12 +1,19 @@
-//! RDMAP: what messages mean (RFC 5040).
+//! RDMAP: what messages mean (RFC 5040, RFC 7306).
 //!
 //! [`opcode`] names the messages (s4.1); [`read`] is the Read Request's header and the two bounded queues of Reads
-//! (s4.4, s5.2, s6.1); [`terminate`] is the message that ends a stream (s4.8, s5.4).
+//! (s4.4, s5.2, s6.1); [`atomic`] and [`immediate`] are the messages of RFC 7306, and [`dialect`] what its drafts had
+//! otherwise; [`terminate`] is the message that ends a stream (s4.8, s5.4).
 
+pub mod atomic;
+pub mod dialect;
+pub mod immediate;
 pub mod opcode;
 pub mod read;
 pub mod terminate;
 
+pub use atomic::{AtomicRequest, AtomicResponse};
+pub use dialect::Dialect;
+pub use immediate::Immediate;
 pub use opcode::Opcode;
 pub use read::{Outstanding, OutstandingReads, PendingResponses, ReadRequest, Response};
 pub use terminate::{Offender, Terminate};
@@ -15,10 +22,12 @@ use ironwarp_mem::{AccessError, InvalidateError};
 
 /// Queue 0 carries Sends of every kind (RFC 5040 s3.1).
 pub const SEND_QUEUE: u32 = 0;
-/// Queue 1 carries Read Requests.
+/// Queue 1 carries Read Requests, and Atomic Requests in one numbering with them (RFC 7306 s5.2).
 pub const READ_QUEUE: u32 = 1;
 /// Queue 2 carries the Terminate.
 pub const TERMINATE_QUEUE: u32 = 2;
+/// Queue 3 carries Atomic Responses (RFC 7306 s4.1).
+pub const ATOMIC_RESPONSE_QUEUE: u32 = 3;
 
 /// What RDMAP can find wrong (RFC 5040 s4.8, figure 9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ const VERSION_SHIFT: u8 = 6;
 const VERSION: u8 = 1;
 const OPCODE_MASK: u8 = 0x0f;
 
-/// The messages of RFC 5040 s4.1, figure 4.
+/// The messages of RFC 5040 s4.1, figure 4, and RFC 7306 s4.1, figure 2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Opcode {
@@ -26,6 +26,14 @@ pub enum Opcode {
     SendSolicitedInvalidate = 6,
     /// Queue 2.
     Terminate = 7,
+    /// Queue 0, eight octets for the completion (RFC 7306 s6).
+    Immediate = 8,
+    /// The same, with an event.
+    ImmediateSolicited = 9,
+    /// Queue 1 (RFC 7306 s5.2.1).
+    AtomicRequest = 10,
+    /// Queue 3 (RFC 7306 s5.2.2).
+    AtomicResponse = 11,
 }
 
 impl Opcode {
@@ -48,10 +56,23 @@ impl Opcode {
             5 => Opcode::SendSolicited,
             6 => Opcode::SendSolicitedInvalidate,
             7 => Opcode::Terminate,
-            // RFC 7306's Immediate and Atomic among them.
+            // RFC 7306's Immediate and Atomic among them: a stream has those only where both sides want them.
             _ => return Err(RdmapFault::Opcode),
         };
-        if control >> VERSION_SHIFT == VERSION { Ok(opcode) } else { Err(RdmapFault::Version) }
+        check_version(control).map(|()| opcode)
+    }
+
+    /// What a control octet says on a stream that has the operations of RFC 7306 as well.
+    #[inline]
+    pub fn decode_extended(control: u8) -> Result<Opcode, RdmapFault> {
+        let opcode = match control & OPCODE_MASK {
+            8 => Opcode::Immediate,
+            9 => Opcode::ImmediateSolicited,
+            10 => Opcode::AtomicRequest,
+            11 => Opcode::AtomicResponse,
+            _ => return Opcode::decode(control),
+        };
+        check_version(control).map(|()| opcode)
     }
 
     /// Whether a segment of this message names its place itself.
@@ -61,7 +82,12 @@ impl Opcode {
 
     /// Whether the receiver may be asked for an event.
     pub const fn is_solicited(self) -> bool {
-        matches!(self, Opcode::SendSolicited | Opcode::SendSolicitedInvalidate)
+        matches!(self, Opcode::SendSolicited | Opcode::SendSolicitedInvalidate | Opcode::ImmediateSolicited)
+    }
+
+    /// Whether the message carries eight octets for the completion itself.
+    pub const fn is_immediate(self) -> bool {
+        matches!(self, Opcode::Immediate | Opcode::ImmediateSolicited)
     }
 
     /// Whether the message carries a steering tag to invalidate.
@@ -76,6 +102,10 @@ impl Opcode {
             Opcode::Send | Opcode::SendInvalidate | Opcode::SendSolicited | Opcode::SendSolicitedInvalidate
         )
     }
+}
+
+fn check_version(control: u8) -> Result<(), RdmapFault> {
+    if control >> VERSION_SHIFT == VERSION { Ok(()) } else { Err(RdmapFault::Version) }
 }
 
 #[cfg(test)]
@@ -101,6 +131,20 @@ mod tests {
         }
         for version in [0x00, 0x80, 0xc0] {
             assert_eq!(Opcode::decode(version | 3), Err(RdmapFault::Version));
+        }
+    }
+
+    /// RFC7306-4.1-01 and RFC7306-4.1-02: four more operations, of the same version; the rest stays unknown.
+    #[test]
+    fn the_operations_of_rfc_7306_round_trip_where_a_stream_has_them() {
+        for code in 0..12u8 {
+            let opcode = Opcode::decode_extended(0x40 | code).unwrap();
+            assert_eq!((opcode.control(), opcode as u8), (0x40 | code, code));
+            assert_eq!(Opcode::decode_extended(0x70 | code), Ok(opcode));
+            assert_eq!(Opcode::decode_extended(0x80 | code), Err(RdmapFault::Version));
+        }
+        for code in 12..16u8 {
+            assert_eq!(Opcode::decode_extended(0x40 | code), Err(RdmapFault::Opcode));
         }
     }
 }

@@ -1,0 +1,162 @@
+//! Atomic Requests and Atomic Responses: their headers, which are all of their payload (RFC 7306 s5.2).
+//!
+//! ```text
+//! request   | reserved:28 AOpCode:4 | identifier:u32 | STag:u32 | TO:u64 | data:u64 | mask:u64 | compare:u64 | mask:u64 |
+//! response  | identifier:u32 | original value:u64 |
+//! ```
+//! Everything is big-endian on the wire; values here are numbers, so what the operation does to memory in the machine's
+//! own order needs no second thought. The operations themselves are `ironwarp_mem`'s. What cannot be read, or may not
+//! be asked, ends the stream with the Terminate that [`RdmapFault`] names; the word has not been looked at then.
+
+use ironwarp_mem::{AtomicOp, WordError};
+use ironwarp_types::STag;
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Dialect, RdmapFault};
+
+/// Octets of an Atomic Request (RFC 7306 s4, s5.2.1, figure 4).
+pub const ATOMIC_REQUEST_BYTES: usize = size_of::<RequestWire>();
+
+/// Octets of an Atomic Response (RFC 7306 s5.2.2, figure 6; the 32 that s4 speaks of fit neither figure).
+pub const ATOMIC_RESPONSE_BYTES: usize = size_of::<ResponseWire>();
+
+const _: () = assert!(ATOMIC_REQUEST_BYTES == 52 && ATOMIC_RESPONSE_BYTES == 12);
+
+const OPERATION_MASK: u32 = 0x0f;
+const FETCH_ADD: u32 = 0;
+const SWAP: u32 = 1;
+const CMP_SWAP: u32 = 2;
+
+/// RFC 7306 s5.2.1: a mask that an operation has no use for is sent as all ones, and data as zero.
+const UNUSED_MASK: u64 = u64::MAX;
+const UNUSED_DATA: u64 = 0;
+
+/// What an Atomic Request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtomicRequest {
+    /// The asking side's own number, which the response repeats.
+    pub identifier: u32,
+    /// Where the word is.
+    pub stag: STag,
+    /// Where in that buffer.
+    pub tagged_offset: u64,
+    /// What is to be done to it.
+    pub operation: AtomicOp,
+}
+
+/// What an Atomic Response tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtomicResponse {
+    /// The number of the request that it answers.
+    pub identifier: u32,
+    /// The word's value before the operation.
+    pub original: u64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RequestWire {
+    operation: U32,
+    identifier: U32,
+    stag: U32,
+    tagged_offset: U64,
+    data: U64,
+    mask: U64,
+    compare: U64,
+    compare_mask: U64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct ResponseWire {
+    identifier: U32,
+    original: U64,
+}
+
+impl AtomicRequest {
+    /// Reads a payload that is exactly one header. An operation that the dialect does not have is as good as a message
+    /// that does not exist (RFC 7306 s1.1, s5.2.1).
+    pub fn decode(payload: &[u8], dialect: Dialect) -> Result<AtomicRequest, RdmapFault> {
+        let wire = RequestWire::ref_from_bytes(payload).map_err(|_| RdmapFault::Unspecified)?;
+        Ok(AtomicRequest {
+            identifier: wire.identifier.get(),
+            stag: STag(wire.stag.get()),
+            tagged_offset: wire.tagged_offset.get(),
+            operation: wire.operation(dialect)?,
+        })
+    }
+
+    /// The header's octets. Which dialects can read a Swap is the caller's to know: [`Dialect::swap`].
+    pub fn octets(&self) -> [u8; ATOMIC_REQUEST_BYTES] {
+        let (code, data, mask, compare, compare_mask) = match self.operation {
+            AtomicOp::FetchAdd { add, mask } => (FETCH_ADD, add, mask, UNUSED_DATA, UNUSED_MASK),
+            AtomicOp::Swap { swap } => (SWAP, swap, UNUSED_MASK, UNUSED_DATA, UNUSED_MASK),
+            AtomicOp::CmpSwap { compare, compare_mask, swap, swap_mask } => {
+                (CMP_SWAP, swap, swap_mask, compare, compare_mask)
+            }
+        };
+        let wire = RequestWire {
+            operation: code.into(),
+            identifier: self.identifier.into(),
+            stag: self.stag.0.into(),
+            tagged_offset: self.tagged_offset.into(),
+            data: data.into(),
+            mask: mask.into(),
+            compare: compare.into(),
+            compare_mask: compare_mask.into(),
+        };
+        zerocopy::transmute!(wire)
+    }
+}
+
+impl RequestWire {
+    /// RFC 7306 s5.2.1: the 28 bits before the code are ignored, and so is every field that the operation has no use for.
+    fn operation(&self, dialect: Dialect) -> Result<AtomicOp, RdmapFault> {
+        let (data, mask) = (self.data.get(), self.mask.get());
+        match self.operation.get() & OPERATION_MASK {
+            FETCH_ADD => Ok(AtomicOp::FetchAdd { add: data, mask }),
+            CMP_SWAP => {
+                let (compare, compare_mask) = (self.compare.get(), self.compare_mask.get());
+                Ok(AtomicOp::CmpSwap { compare, compare_mask, swap: data, swap_mask: mask })
+            }
+            SWAP if dialect.swap => Ok(AtomicOp::Swap { swap: data }),
+            _ => Err(RdmapFault::Opcode),
+        }
+    }
+}
+
+impl AtomicResponse {
+    /// Reads a payload that is exactly one header.
+    pub fn decode(payload: &[u8]) -> Result<AtomicResponse, RdmapFault> {
+        let wire = ResponseWire::ref_from_bytes(payload).map_err(|_| RdmapFault::Unspecified)?;
+        Ok(AtomicResponse { identifier: wire.identifier.get(), original: wire.original.get() })
+    }
+
+    /// Reads a payload that must answer the request `identifier`, the oldest that waits for an answer. Another number
+    /// there answers something that was not asked, or not yet (RFC 7306 s5.2.2, 7).
+    pub fn decode_for(payload: &[u8], identifier: u32) -> Result<AtomicResponse, RdmapFault> {
+        let response = AtomicResponse::decode(payload)?;
+        if response.identifier == identifier { Ok(response) } else { Err(RdmapFault::StreamCatastrophic) }
+    }
+
+    /// The header's octets.
+    pub fn octets(&self) -> [u8; ATOMIC_RESPONSE_BYTES] {
+        let wire = ResponseWire { identifier: self.identifier.into(), original: self.original.into() };
+        zerocopy::transmute!(wire)
+    }
+}
+
+impl From<WordError> for RdmapFault {
+    /// The checks of a Read Request's source, which RFC 7306 does not repeat for Atomics (RFC 5040 s7.2); its own is the
+    /// alignment (s8.2).
+    fn from(refused: WordError) -> Self {
+        match refused {
+            WordError::Access(error) => error.into(),
+            WordError::Misaligned => RdmapFault::StreamCatastrophic,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

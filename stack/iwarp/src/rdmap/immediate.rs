@@ -1,0 +1,105 @@
+//! Immediate Data: eight octets that reach the peer in a completion (RFC 7306 s6).
+//!
+//! Takes and gives the whole payload of one untagged segment on queue 0, where Sends are numbered too. What they mean
+//! is the application's: the octets are carried as they are, in no order of any machine. A payload of any other
+//! length is an error of the message, since nothing says what a shorter or longer one would mean.
+
+use super::RdmapFault;
+
+/// Octets of an Immediate Data message, which is all of its payload (RFC 7306 s6.2, figure 7).
+pub const IMMEDIATE_BYTES: usize = 8;
+
+/// What an Immediate Data message carries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Immediate(pub [u8; IMMEDIATE_BYTES]);
+
+impl Immediate {
+    /// Reads a payload. RFC 7306 s6.3: the receiver checks that it is exactly eight octets.
+    #[inline]
+    pub fn decode(payload: &[u8]) -> Result<Immediate, RdmapFault> {
+        payload.try_into().map(Immediate).map_err(|_| RdmapFault::Unspecified)
+    }
+
+    /// The payload's octets.
+    pub const fn octets(self) -> [u8; IMMEDIATE_BYTES] {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ddp::Header;
+    use crate::rdmap::{Dialect, Opcode, Terminate};
+
+    const DATA: Immediate = Immediate([0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
+
+    /// Appendix A.3 of RFC 7306, octet by octet; message 2 of queue 0.
+    const PLAIN: [u8; 26] = [
+        0x41, 0x48, 0, 0, 0, 0, // untagged, last, DDP 1; RDMAP 1, operation 8; no tag to invalidate
+        0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, // queue 0, message 2, offset 0
+        0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,
+    ];
+
+    fn segment(dialect: Dialect, opcode: Opcode, msn: u32) -> Vec<u8> {
+        let mut out = vec![0xee; 18];
+        dialect.header(opcode, msn).unwrap().encode(&mut out);
+        out.extend(DATA.octets());
+        out
+    }
+
+    fn read(dialect: Dialect, ulpdu: &[u8]) -> (Opcode, Immediate) {
+        let Ok((Header::Untagged(header), payload)) = Header::decode(ulpdu) else { panic!("untagged") };
+        (dialect.untagged(&header).unwrap(), Immediate::decode(payload).unwrap())
+    }
+
+    /// RFC7306-4-03, RFC7306-4.1-03 and RFC7306-6.3-04.
+    #[test]
+    fn immediate_data_lies_as_appendix_a_draws_it() {
+        assert_eq!(segment(Dialect::RFC_7306, Opcode::Immediate, 2), PLAIN);
+        assert_eq!(read(Dialect::RFC_7306, &PLAIN), (Opcode::Immediate, DATA));
+    }
+
+    #[test]
+    fn with_solicited_event_it_differs_in_the_operation_alone() {
+        let mut expected = PLAIN;
+        expected[1] = 0x49;
+        assert_eq!(segment(Dialect::RFC_7306, Opcode::ImmediateSolicited, 2), expected);
+        assert_eq!(read(Dialect::RFC_7306, &expected), (Opcode::ImmediateSolicited, DATA));
+        assert!(Opcode::ImmediateSolicited.is_solicited() && !Opcode::Immediate.is_solicited());
+    }
+
+    /// Figure 2 of draft -01: queue 1 for the one with Solicited Event, queue 0 for the other.
+    #[test]
+    fn with_solicited_event_it_goes_on_queue_1_by_figure_2_of_draft_01() {
+        let dialect = Dialect::DRAFT_01_FIGURE_2;
+        let mut expected = PLAIN;
+        (expected[1], expected[9]) = (0x49, 1);
+        assert_eq!(segment(dialect, Opcode::ImmediateSolicited, 2), expected);
+        assert_eq!(read(dialect, &expected), (Opcode::ImmediateSolicited, DATA));
+        assert_eq!(segment(dialect, Opcode::Immediate, 2), PLAIN);
+    }
+
+    /// RFC7306-6.3-07: seven octets, nine, none or a lot are refused, with the code for what has no other.
+    #[test]
+    fn any_other_length_is_refused() {
+        for bytes in [0, 1, 7, 9, 16, 1000] {
+            let refused = Immediate::decode(&vec![0; bytes]).map_err(Terminate::from);
+            assert_eq!(refused, Err(Terminate { layer: 0, etype: 2, code: 0xff }));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn eight_octets_come_out_as_they_went_in(octets: [u8; 8]) {
+            prop_assert_eq!(Immediate::decode(&Immediate(octets).octets()), Ok(Immediate(octets)));
+        }
+
+        #[test]
+        fn octets_of_any_number_are_read_or_refused(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert_eq!(Immediate::decode(&octets).is_ok(), octets.len() == 8);
+        }
+    }
+}
