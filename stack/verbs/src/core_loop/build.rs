@@ -17,7 +17,7 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) link_up: fn(&mut P) -> bool,
     pub(crate) mem: CoreMem,
     pub(crate) stats: CoreStats,
-    /// Keys initial sequence numbers, ephemeral ports, the flow hash and the count of callers.
+    /// Keys initial sequence numbers, ephemeral ports and the flow hash.
     pub(crate) secret: [u64; 2],
 }
 
@@ -38,7 +38,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             received: Burst::new(),
             scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
             qps: QpTable::new(limits.queue_pairs),
-            passives: PassiveTable::new(limits.half_open, limits.listeners, parts.secret[1]),
+            passives: PassiveTable::new(limits.half_open, limits.listeners),
             cqs: Queues::new(limits, parts.stats.clone()),
             owners: vec![Owner::Nobody; connections].into(),
             fired: Vec::with_capacity(connections),

@@ -1,58 +1,54 @@
 //! How many of the places for incoming connections each host has.
 //!
-//! Hosts are counted under a keyed hash, so that nobody can choose whom to be counted with, and two that meet there by
-//! chance share one count. An IPv6 host has a whole /64 to call from, which counts as one.
+//! A short list in the order of addresses: finding a host costs a binary search, and a new one moves those behind it.
 
 use core::net::IpAddr;
 
-/// Counts a place: with four times as many of them as places, one in five hosts shares its count when all places are
-/// taken by different ones.
-const COUNTS_PER_PLACE: usize = 4;
-
-/// A host, as far as it is told from others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Host(u32);
-
-/// The places that each host has.
+/// The places that each host has, where it has any.
 pub(super) struct Crowd {
-    counts: Box<[u32]>,
-    /// Odd.
-    key: u64,
+    hosts: Vec<(IpAddr, u32)>,
 }
 
 impl Crowd {
-    pub(super) fn new(places: u32, secret: u64) -> Self {
-        let counts = (places as usize * COUNTS_PER_PLACE).next_power_of_two();
-        Crowd { counts: vec![0; counts].into(), key: secret | 1 }
+    /// For as many hosts as there are places.
+    pub(super) fn new(places: u32) -> Self {
+        Crowd { hosts: Vec::with_capacity(places as usize) }
     }
 
-    pub(super) fn host(&self, address: IpAddr) -> Host {
-        let name = match address {
-            IpAddr::V4(v4) => u64::from(v4.to_bits()),
-            IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
-        };
-        // A secret start, mixed as SplitMix64 does.
-        let mixed = name.wrapping_add(self.key);
-        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(self.key);
-        Host((mixed >> (u64::BITS - self.counts.len().ilog2())) as u32)
-    }
-
-    pub(super) fn join(&mut self, host: Host) {
-        if let Some(count) = self.counts.get_mut(host.0 as usize) {
-            *count += 1;
+    pub(super) fn join(&mut self, host: IpAddr) {
+        match self.find(host) {
+            Ok(at) => self.change(at, 1),
+            Err(at) => self.hosts.insert(at, (host, 1)),
         }
     }
 
-    pub(super) fn leave(&mut self, host: Host) {
-        if let Some(count) = self.counts.get_mut(host.0 as usize) {
-            *count = count.saturating_sub(1);
+    pub(super) fn leave(&mut self, host: IpAddr) {
+        let Ok(at) = self.find(host) else { return };
+        self.change(at, -1);
+        if self.of(host) == 0 {
+            self.hosts.remove(at);
         }
     }
 
     /// Places that the host has.
-    pub(super) fn of(&self, host: Host) -> u32 {
-        self.counts.get(host.0 as usize).copied().unwrap_or_default()
+    pub(super) fn of(&self, host: IpAddr) -> u32 {
+        let at = self.find(host).ok();
+        at.and_then(|at| self.hosts.get(at)).map_or(0, |(_, places)| *places)
+    }
+
+    /// The most that a host has.
+    pub(super) fn most(&self) -> u32 {
+        self.hosts.iter().map(|(_, places)| *places).max().unwrap_or_default()
+    }
+
+    fn find(&self, host: IpAddr) -> Result<usize, usize> {
+        self.hosts.binary_search_by_key(&host, |(host, _)| *host)
+    }
+
+    fn change(&mut self, at: usize, by: i32) {
+        if let Some((_, places)) = self.hosts.get_mut(at) {
+            *places = places.saturating_add_signed(by);
+        }
     }
 }
 
@@ -61,26 +57,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_counted_as_one_and_apart_from_others() {
-        let mut crowd = Crowd::new(256, 0x9e37_79b9_7f4a_7c15);
-        let host = |crowd: &Crowd, address: &str| crowd.host(address.parse().unwrap());
-        let (one, other) = (host(&crowd, "10.0.0.1"), host(&crowd, "10.0.0.2"));
-        (0..3).for_each(|_| crowd.join(one));
-        crowd.join(other);
-        crowd.leave(one);
-        assert_eq!([one, other].map(|host| crowd.of(host)), [2, 1]);
-        let (first, second) = (host(&crowd, "2001:db8::1"), host(&crowd, "2001:db8::ffff"));
-        assert_eq!(first, second, "one /64");
-        assert_ne!(first, host(&crowd, "2001:db8:0:1::1"));
-    }
-
-    #[test]
-    fn hosts_are_spread_over_the_counts() {
-        let crowd = Crowd::new(256, 0x243f_6a88_85a3_08d3);
-        let mut seen: Vec<u32> =
-            (0..256u32).map(|last| crowd.host(IpAddr::from([10, 1, 2, last as u8])).0).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        assert!(seen.len() > 180, "{} counts for 256 hosts", seen.len());
+    fn each_host_has_its_own_count_as_long_as_it_has_any() {
+        let mut crowd = Crowd::new(8);
+        let hosts: [IpAddr; 3] = ["10.0.0.2", "2001:db8::1", "10.0.0.1"].map(|host| host.parse().unwrap());
+        for (host, times) in hosts.into_iter().zip([3, 2, 1]) {
+            (0..times).for_each(|_| crowd.join(host));
+        }
+        assert_eq!((hosts.map(|host| crowd.of(host)), crowd.most()), ([3, 2, 1], 3));
+        crowd.leave(hosts[0]);
+        crowd.leave(hosts[0]);
+        crowd.leave(hosts[2]);
+        assert_eq!((hosts.map(|host| crowd.of(host)), crowd.most()), ([1, 2, 0], 2));
+        crowd.leave(hosts[2]);
+        hosts.iter().for_each(|host| crowd.leave(*host));
+        crowd.leave(hosts[1]);
+        assert_eq!((crowd.hosts.len(), crowd.most()), (0, 0));
     }
 }

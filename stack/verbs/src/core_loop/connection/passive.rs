@@ -7,9 +7,9 @@
 //! Their number is bounded, and so is the time that each may take, so that half-open start-ups cannot exhaust us
 //! (RFC 5042 s6.4.1). When all places are taken, the host that has the most gives one up to a host that has fewer.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
-use super::crowd::{Crowd, Host};
+use super::crowd::Crowd;
 use super::setup::Setup;
 use super::*;
 use crate::core_loop::qp::Phase;
@@ -40,7 +40,7 @@ pub(in crate::core_loop) struct Passive {
     pub(in crate::core_loop) conn: ConnId,
     pub(in crate::core_loop) queued: bool,
     stage: Stage,
-    host: Host,
+    host: IpAddr,
     context: u16,
     generation: u32,
 }
@@ -72,11 +72,11 @@ pub(in crate::core_loop) struct PassiveTable {
 }
 
 impl PassiveTable {
-    pub(in crate::core_loop) fn new(places: u32, listeners: u32, secret: u64) -> Self {
+    pub(in crate::core_loop) fn new(places: u32, listeners: u32) -> Self {
         PassiveTable {
             places: (0..places).map(|_| None).collect(),
             free: (0..places).rev().collect(),
-            crowd: Crowd::new(places, secret),
+            crowd: Crowd::new(places),
             generation: 0,
             listening: Vec::with_capacity(listeners as usize),
         }
@@ -100,7 +100,7 @@ impl PassiveTable {
         self.listening.len()
     }
 
-    fn insert(&mut self, conn: ConnId, host: Host, context: u16, responder: Responder) -> Option<u32> {
+    fn insert(&mut self, conn: ConnId, host: IpAddr, context: u16, responder: Responder) -> Option<u32> {
         let slot = self.free.pop()?;
         self.crowd.join(host);
         self.generation = self.generation.wrapping_add(1);
@@ -126,9 +126,8 @@ impl PassiveTable {
     /// Who gives a place up to `host` when all are taken: of the host that has the most, and at least two more, the
     /// connection that has said nothing for longest, or the oldest where all have.
     #[cold]
-    fn displaced_by(&self, host: Host) -> Option<u32> {
-        let taken = || self.places.iter().flatten();
-        let most = taken().map(|passive| self.crowd.of(passive.host)).max()?;
+    fn displaced_by(&self, host: IpAddr) -> Option<u32> {
+        let most = self.crowd.most();
         if most < self.crowd.of(host) + 2 {
             return None;
         }
@@ -189,7 +188,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// A place for a new connection, of which somebody may have to be displaced.
     fn seat(&mut self, now: Nanos, conn: ConnId, context: u16, responder: Responder) -> Option<u32> {
-        let host = self.passives.crowd.host(self.tcp.flow(conn)?.remote.ip());
+        let host = self.tcp.flow(conn)?.remote.ip();
         if self.passives.free.is_empty() {
             let slot = self.passives.displaced_by(host)?;
             self.stats.count(Counter::VerbsArrivalsDisplaced);
