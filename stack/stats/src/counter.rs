@@ -193,6 +193,7 @@ counters! {
         VerbsStartupTimeouts = "verbs_startup_timeouts": "Incoming connections dropped because start-up took too long.",
         VerbsCompletionOverruns = "verbs_completion_overruns": "Completions that found no place. Always 0.",
         VerbsCompletionsRefused = "verbs_completions_refused": "Messages for shared receives that found no place for their completion; each ended its connection.",
+        VerbsLinkChanges = "verbs_link_changes": "Times that the device lost its link or had it again.",
         VerbsSharesExceeded = "verbs_shares_exceeded": "Times that a peer took more than its share of a shared receive queue.",
         VerbsSharedReceivesEmpty = "verbs_shared_receives_empty": "Messages that found their shared receive queue empty; each ended its connection.",
         VerbsReadsGivenUp = "verbs_reads_given_up": "Connections ended because an outstanding Read got no further.",

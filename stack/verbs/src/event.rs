@@ -107,6 +107,11 @@ pub enum Event {
         /// The queue pair.
         qp: QueuePair,
     },
+    /// The device has lost its link, or has it again. Connections live on for as long as TCP waits for their peers.
+    Link {
+        /// Whether it is there now.
+        up: bool,
+    },
     /// A listening address could not be taken.
     ListenFailed {
         /// The address.

@@ -122,7 +122,7 @@ impl StackBuilder {
         self.config.validate()?;
         let frame = Frame::new(self.config)?;
         match self.memory {
-            Some(port) => frame.finish(port, |_| true),
+            Some(port) => frame.finish(port, |port| port.port_mut().link_up()),
             #[cfg(feature = "dpdk")]
             None => {
                 let port = crate::device::open(&frame.shared.config, self.eal, frame.stats.core(0))?;
@@ -158,7 +158,12 @@ impl StackBuilder {
         let limits = mem_limits(&self.config);
         let mem = MemTable::replayable(limits, secret).map_err(SetupError::Regions)?;
         let frame = Frame::with_memory(self.config, mem)?;
-        frame.assemble(port, |_| true, Times { core: clock.clone(), capture: clock }, secret)
+        frame.assemble(
+            port,
+            |_| true,
+            Times { core: clock.clone(), capture: clock, link_every: Nanos::MAX },
+            secret,
+        )
     }
 }
 
@@ -191,7 +196,8 @@ impl Frame {
     where
         CoreLoop<Instrumented<P, WallClock>, TscTime>: Send,
     {
-        let times = Times { core: TscTime(TscClock::calibrated()), capture: WallClock };
+        let times =
+            Times { core: TscTime(TscClock::calibrated()), capture: WallClock, link_every: LINK_EVERY };
         self.assemble(port, link_up, times, secret()?)
     }
 
@@ -210,7 +216,8 @@ impl Frame {
         let port = Instrumented::new(port, times.capture, stats.clone());
         let control = port.control();
         let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
-        let parts = CoreParts { core, clock: times.core, port, link_up, mem, stats, secret };
+        let Times { core: clock, link_every, .. } = times;
+        let parts = CoreParts { core, clock, port, link_up, link_every, mem, stats, secret };
         let idle = self.shared.config.core.idle;
         let looped = CoreLoop::new(self.shared.clone(), parts)?;
         let worker = Worker::new(Box::new(looped), control, idle);
@@ -218,11 +225,15 @@ impl Frame {
     }
 }
 
-/// The clock that the loop reads and the one that stamps captures.
+/// The clock that the loop reads and the one that stamps captures, and how often the link is looked at.
 struct Times<C, W> {
     core: C,
     capture: W,
+    link_every: Nanos,
 }
+
+/// How often a device is asked whether its link is there: some drivers ask the kernel for the answer.
+const LINK_EVERY: Nanos = Nanos::from_millis(250);
 
 fn mem_limits(config: &Config) -> MemLimits {
     MemLimits { regions_max: config.limits.regions, cores_max: 1 }

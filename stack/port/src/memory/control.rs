@@ -1,6 +1,6 @@
 //! Knobs that a test turns while traffic runs, and what became of the frames.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use super::lane::Lane;
@@ -32,6 +32,11 @@ impl MemoryControl {
     /// Lets the transmit ring take at most `frames` of each burst. `u64::MAX` is no limit, as at the start.
     pub fn limit_tx_burst(&self, frames: u64) {
         self.knobs.tx_burst_frames.store(frames, Ordering::Relaxed);
+    }
+
+    /// Pulls the cable or puts it back. Without it frames are taken and lost, both ways.
+    pub fn set_link(&self, up: bool) {
+        self.knobs.link_down.store(!up, Ordering::Relaxed);
     }
 
     /// What became of the frames until now.
@@ -94,6 +99,7 @@ pub struct PoolLevels {
 pub(super) struct Knobs {
     allocations_left: AtomicU64,
     tx_burst_frames: AtomicU64,
+    link_down: AtomicBool,
     pub(super) taken: AtomicU64,
     pub(super) offloads_refused: AtomicU64,
     pub(super) too_long: AtomicU64,
@@ -107,6 +113,7 @@ impl Knobs {
         Arc::new(Knobs {
             allocations_left: AtomicU64::new(u64::MAX),
             tx_burst_frames: AtomicU64::new(u64::MAX),
+            link_down: AtomicBool::new(false),
             taken: AtomicU64::new(0),
             offloads_refused: AtomicU64::new(0),
             too_long: AtomicU64::new(0),
@@ -114,6 +121,10 @@ impl Knobs {
             no_buffer: AtomicU64::new(0),
             too_long_for_receiver: AtomicU64::new(0),
         })
+    }
+
+    pub(super) fn link_up(&self) -> bool {
+        !self.link_down.load(Ordering::Relaxed)
     }
 
     /// Whether one more allocation may succeed.

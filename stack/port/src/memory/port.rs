@@ -46,12 +46,20 @@ impl MemoryPort {
         self.tx_ring.len()
     }
 
+    /// Whether the cable is in.
+    pub fn link_up(&self) -> bool {
+        self.control.knobs().link_up()
+    }
+
     /// Takes one frame over, as the driver does.
     fn take(&mut self, sealed: MemorySealed) {
         let knobs = self.control.knobs();
         count(&knobs.taken);
         if sealed.bytes().len() > usize::from(self.caps.mtu_bytes) + LINK_BYTES_MAX {
             count(&knobs.too_long);
+            return;
+        }
+        if !knobs.link_up() {
             return;
         }
         let asked = sealed.tx();
@@ -82,6 +90,9 @@ impl Port for MemoryPort {
     fn rx_burst(&mut self, into: &mut Burst<MemoryFrame>) {
         self.drain();
         self.to_port.receive(into);
+        if !self.link_up() {
+            into.clear();
+        }
     }
 
     fn tx_burst(&mut self, from: &mut Burst<<MemoryFrame as Frame>::Sealed>) {

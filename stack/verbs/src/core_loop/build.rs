@@ -15,6 +15,8 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) clock: C,
     pub(crate) port: P,
     pub(crate) link_up: fn(&mut P) -> bool,
+    /// [`Nanos::MAX`]: once it is up it stays.
+    pub(crate) link_every: Nanos,
     pub(crate) mem: CoreMem,
     pub(crate) stats: CoreStats,
     /// Keys initial sequence numbers, ephemeral ports and the flow hash.
@@ -50,10 +52,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             paths_due: now,
             net,
             resolving: Vec::with_capacity(limits.queue_pairs as usize),
-            wheel: Wheel::new(limits.queue_pairs + limits.half_open, now),
+            wheel: Wheel::new(limits.queue_pairs + limits.half_open + 1, now),
             mpa: config.mpa.clone(),
             patience: config.tcp.patience(),
             link_up: parts.link_up,
+            link_every: parts.link_every,
+            link_lost: false,
             announced: false,
             stats: parts.stats,
             clock: parts.clock,

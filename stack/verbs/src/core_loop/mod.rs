@@ -110,6 +110,9 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     /// How long queue pairs that do not say otherwise wait for a silent peer.
     patience: Patience,
     link_up: fn(&mut P) -> bool,
+    link_every: Nanos,
+    /// The link was there and is not.
+    link_lost: bool,
     /// Whether the link has been told our address.
     announced: bool,
     shared: Arc<Shared>,

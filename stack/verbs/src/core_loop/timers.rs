@@ -1,9 +1,10 @@
 //! The timer stage: TCP's own timers, the neighbour cache's, and the patience of connection set-up and teardown.
 //!
 //! A queue pair or a waiting connection has one deadline on the wheel at a time, under the number of its place:
-//! queue pairs first, waiting connections behind them.
+//! queue pairs first, waiting connections behind them, the look at the link last.
 
 use super::*;
+use crate::event::Event;
 use ironwarp_net::Path;
 
 /// How often the paths of all connections are looked at: twice while a neighbour's answer is believed, so that those in
@@ -31,6 +32,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.work += 1;
             match id.checked_sub(self.qps.places()) {
                 None => self.on_patience_ended(now, id),
+                Some(slot) if slot == self.passives.places() => self.on_link_timer(now),
                 Some(slot) => self.on_passive_timer(now, slot),
             }
         }
@@ -128,6 +130,33 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if (self.link_up)(self.wire.port_mut()) {
             self.announced = true;
             self.net.on_link_up(now, &mut self.wire);
+            self.arm_link(now);
+        }
+    }
+
+    /// Looks whether the link is still there, or again. Connections live on without it until TCP gives them up.
+    #[cold]
+    #[inline(never)]
+    fn on_link_timer(&mut self, now: Nanos) {
+        self.arm_link(now);
+        let up = (self.link_up)(self.wire.port_mut());
+        if up != self.link_lost {
+            return;
+        }
+        self.link_lost = !up;
+        self.stats.count(Counter::VerbsLinkChanges);
+        if up {
+            // Whoever is at the far end may not have been there before.
+            self.net.on_link_up(now, &mut self.wire);
+        }
+        for context in 0..self.contexts.len() as u16 {
+            self.tell_event(context, Event::Link { up });
+        }
+    }
+
+    fn arm_link(&mut self, now: Nanos) {
+        if self.link_every != Nanos::MAX {
+            self.wheel.arm(self.qps.places() + self.passives.places(), now + self.link_every);
         }
     }
 
