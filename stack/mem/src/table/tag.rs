@@ -1,8 +1,9 @@
 //! How steering tags are made and read.
 //!
 //! RFC 5040 s8.1.1 (8) and RFC 5042 s6.1.1: a tag is hard to predict, sparse over the whole range, and not soon used
-//! again. So a tag is a slot index and fresh random key bits, sent through a permutation of the 32-bit numbers that
-//! two secrets choose. A guess hits one of N live regions with chance N / 2^32, and costs the guesser its
+//! again. So a tag is a slot index and key bits, sent through a permutation of the 32-bit numbers that two secrets
+//! choose. A slot begins with random key bits and goes through all others in a secret order of its own, so that no tag
+//! comes back before its slot has had 2^20 others, in a table of 4096 regions. A guess hits one of N live regions with chance N / 2^32, and costs the guesser its
 //! connection.
 
 use ironwarp_types::STag;
@@ -19,6 +20,8 @@ pub(crate) struct TagSpace {
     inverse: u32,
     /// 32 minus the bits of a slot index.
     key_bits: u32,
+    /// Chooses the order in which slots go through their keys.
+    order: [u64; 2],
 }
 
 impl TagSpace {
@@ -26,7 +29,9 @@ impl TagSpace {
     pub(crate) fn new(index_bits: u32, draws: &mut Draws) -> Self {
         debug_assert!((1..32).contains(&index_bits));
         let (mask, factor) = (draws.next_u32(), draws.next_u32() | 1);
-        Self { mask, factor, inverse: inverse(factor), key_bits: 32 - index_bits }
+        let mut word = || u64::from(draws.next_u32()) << 32 | u64::from(draws.next_u32());
+        let order = [word(), word()];
+        Self { mask, factor, inverse: inverse(factor), key_bits: 32 - index_bits, order }
     }
 
     /// The slot where `stag` must be, if it is anywhere. Always below the number of slots.
@@ -35,21 +40,61 @@ impl TagSpace {
         ((stag.0 ^ self.mask).wrapping_mul(self.factor) >> self.key_bits) as usize
     }
 
-    /// A fresh tag for `slot`: random, neither 0 nor `previous`.
+    /// A fresh tag for `slot`, not 0: a random one where `previous` is 0, and otherwise one that the slot has not had
+    /// since it has had all others.
     pub(crate) fn fresh(&self, slot: u32, previous: STag, draws: &mut Draws) -> STag {
+        let keys = self.keys();
+        let mut place = match previous {
+            STag(0) => draws.next_u32() & keys,
+            _ => self.place_of(slot, self.key_of(previous)).wrapping_add(1) & keys,
+        };
         loop {
-            let key = draws.next_u32() & ((1 << self.key_bits) - 1);
-            let stag = self.tag(slot, key);
-            if stag != STag(0) && stag != previous {
+            let stag = self.tag(slot, self.key_at(slot, place));
+            if stag != STag(0) {
                 return stag;
             }
+            place = place.wrapping_add(1) & keys;
         }
+    }
+
+    fn keys(&self) -> u32 {
+        (1 << self.key_bits) - 1
+    }
+
+    fn key_of(&self, stag: STag) -> u32 {
+        (stag.0 ^ self.mask).wrapping_mul(self.factor) & self.keys()
+    }
+
+    /// The key at a place of the slot's order: a Feistel network over the key's two parts, which may differ in length.
+    fn key_at(&self, slot: u32, place: u32) -> u32 {
+        (0..ROUNDS).fold(place, |key, round| self.round(slot, round, key))
+    }
+
+    /// The place of a key: each round undoes itself.
+    fn place_of(&self, slot: u32, key: u32) -> u32 {
+        (0..ROUNDS).rev().fold(key, |key, round| self.round(slot, round, key))
+    }
+
+    /// Changes one part of a key by what the other says.
+    fn round(&self, slot: u32, round: u32, key: u32) -> u32 {
+        let low = (1 << (self.key_bits / 2)) - 1;
+        let (changed, says) =
+            if round % 2 == 0 { (self.keys() & !low, low) } else { (low, self.keys() & !low) };
+        let [k0, k1] = self.order;
+        let mut hash = SipHasher24::new_with_keys(k0, k1);
+        hash.write_u64(u64::from(slot) << 32 | u64::from(key & says));
+        hash.write_u32(round);
+        // The part that says how the other changes stays as it is, which is why a round undoes itself.
+        key ^ (hash.finish() as u32 & changed)
     }
 
     fn tag(&self, slot: u32, key: u32) -> STag {
         STag(((slot << self.key_bits) | key).wrapping_mul(self.inverse) ^ self.mask)
     }
 }
+
+/// Four make an order that nobody tells from a random one (Luby and Rackoff).
+const ROUNDS: u32 = 4;
 
 /// The inverse of an odd number modulo 2^32. Each step of Newton's iteration doubles the right bits; `odd` itself is
 /// right in the lowest three.
@@ -129,6 +174,41 @@ mod tests {
         let space = TagSpace::new(4, &mut draws);
         let tags: HashSet<u32> = (0..200).map(|_| space.fresh(3, STag(0), &mut draws).0).collect();
         assert!(tags.len() > 195 && !tags.contains(&0));
+    }
+
+    // RFC 5042 s6.1.1: with all other slots taken one slot serves every registration, and its tags still do not come back
+    // before all have been used.
+    #[test]
+    fn a_tag_comes_back_when_its_slot_has_had_all_others() {
+        for (index_bits, slot) in [(24, 5), (23, 77), (25, 1)] {
+            let mut draws = Draws::new([1, 2]);
+            let space = TagSpace::new(index_bits, &mut draws);
+            // The tag 0 is nobody's, in whichever slot it is.
+            let keys = (1usize << space.key_bits) - usize::from(space.slot_of(STag(0)) == slot as usize);
+            let first = space.fresh(slot, STag(0), &mut draws);
+            let mut last = first;
+            let mut seen = HashSet::from([first]);
+            for _ in 1..keys {
+                last = space.fresh(slot, last, &mut draws);
+                assert_eq!(space.slot_of(last), slot as usize);
+                assert!(seen.insert(last), "back after {} others", seen.len());
+            }
+            assert_eq!(space.fresh(slot, last, &mut draws), first);
+        }
+    }
+
+    // RFC 5042 s6.1.1: knowing a slot's tags so far does not tell the next, and two slots have two orders.
+    #[test]
+    fn the_order_of_keys_is_a_slots_own_and_no_progression() {
+        let mut draws = Draws::new([3, 4]);
+        let space = TagSpace::new(12, &mut draws);
+        let steps = |slot: u32| -> HashSet<u32> {
+            let keys: Vec<u32> = (0..200).map(|place| space.key_at(slot, place)).collect();
+            keys.windows(2).map(|two| two[1].wrapping_sub(two[0])).collect()
+        };
+        assert!(steps(0).len() > 195);
+        let alike = (0..200).filter(|place| space.key_at(0, *place) == space.key_at(1, *place)).count();
+        assert!(alike < 3, "{alike} of 200 alike");
     }
 
     #[test]
