@@ -220,7 +220,7 @@ impl Stream {
         let span = io.memory.resolve(header.stag, self.reach(), header.tagged_offset, bytes, need)?;
         match &mut self.early {
             None => span.copy_in(0, payload).map_err(|_| DdpFault::BaseOrBounds),
-            Some(early) => early.land(&span, payload, io.stats),
+            Some(early) => early.land(span, payload, io.stats),
         }
     }
 

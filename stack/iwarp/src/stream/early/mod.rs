@@ -214,13 +214,8 @@ impl Early {
     }
 
     /// Places a payload in its turn, unless it is there.
-    #[inline(never)]
-    pub(super) fn land(
-        &mut self,
-        span: &Span<'_>,
-        payload: &[u8],
-        stats: &CoreStats,
-    ) -> Result<(), DdpFault> {
+    #[cold]
+    pub(super) fn land(&mut self, span: Span<'_>, payload: &[u8], stats: &CoreStats) -> Result<(), DdpFault> {
         let memory = span.addresses();
         if self.notes.placed(&memory) {
             stats.count(Counter::IwarpEarlyKept);
