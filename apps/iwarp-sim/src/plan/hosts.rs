@@ -64,7 +64,8 @@ impl Plan {
         config.tcp.rto_min_us = 100 << dice.below(8);
         config.tcp.user_timeout_ms = 120_000;
         config.tcp.time_wait_ms = self.time_wait.0 / 1_000_000;
-        config.mpa.startup_timeout_ms = 60_000;
+        // Whoever vanished behind a dead link tells nobody: its callers must have time to call again.
+        config.mpa.startup_timeout_ms = if shape.vanishes { 10_000 } else { 60_000 };
         config.mpa.terminate_timeout_ms = if shape.rude_percent > 50 { 50 } else { 20_000 };
         config.mpa.first_fpdu_holdoff_us = if dice.chance(100_000) { 50 } else { 0 };
         let fewer = |dice: &mut SeededEntropy| 1 + dice.below(shape.sessions) as u32;
