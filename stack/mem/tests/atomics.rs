@@ -362,16 +362,19 @@ fn operations() -> impl Strategy<Value = AtomicOp> {
     ]
 }
 
+/// Operations in a row.
+const MOST: usize = if cfg!(miri) { 6 } else { 40 };
+
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 256 },
+        cases: if cfg!(miri) { 2 } else { 256 },
         failure_persistence: None,
         ..Default::default()
     })]
 
     /// Owner, mail and locked instructions do one and the same to a word.
     #[test]
-    fn every_way_of_running_an_operation_agrees(operations in proptest::collection::vec(operations(), 1..40)) {
+    fn every_way_of_running_an_operation_agrees(operations in proptest::collection::vec(operations(), 1..MOST)) {
         let table = table();
         let cores = cores(&table);
         let region = table.register(PD, lines(2), ATOMIC).unwrap();
