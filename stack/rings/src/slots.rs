@@ -129,6 +129,12 @@ impl<T> SlotProducer<T> {
         depth - self.staged.wrapping_sub(self.head_seen)
     }
 
+    /// Requests that have been staged and not released. Looks at the consumer's index, unlike [`Self::free`].
+    pub fn outstanding(&mut self) -> u32 {
+        self.head_seen = self.ring.consumer.end.published();
+        self.staged.wrapping_sub(self.head_seen)
+    }
+
     /// Requests that the queue holds at most.
     #[inline]
     pub fn depth(&self) -> u32 {

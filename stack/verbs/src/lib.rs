@@ -36,8 +36,9 @@ mod wr;
 
 pub use config::{Config, ConfigError, IdlePolicy};
 pub use context::{
-    AcceptParams, CompletionQueue, ConnectParams, Context, Framing, KeepAlive, Limits, MpaRevision,
+    AcceptParams, CompletionQueue, ConnectParams, Context, CqInfo, Framing, KeepAlive, Limits, MpaRevision,
     ProtectionDomain, QpAttr, QpInfo, QpState, QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue,
+    SrqInfo,
 };
 #[cfg(feature = "dpdk")]
 pub use device::end_dpdk;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ironwarp_mem::MemTable;
 use ironwarp_types::PdId;
 
-use crate::config::Config;
+use crate::config::{Config, LimitsConfig};
+use crate::error::VerbsError;
 use crate::link::ContextLink;
 
 /// Numbers the stacks, queue pairs and completion queues of the process, so that a handle never names an object of another
@@ -147,10 +148,36 @@ impl Places {
     }
 }
 
+/// What one context has of the tables that all contexts share, and how much of each it may have (RFC 5042 s6.4.1).
+pub(crate) struct Account {
+    held: [AtomicU32; 3],
+    most: [u32; 3],
+}
+
+impl Account {
+    pub(crate) fn new(limits: &LimitsConfig, cores: usize) -> Arc<Self> {
+        let of_all = |places: u32| limits.share_of(places).saturating_mul(cores as u32);
+        let most = [limits.queue_pairs, limits.completion_queues, limits.shared_receive_queues].map(of_all);
+        Arc::new(Account { held: Default::default(), most })
+    }
+
+    /// Counts one more, unless that would be more than the share.
+    fn take(&self, table: Table) -> bool {
+        let (held, most) = (&self.held[table as usize], self.most[table as usize]);
+        let more = |now: u32| (now < most).then_some(now + 1);
+        held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn give_back(&self, table: Table) {
+        self.held[table as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A place in a core's table, given back when the lease is dropped: with the core's half of the object, wherever that
 /// happens to end.
 pub(crate) struct Lease {
     shared: Arc<Shared>,
+    account: Arc<Account>,
     core: u16,
     table: Table,
     slot: u32,
@@ -164,11 +191,38 @@ pub(crate) enum Table {
     SharedReceives,
 }
 
+impl Table {
+    fn name(self) -> &'static str {
+        ["queue pairs", "completion queues", "shared receive queues"][self as usize]
+    }
+
+    /// What a context has no more of though others may.
+    fn share(self) -> &'static str {
+        [
+            "queue pairs for this context",
+            "completion queues for this context",
+            "shared receive queues for this context",
+        ][self as usize]
+    }
+}
+
 impl Lease {
-    /// A place in a table of `core`, `None` when all are taken.
-    pub(crate) fn take(shared: &Arc<Shared>, core: u16, table: Table) -> Option<Self> {
-        let slot = shared.cores.get(usize::from(core))?.slots(table).take()?;
-        Some(Lease { shared: shared.clone(), core, table, slot })
+    /// A place in a table of `core` for a context, unless all are taken or its share is.
+    pub(crate) fn take(
+        shared: &Arc<Shared>,
+        account: &Arc<Account>,
+        core: u16,
+        table: Table,
+    ) -> Result<Self, VerbsError> {
+        let places = shared.cores.get(usize::from(core)).ok_or(VerbsError::WorkerGone)?.slots(table);
+        if !account.take(table) {
+            return Err(VerbsError::LimitReached(table.share()));
+        }
+        let Some(slot) = places.take() else {
+            account.give_back(table);
+            return Err(VerbsError::LimitReached(table.name()));
+        };
+        Ok(Lease { shared: shared.clone(), account: account.clone(), core, table, slot })
     }
 
     pub(crate) fn slot(&self) -> u32 {
@@ -181,6 +235,7 @@ impl Drop for Lease {
         if let Some(core) = self.shared.cores.get(usize::from(self.core)) {
             core.slots(self.table).give_back(self.slot);
         }
+        self.account.give_back(self.table);
     }
 }
 

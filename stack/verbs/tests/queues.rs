@@ -165,6 +165,86 @@ fn every_limit_can_be_asked_for() {
     assert_eq!((limits.queue_pairs, limits.completion_queues, limits.regions), (1024, 1024, 4096));
     assert_eq!((limits.reads, limits.shared_receive_queues, limits.cores), (128, 64, 1));
     assert!(!limits.atomics);
+    assert_eq!((limits.contexts, limits.context_percent), (16, 100));
+    assert_eq!((limits.half_open, limits.listeners), (256, 64));
+    assert_eq!((limits.work_depth, limits.shared_receive_depth), (65_536, 65_536));
+    assert_eq!((limits.completion_depth, limits.message_bytes), (1 << 20, 1 << 31));
+    let said = [limits.private_data_bytes, limits.private_data_bytes_enhanced];
+    assert_eq!((said, limits.private_data_bytes_accepted), ([512, 508], 512));
+}
+
+/// What a limit says is what holds: the most is taken, one more is refused by name.
+#[test]
+fn every_limit_of_an_object_is_where_it_is_said_to_be() {
+    let mut pair = Pair::new();
+    let (pd, cq) = (pair.near.pd, pair.near.cq);
+    let limits = pair.near.ctx.limits();
+    let ctx = &mut pair.near.ctx;
+    let refused = |error| matches!(error, Some(VerbsError::Attribute { .. }));
+    let small = QpAttr { send_depth: 1, recv_depth: 1, ..QpAttr::new(cq) };
+    for (fits, more) in [
+        (
+            QpAttr { send_depth: limits.work_depth, ..small.clone() },
+            QpAttr { send_depth: limits.work_depth + 1, ..small.clone() },
+        ),
+        (QpAttr { sges: limits.sges, ..small.clone() }, QpAttr { sges: limits.sges + 1, ..small.clone() }),
+        (
+            QpAttr { inline_bytes: limits.inline_bytes, ..small.clone() },
+            QpAttr { inline_bytes: limits.inline_bytes + 1, ..small.clone() },
+        ),
+        (
+            QpAttr { inbound_reads: limits.reads, ..small.clone() },
+            QpAttr { inbound_reads: limits.reads + 1, ..small.clone() },
+        ),
+        (
+            QpAttr { outbound_reads: limits.reads, ..small.clone() },
+            QpAttr { outbound_reads: limits.reads + 1, ..small.clone() },
+        ),
+    ] {
+        let made = ctx.create_qp(pd, &fits).unwrap();
+        ctx.destroy_qp(made).unwrap();
+        assert!(refused(ctx.create_qp(pd, &more).err()), "{more:?}");
+    }
+    assert!(refused(ctx.create_cq(limits.completion_depth + 1).err()));
+    assert!(refused(ctx.create_srq(pd, limits.shared_receive_depth + 1, 1).err()));
+    let qp = ctx.create_qp(pd, &QpAttr::new(cq)).unwrap();
+    let too_much = vec![0; limits.private_data_bytes_enhanced + 1];
+    let refused = ctx.connect(qp, common::FAR.parse().unwrap(), &too_much);
+    assert!(matches!(refused, Err(VerbsError::PrivateDataTooLong(509))));
+}
+
+/// RDMAC verbs s6.2, s6.3: completion queues and shared receive queues tell what they are and what is in them.
+#[test]
+fn queues_tell_what_they_are() {
+    let mut pair = Pair::new();
+    let srq = pair.far.ctx.create_srq(pair.far.pd, 5, 3).unwrap();
+    let cq = pair.far.ctx.create_cq(9).unwrap();
+    let inbox = pair.far.memory(&[0; 64]);
+    for id in 0..3 {
+        pair.far.ctx.post_srq_recv(srq, &RecvWr::new(id, &[inbox.slice(0, 8).unwrap()])).unwrap();
+    }
+    let asked = |pair: &mut Pair| {
+        let info = pair.far.ctx.query_srq(srq).unwrap();
+        (info.depth, info.posted, info.sges, info.users)
+    };
+    assert_eq!(asked(&mut pair), (8, 3, 3, 0), "five, in a ring of eight");
+    let far_attr = QpAttr { recv_cq: cq, srq: Some(srq), ..QpAttr::new(pair.far.cq) };
+    let near_attr = QpAttr::new(pair.near.cq);
+    let (near, far) = pair.connect_with(&near_attr, &far_attr);
+    pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x")).unwrap();
+    pair.until("the Send", |pair| pair.near.completions.len() == 1);
+    assert_eq!(asked(&mut pair), (8, 2, 3, 1));
+    let info = pair.far.ctx.query_cq(cq).unwrap();
+    assert_eq!((info.depth, info.promised, info.users), (9, 1, 1));
+    pair.far.ctx.poll_cq(cq, &mut [ironwarp::Completion::default(); 4]).unwrap();
+    assert_eq!(pair.far.ctx.query_cq(cq).unwrap().promised, 0);
+    assert_eq!(pair.near.ctx.query_qp(near).unwrap().sends_outstanding, 0, "as it is now");
+    pair.far.ctx.destroy_qp(far).unwrap();
+    pair.until("it is gone", |pair| pair.far.ctx.query_cq(cq).unwrap().users == 0);
+    pair.far.ctx.destroy_cq(cq).unwrap();
+    pair.far.ctx.destroy_srq(srq).unwrap();
+    assert!(matches!(pair.far.ctx.query_cq(cq), Err(VerbsError::UnknownCompletionQueue)));
+    assert!(matches!(pair.far.ctx.query_srq(srq), Err(VerbsError::UnknownSharedReceiveQueue)));
 }
 
 /// SQ drain: what was posted before a disconnect is carried out, what comes after it is refused (RFC 5040 s6.2).

@@ -6,8 +6,8 @@ mod common;
 use common::Pair;
 use common::peer::{OTHERS, Scene};
 use ironwarp::{
-    CompletionStatus, Event, QpAttr, QueuePair, ReceiveShare, RecvWr, Region, SendWr, SharedReceiveQueue,
-    VerbsError,
+    Access, CompletionStatus, Event, QpAttr, QueuePair, ReceiveShare, RecvWr, Region, SendWr,
+    SharedReceiveQueue, VerbsError,
 };
 
 const OK: CompletionStatus = CompletionStatus::Success;
@@ -222,4 +222,56 @@ fn a_place_is_given_up_by_whoever_has_the_most() {
     let qp = scene.node.ctx.create_qp(scene.node.pd, &QpAttr::new(scene.node.cq)).unwrap();
     scene.node.ctx.accept(request, qp, b"").unwrap();
     scene.until("the one that asked", |scene| scene.node.is_established(qp));
+}
+
+/// RFC 5042 s6.4.1 (RFC5040-8.1.2-07, RFC5041-8.3.2-06): a context takes its share of each kind of object and no more,
+/// though there are free ones: another finds its own. What is given up counts no longer.
+#[test]
+fn one_context_takes_no_more_than_its_share() {
+    let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
+        let mut config = common::config(address);
+        let limits = &mut config.limits;
+        (limits.queue_pairs, limits.completion_queues) = (4, 6);
+        (limits.shared_receive_queues, limits.regions) = (4, 8);
+        limits.context_percent = 50;
+        config
+    });
+    let mut other = pair.near.stack.context().unwrap();
+    let (pd, cq, at) = (pair.near.pd, pair.near.cq, pair.at);
+    let greedy = &mut pair.near.ctx;
+    assert_eq!(greedy.limits().context_percent, 50);
+    let refused = |error, what| matches!(error, Some(VerbsError::LimitReached(name)) if name == what);
+
+    let cqs: Vec<_> = (0..2).map(|_| greedy.create_cq(4).unwrap()).collect();
+    assert!(refused(greedy.create_cq(4).err(), "completion queues for this context"), "three with its first");
+    let srqs: Vec<_> = (0..2).map(|_| greedy.create_srq(pd, 4, 1).unwrap()).collect();
+    assert!(refused(greedy.create_srq(pd, 4, 1).err(), "shared receive queues for this context"));
+    let regions: Vec<_> =
+        (0..3).map(|_| greedy.register(pd, vec![0u8; 8], Access::empty()).unwrap()).collect();
+    let window = greedy.create_window(pd).unwrap();
+    assert!(matches!(greedy.register(pd, vec![0u8; 8], Access::empty()), Err(VerbsError::Register(_))));
+    assert!(matches!(greedy.create_fast_region(pd), Err(VerbsError::Register(_))));
+    for _ in 0..2 {
+        let qp = greedy.create_qp(pd, &QpAttr::new(cq)).unwrap();
+        greedy.connect(qp, at, b"").unwrap();
+    }
+    let third = greedy.create_qp(pd, &QpAttr::new(cq)).unwrap();
+    assert!(refused(greedy.connect(third, at, b"").err(), "queue pairs for this context"));
+
+    let others: Vec<_> = (0..3).map(|_| other.create_cq(4).unwrap()).collect();
+    let _shared: Vec<_> = (0..2).map(|_| other.create_srq(pd, 4, 1).unwrap()).collect();
+    let _kept: Vec<_> = (0..4).map(|_| other.register(pd, vec![0u8; 8], Access::empty()).unwrap()).collect();
+    for _ in 0..2 {
+        let qp = other.create_qp(pd, &QpAttr::new(others[0])).unwrap();
+        other.connect(qp, at, b"").unwrap();
+    }
+
+    pair.near.ctx.destroy_cq(cqs[0]).unwrap();
+    pair.near.ctx.destroy_srq(srqs[0]).unwrap();
+    drop((regions, window));
+    (0..20).for_each(|_| pair.turn());
+    pair.near.ctx.create_cq(4).unwrap();
+    pair.near.ctx.create_srq(pd, 4, 1).unwrap();
+    let _again: Vec<_> =
+        (0..4).map(|_| pair.near.ctx.register(pd, vec![0u8; 8], Access::empty()).unwrap()).collect();
 }

@@ -3,7 +3,7 @@
 //! Takes a range or nothing, and gives a slot and a fresh tag that leads to it; refuses a range that makes no sense,
 //! that others have registered for another core, or that there is no slot for. Runs on application threads.
 
-use super::books::{Books, Owner};
+use super::books::{Books, Kept};
 use super::pins::Holding;
 use super::{Admitted, Draws, Extent, NO_PD, RegisterError, Rights, Shared};
 use crate::access::{Access, Reach};
@@ -22,14 +22,14 @@ pub(super) struct Piece {
 
 impl Shared {
     /// Checks a range and enters it in the table.
-    pub(super) fn admit(&self, reach: Reach, piece: Piece, owner: Owner) -> Result<Admitted, RegisterError> {
+    pub(super) fn admit(&self, reach: Reach, piece: Piece, kept: Kept) -> Result<Admitted, RegisterError> {
         let Piece { base, len, access, pin } = piece;
         check_registration(reach.pd(), base, len, access)?;
         if pin.is_some_and(|core| usize::from(core.0) >= self.epochs.cores()) {
             return Err(RegisterError::NoSuchCore);
         }
         self.collect();
-        let (slot, stag, owner_shift) = self.take_region(&piece, owner)?;
+        let (slot, stag, owner_shift) = self.take_region(&piece, kept)?;
         let stream_scope = reach.qp() != Reach::NO_STREAM;
         let (pd, kind) = if stream_scope { (NO_PD, Rights::STREAM) } else { (reach.pd(), 0) };
         let scope = &self.scopes[slot as usize];
@@ -42,12 +42,17 @@ impl Shared {
     }
 
     /// Enters a tag without memory, and gives it what draws its later ones.
-    pub(super) fn reserve(&self, pd: PdId, kind: u16) -> Result<(Admitted, Draws), RegisterError> {
+    pub(super) fn reserve(
+        &self,
+        pd: PdId,
+        kind: u16,
+        kept: Kept,
+    ) -> Result<(Admitted, Draws), RegisterError> {
         if !Reach::is_somebodys(pd) {
             return Err(RegisterError::NobodysPd);
         }
         self.collect();
-        let (slot, stag) = self.take_slot(None)?;
+        let (slot, stag) = self.take_slot(kept)?;
         let draws = self.books().draws.fork();
         let scope = &self.scopes[slot as usize];
         scope.set_home(pd, Reach::NO_STREAM);
@@ -59,7 +64,7 @@ impl Shared {
 
     /// A slot for a range that agrees with all others about its words' owners, its tag, and what is added to its
     /// offsets before the hash that decides owners.
-    fn take_region(&self, piece: &Piece, owner: Owner) -> Result<(u32, STag, u64), RegisterError> {
+    fn take_region(&self, piece: &Piece, kept: Kept) -> Result<(u32, STag, u64), RegisterError> {
         let (start, len, pin) = (piece.base.addr().get(), piece.len, piece.pin);
         let mut books = self.books();
         let next = books.next_slot().map(|slot| self.origin.first_to(slot as usize, piece.base.as_ptr()));
@@ -70,12 +75,12 @@ impl Shared {
             drop(books);
             return Err(RegisterError::PinConflict);
         };
-        let taken = self.take_slot_of(&mut books, owner);
+        let taken = self.take_slot_of(&mut books, kept);
         if let Ok((slot, _)) = taken {
             books.pins.hold(slot, Holding { owner_shift, ..range });
         }
         drop(books);
-        let (slot, stag) = taken.map_err(|_owner| RegisterError::TableFull { limit: self.regions_max })?;
+        let (slot, stag) = taken.map_err(|kept| self.refusal(&kept))?;
         // Whoever finds the tag live finds this set: the slot is opened after it.
         if pin.is_some() {
             self.pins_used.store(true, Ordering::Relaxed);
@@ -84,16 +89,24 @@ impl Shared {
     }
 
     /// A slot that keeps `owner`, and the tag that will lead to it.
-    fn take_slot(&self, owner: Owner) -> Result<(u32, STag), RegisterError> {
+    fn take_slot(&self, kept: Kept) -> Result<(u32, STag), RegisterError> {
         let mut books = self.books();
-        let taken = self.take_slot_of(&mut books, owner);
+        let taken = self.take_slot_of(&mut books, kept);
         // The owner that came back is dropped after the lock is: its code may use this table.
         drop(books);
-        taken.map_err(|_owner| RegisterError::TableFull { limit: self.regions_max })
+        taken.map_err(|kept| self.refusal(&kept))
     }
 
-    fn take_slot_of(&self, books: &mut Books, owner: Owner) -> Result<(u32, STag), Owner> {
-        books.take_slot(owner).map(|slot| {
+    /// Whose limit is reached.
+    fn refusal(&self, kept: &Kept) -> RegisterError {
+        match &kept.tenant {
+            Some(tenant) if !kept.has_room() => RegisterError::ShareUsedUp { limit: tenant.regions_max },
+            _ => RegisterError::TableFull { limit: self.regions_max },
+        }
+    }
+
+    fn take_slot_of(&self, books: &mut Books, kept: Kept) -> Result<(u32, STag), Kept> {
+        books.take_slot(kept).map(|slot| {
             let previous = self.slots[slot as usize].last_stag();
             (slot, self.tags.fresh(slot, previous, &mut books.draws))
         })

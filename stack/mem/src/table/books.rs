@@ -4,9 +4,45 @@ use super::pins::Pins;
 use super::tag::Draws;
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What keeps a region's memory alive. Regions registered raw have none.
 pub(crate) type Owner = Option<Box<dyn Send>>;
+
+/// What a slot in use stands for: what is kept alive, and whom it counts for, where somebody counts.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub owner: Owner,
+    pub tenant: Option<Arc<Tenant>>,
+}
+
+impl Kept {
+    pub(crate) fn has_room(&self) -> bool {
+        self.tenant.as_ref().is_none_or(|tenant| tenant.has_room())
+    }
+}
+
+/// One of those who share a table: how many regions it has, those in the graveyard included, and how many it may have.
+/// Changed within the lock alone.
+pub(crate) struct Tenant {
+    held: AtomicU32,
+    pub(crate) regions_max: u32,
+}
+
+impl Tenant {
+    pub(crate) fn new(regions_max: u32) -> Self {
+        Self { held: AtomicU32::new(0), regions_max }
+    }
+
+    fn has_room(&self) -> bool {
+        self.held.load(Ordering::Relaxed) < self.regions_max
+    }
+
+    fn change(&self, by: i32) {
+        self.held.store(self.held.load(Ordering::Relaxed).saturating_add_signed(by), Ordering::Relaxed);
+    }
+}
 
 /// Graves emptied per call: enough that a table in steady use never fills with them, few enough that no caller pays
 /// for a thousand others.
@@ -16,7 +52,7 @@ pub(crate) const COLLECT_MAX: usize = 4;
 pub(crate) struct Books {
     /// First in, first out: a slot rests as long as possible, and its last tag with it.
     free: VecDeque<u32>,
-    owners: Box<[Owner]>,
+    kept: Box<[Kept]>,
     /// In the order of their epochs.
     graves: VecDeque<Grave>,
     regions_max: usize,
@@ -42,7 +78,7 @@ impl Books {
     pub(crate) fn new(slots: u32, regions_max: usize, pins: Pins, mut draws: Draws) -> Self {
         Self {
             free: mixed(slots, &mut draws),
-            owners: (0..slots).map(|_| None).collect(),
+            kept: (0..slots).map(|_| Kept::default()).collect(),
             graves: VecDeque::with_capacity(slots as usize),
             regions_max,
             pins,
@@ -52,7 +88,7 @@ impl Books {
 
     /// Regions that exist or wait in the graveyard.
     pub(crate) fn in_use(&self) -> usize {
-        self.owners.len() - self.free.len()
+        self.kept.len() - self.free.len()
     }
 
     /// The slot that the next registration gets.
@@ -60,13 +96,16 @@ impl Books {
         self.free.front().copied()
     }
 
-    /// A slot for `owner`, or the owner back if the limit is reached.
-    pub(crate) fn take_slot(&mut self, owner: Owner) -> Result<u32, Owner> {
-        if self.in_use() >= self.regions_max {
-            return Err(owner);
+    /// A slot for what is to be kept, or that back if the limit of all or of its tenant is reached.
+    pub(crate) fn take_slot(&mut self, kept: Kept) -> Result<u32, Kept> {
+        if self.in_use() >= self.regions_max || !kept.has_room() {
+            return Err(kept);
         }
-        let Some(slot) = self.free.pop_front() else { return Err(owner) };
-        self.owners[slot as usize] = owner;
+        let Some(slot) = self.free.pop_front() else { return Err(kept) };
+        if let Some(tenant) = &kept.tenant {
+            tenant.change(1);
+        }
+        self.kept[slot as usize] = kept;
         Ok(slot)
     }
 
@@ -82,7 +121,11 @@ impl Books {
         while !taken.is_full() && self.graves.front().is_some_and(|first| first.target <= oldest) {
             let Some(grave) = self.graves.pop_front() else { break };
             self.pins.release(grave.slot);
-            taken.push(Remains { slot: grave.slot, owner: self.owners[grave.slot as usize].take() });
+            let Kept { owner, tenant } = core::mem::take(&mut self.kept[grave.slot as usize]);
+            if let Some(tenant) = tenant {
+                tenant.change(-1);
+            }
+            taken.push(Remains { slot: grave.slot, owner });
             self.free.push_back(grave.slot);
         }
         taken
@@ -110,32 +153,32 @@ mod tests {
     #[test]
     fn a_slot_rests_until_all_others_had_their_turn() {
         let mut books = books(8);
-        let first = books.take_slot(None).ok();
+        let first = books.take_slot(Kept::default()).ok();
         books.bury(first.unwrap(), 2);
         assert_eq!(books.exhume(2).len(), 1);
         for _ in 0..7 {
-            assert_ne!(books.take_slot(None).ok(), first);
+            assert_ne!(books.take_slot(Kept::default()).ok(), first);
         }
-        assert_eq!(books.take_slot(None).ok(), first);
+        assert_eq!(books.take_slot(Kept::default()).ok(), first);
     }
 
     #[test]
     fn the_limit_counts_regions_in_the_graveyard_too() {
         let mut books = Books::new(4, 1, Pins::new(4, Origin::Address), Draws::new([5, 6]));
-        let slot = books.take_slot(None).ok().unwrap();
-        assert!(books.take_slot(None).is_err());
+        let slot = books.take_slot(Kept::default()).ok().unwrap();
+        assert!(books.take_slot(Kept::default()).is_err());
         books.bury(slot, 2);
-        assert!(books.take_slot(None).is_err());
+        assert!(books.take_slot(Kept::default()).is_err());
         assert_eq!(books.exhume(1).len(), 0);
         assert_eq!(books.exhume(2).len(), 1);
-        assert!(books.take_slot(None).is_ok());
+        assert!(books.take_slot(Kept::default()).is_ok());
     }
 
     #[test]
     fn one_call_empties_a_bounded_number_of_graves() {
         let mut books = books(16);
         for target in 1..=6 {
-            let slot = books.take_slot(None).ok().unwrap();
+            let slot = books.take_slot(Kept::default()).ok().unwrap();
             books.bury(slot, target);
         }
         assert_eq!(books.exhume(u64::MAX).len(), COLLECT_MAX);

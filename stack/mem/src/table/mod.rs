@@ -27,7 +27,7 @@ use crate::owner::StableBytes;
 use crate::region::Region;
 use crate::view::CoreMem;
 use admit::Piece;
-use books::Books;
+use books::{Books, Kept, Owner, Tenant};
 use ironwarp_types::{CoreId, PdId, STag};
 use pins::Pins;
 use std::fmt;
@@ -79,6 +79,12 @@ pub enum RegisterError {
     #[error("the limit of {limit} regions is reached")]
     TableFull {
         /// The limit, from [`MemLimits::regions_max`].
+        limit: u32,
+    },
+    /// The handle's own share of the table is used up ([`MemTable::share`]).
+    #[error("the share of {limit} regions is used up")]
+    ShareUsedUp {
+        /// The share.
         limit: u32,
     },
     /// A region of no bytes.
@@ -136,6 +142,8 @@ pub enum CoreError {
 #[derive(Clone)]
 pub struct MemTable {
     shared: Arc<Shared>,
+    /// Whom what is registered through this handle counts for.
+    tenant: Option<Arc<Tenant>>,
 }
 
 impl MemTable {
@@ -160,7 +168,15 @@ impl MemTable {
         if limits.regions_max == 0 || limits.regions_max > REGIONS_MAX {
             return Err(TableError::RegionsOutOfRange);
         }
-        Ok(Self { shared: Arc::new(Shared::new(limits, secret, origin)) })
+        Ok(Self { shared: Arc::new(Shared::new(limits, secret, origin)), tenant: None })
+    }
+
+    /// Another handle to the same table, for one of its users: through it and its clones at most `regions_max` regions,
+    /// windows and fast regions exist at once, whatever room there is. So nobody takes more than a fair share of the
+    /// table (RFC 5042 s6.4.1).
+    #[must_use]
+    pub fn share(&self, regions_max: u32) -> Self {
+        Self { shared: Arc::clone(&self.shared), tenant: Some(Arc::new(Tenant::new(regions_max))) }
     }
 
     /// The handle through which `core` looks tags up. Each core has one at a time.
@@ -223,7 +239,7 @@ impl MemTable {
         let mut kept = Box::new(owner);
         let bytes = kept.stable_bytes();
         let piece = Piece { base: bytes.cast(), len: bytes.len(), access, pin };
-        self.shared.admit(reach, piece, Some(kept)).map(|admitted| self.region(admitted))
+        self.shared.admit(reach, piece, self.kept(Some(kept))).map(|admitted| self.region(admitted))
     }
 
     /// A memory window, bound to nothing. It takes the place of a region in the table.
@@ -247,13 +263,13 @@ impl MemTable {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn window(&self, pd: PdId) -> Result<Window, RegisterError> {
-        let (admitted, draws) = self.shared.reserve(pd, Rights::CHILD | Rights::WINDOW)?;
+        let (admitted, draws) = self.shared.reserve(pd, Rights::CHILD | Rights::WINDOW, self.kept(None))?;
         Ok(Window::new(Arc::clone(&self.shared), admitted, draws))
     }
 
     /// A fast region, without memory. It takes the place of a region in the table.
     pub fn fast_region(&self, pd: PdId) -> Result<FastRegion, RegisterError> {
-        let (admitted, draws) = self.shared.reserve(pd, Rights::CHILD)?;
+        let (admitted, draws) = self.shared.reserve(pd, Rights::CHILD, self.kept(None))?;
         Ok(FastRegion::new(Arc::clone(&self.shared), admitted, draws))
     }
 
@@ -271,7 +287,7 @@ impl MemTable {
         access: Access,
     ) -> Result<Region, RegisterError> {
         let piece = Piece { base, len, access, pin: None };
-        self.shared.admit(pd.into(), piece, None).map(|admitted| self.region(admitted))
+        self.shared.admit(pd.into(), piece, self.kept(None)).map(|admitted| self.region(admitted))
     }
 
     /// As [`MemTable::register_raw`], pinned as [`MemTable::register_pinned`] does it.
@@ -286,7 +302,7 @@ impl MemTable {
         core: CoreId,
     ) -> Result<Region, RegisterError> {
         let piece = Piece { base: bytes.cast(), len: bytes.len(), access, pin: Some(core) };
-        self.shared.admit(pd.into(), piece, None).map(|admitted| self.region(admitted))
+        self.shared.admit(pd.into(), piece, self.kept(None)).map(|admitted| self.region(admitted))
     }
 
     /// Drops the memory of some deregistered regions that no core can be touching any more, a bounded number of
@@ -298,6 +314,10 @@ impl MemTable {
     /// Regions that exist or wait for quiescence.
     pub fn regions_in_use(&self) -> usize {
         self.shared.books().in_use()
+    }
+
+    fn kept(&self, owner: Owner) -> Kept {
+        Kept { owner, tenant: self.tenant.clone() }
     }
 
     fn region(&self, admitted: Admitted) -> Region {

@@ -147,6 +147,9 @@ pub struct LimitsConfig {
     pub regions: u32,
     /// Application contexts.
     pub contexts: u32,
+    /// How much of the queue pairs, completion queues, shared receive queues and regions one context may have, in percent.
+    /// 100 keeps nothing for the others.
+    pub context_percent: u8,
     /// Reads that a peer may have outstanding at one queue pair (IRD), and we at the peer (ORD), at most.
     pub reads: u16,
     /// Private data bytes accepted with a connection.
@@ -163,6 +166,7 @@ impl Default for LimitsConfig {
             listeners: 64,
             regions: 4096,
             contexts: 16,
+            context_percent: 100,
             reads: 128,
             private_data_bytes: PRIVATE_DATA_BYTES_MAX as u16,
         }
@@ -170,6 +174,11 @@ impl Default for LimitsConfig {
 }
 
 impl LimitsConfig {
+    /// One context's share of `places`: one at least.
+    pub(crate) fn share_of(&self, places: u32) -> u32 {
+        (u64::from(places) * u64::from(self.context_percent) / 100).max(1) as u32
+    }
+
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         in_range("limits.queue_pairs", self.queue_pairs, 1..=1 << 17, "1 to 131072")?;
         in_range("limits.completion_queues", self.completion_queues, 1..=1 << 17, "1 to 131072")?;
@@ -179,6 +188,7 @@ impl LimitsConfig {
         in_range("limits.listeners", self.listeners, 1..=1024, "1 to 1024")?;
         in_range("limits.regions", self.regions, 1..=1 << 20, "1 to 1048576")?;
         in_range("limits.contexts", self.contexts, 1..=1024, "1 to 1024")?;
+        in_range("limits.context_percent", self.context_percent, 1..=100, "1 to 100 percent")?;
         // RFC 6581 s9.1: 16383 says that the number is not negotiated.
         in_range("limits.reads", self.reads, 1..=16_382, "1 to 16382")?;
         in_range("limits.private_data_bytes", self.private_data_bytes, 0..=512, "0 to 512 bytes")

@@ -73,8 +73,16 @@ fn an_interface_name_cannot_smuggle_device_arguments() {
 
 #[test]
 fn every_limit_refuses_zero() {
-    for key in ["queue_pairs", "completion_queues", "half_open", "listeners", "regions", "contexts", "reads"]
-    {
+    for key in [
+        "queue_pairs",
+        "completion_queues",
+        "half_open",
+        "listeners",
+        "regions",
+        "contexts",
+        "context_percent",
+        "reads",
+    ] {
         let message = refusal(&format!("{GOOD}[limits]\n{key} = 0\n"));
         assert!(message.starts_with(&format!("limits.{key} = 0")), "{message}");
     }

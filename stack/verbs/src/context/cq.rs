@@ -11,7 +11,7 @@ use ironwarp_rings::notify::Armed;
 use ironwarp_rings::spsc;
 use rustix::event::EventfdFlags;
 
-use super::Context;
+use super::{Context, CqInfo};
 use crate::core_loop::{CqCore, CqParts};
 use crate::error::VerbsError;
 use crate::link::Control;
@@ -113,8 +113,7 @@ impl Context {
     fn create_halves(&mut self, handle: CompletionQueue) -> Result<(), VerbsError> {
         let (mut rings, mut slots) = (Vec::new(), Vec::new());
         for core in 0..self.cores.len() {
-            let lease = Lease::take(&self.shared, core as u16, Table::CompletionQueues);
-            let lease = lease.ok_or(VerbsError::LimitReached("completion queues"))?;
+            let lease = Lease::take(&self.shared, &self.account, core as u16, Table::CompletionQueues)?;
             slots.push(lease.slot());
             let app = self.cq(handle)?;
             let (ring, consumer) = spsc::channel(app.depth as usize);
@@ -227,6 +226,11 @@ impl AppCq {
         if !core::mem::replace(&mut self.shared, true) {
             self.places.set(self.promised, self.depth);
         }
+    }
+
+    /// The queue as it is now.
+    pub(super) fn info(&self) -> CqInfo {
+        CqInfo { depth: self.depth, promised: self.promised(), users: self.users }
     }
 
     fn promised(&self) -> u32 {

@@ -19,7 +19,7 @@ mod srq;
 
 use std::sync::Arc;
 
-use ironwarp_mem::{Access, FastRegion, Reach, Region, StableBytes, Window};
+use ironwarp_mem::{Access, FastRegion, MemTable, Reach, Region, StableBytes, Window};
 use ironwarp_types::PdId;
 
 pub(crate) use attr::QpShared;
@@ -30,13 +30,13 @@ pub(crate) use params::{Parcel, Terms};
 pub use patience::KeepAlive;
 pub(crate) use patience::OwnPatience;
 pub use qp::QueuePair;
-pub use query::{Framing, Limits, QpInfo};
+pub use query::{CqInfo, Framing, Limits, QpInfo, SrqInfo};
 pub use srq::SharedReceiveQueue;
 
 use crate::error::VerbsError;
 use crate::event::Event;
 use crate::link::{CoreLink, Notice, link};
-use crate::shared::Shared;
+use crate::shared::{Account, Shared};
 use cq::AppCq;
 use qp::AppQp;
 use srq::AppSrq;
@@ -58,6 +58,9 @@ pub struct ProtectionDomain {
 /// When it is dropped the cores find its rings abandoned, reset what is connected and free their halves.
 pub struct Context {
     shared: Arc<Shared>,
+    /// The stack's table of regions, with this context's share of it.
+    mem: MemTable,
+    account: Arc<Account>,
     cores: Vec<CoreLink>,
     qps: Vec<Option<AppQp>>,
     cqs: Vec<Option<AppCq>>,
@@ -77,7 +80,8 @@ impl Context {
         if !shared.admit_context() {
             return Err(VerbsError::LimitReached("contexts"));
         }
-        let places = shared.config.limits.queue_pairs as usize;
+        let limits = &shared.config.limits;
+        let places = limits.queue_pairs as usize;
         let cores = shared
             .cores
             .iter()
@@ -89,6 +93,8 @@ impl Context {
             .collect();
         Ok(Context {
             shared: shared.clone(),
+            mem: shared.mem.share(limits.share_of(limits.regions)),
+            account: Account::new(limits, shared.cores.len()),
             cores,
             qps: Vec::new(),
             cqs: Vec::new(),
@@ -133,7 +139,7 @@ impl Context {
         owner: O,
         access: Access,
     ) -> Result<Region, VerbsError> {
-        Ok(self.shared.mem.register(self.domain(pd)?, owner, access)?)
+        Ok(self.mem.register(self.domain(pd)?, owner, access)?)
     }
 
     /// As [`Context::register`], for one queue pair alone: no other can use the tag, not even one of the same
@@ -145,18 +151,18 @@ impl Context {
         access: Access,
     ) -> Result<Region, VerbsError> {
         let reach = Reach::new(self.qp(qp)?.pd.id, qp.num());
-        Ok(self.shared.mem.register_for(reach, owner, access)?)
+        Ok(self.mem.register_for(reach, owner, access)?)
     }
 
     /// A memory window, for [`SendWr::bind`](crate::SendWr::bind). It takes the place of a region in the table.
     pub fn create_window(&self, pd: ProtectionDomain) -> Result<Window, VerbsError> {
-        Ok(self.shared.mem.window(self.domain(pd)?)?)
+        Ok(self.mem.window(self.domain(pd)?)?)
     }
 
     /// A region without memory, for [`SendWr::fast_register`](crate::SendWr::fast_register). It takes the place of a
     /// region in the table.
     pub fn create_fast_region(&self, pd: ProtectionDomain) -> Result<FastRegion, VerbsError> {
-        Ok(self.shared.mem.fast_region(self.domain(pd)?)?)
+        Ok(self.mem.fast_region(self.domain(pd)?)?)
     }
 
     /// The next piece of news, oldest first.

@@ -258,8 +258,7 @@ impl Context {
             srq: srq.map(|srq| SrqPlace::new(srq.slot_on(core.into()))),
             qp: 0,
         };
-        let lease = Lease::take(&self.shared, core, Table::QueuePairs);
-        let lease = lease.ok_or(VerbsError::LimitReached("queue pairs"))?;
+        let lease = Lease::take(&self.shared, &self.account, core, Table::QueuePairs)?;
         let slot = lease.slot();
         let app = self.qp_mut(qp)?;
         let mut half = app.resting.take().ok_or(VerbsError::WrongState(state))?;
@@ -331,8 +330,8 @@ impl AppQp {
             srq: self.srq,
             send_depth,
             recv_depth,
-            sends_outstanding: send_depth - self.sq.free(),
-            receives_outstanding: if own { recv_depth - self.rq.free() } else { 0 },
+            sends_outstanding: self.sq.outstanding(),
+            receives_outstanding: if own { self.rq.outstanding() } else { 0 },
             sges: self.sges,
             inline_bytes: self.inline_bytes,
             settled: self.shared.settled(),

@@ -5,9 +5,11 @@ use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PRIVATE_DATA_B
 
 use super::attr::WORK_DEPTH_MAX;
 use super::cq::CQ_DEPTH_MAX;
+use super::srq::SRQ_DEPTH_MAX;
 use super::{CompletionQueue, Context, ProtectionDomain, QpState, QueuePair, SharedReceiveQueue};
 use crate::error::VerbsError;
 use crate::event::Settled;
+use ironwarp_iwarp::mpa::startup::private_data_bytes_max;
 
 /// A queue pair as it is now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +56,32 @@ pub struct Framing {
     pub markers: Markers,
 }
 
+/// A completion queue as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct CqInfo {
+    /// Places for work requests that were posted and not reaped. A resize that makes it larger shows once it holds.
+    pub depth: u32,
+    /// Places promised to work requests: posted and not reaped, and not known to have ended without an entry.
+    pub promised: u32,
+    /// Uses by queue pairs: one that sends and receives into it counts twice.
+    pub users: u32,
+}
+
+/// A shared receive queue as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SrqInfo {
+    /// Receives that fit, on all cores together, at least as many as were asked for.
+    pub depth: u32,
+    /// Receives posted and not yet taken by a message.
+    pub posted: u32,
+    /// Scatter elements in a receive.
+    pub sges: usize,
+    /// Queue pairs that take receives from it.
+    pub users: u32,
+}
+
 /// How many of everything there may be, and what a work request can carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -70,8 +98,16 @@ pub struct Limits {
     pub regions: u32,
     /// Application contexts.
     pub contexts: u32,
+    /// How much of the four kinds of object above one context may have, in percent.
+    pub context_percent: u8,
+    /// Incoming connections a core that have not been accepted or rejected yet.
+    pub half_open: u32,
+    /// Listening addresses a core.
+    pub listeners: u32,
     /// Requests in a send or receive queue.
     pub work_depth: u32,
+    /// Receives in a shared receive queue, a core.
+    pub shared_receive_depth: u32,
     /// Places in a completion queue.
     pub completion_depth: u32,
     /// Gather or scatter elements in a Send, Write or receive.
@@ -84,8 +120,12 @@ pub struct Limits {
     pub message_bytes: u32,
     /// Reads outstanding in either direction of a queue pair.
     pub reads: u16,
-    /// Private data bytes sent with a connection.
+    /// Private data bytes sent with a connection in revision 1 of MPA.
     pub private_data_bytes: usize,
+    /// As before in revision 2, where the numbers of Reads take some of the room.
+    pub private_data_bytes_enhanced: usize,
+    /// Private data bytes taken from a peer.
+    pub private_data_bytes_accepted: usize,
     /// Whether atomic operations are offered. Not yet.
     pub atomics: bool,
 }
@@ -94,6 +134,16 @@ impl Context {
     /// A queue pair as it is now.
     pub fn query_qp(&mut self, qp: QueuePair) -> Result<QpInfo, VerbsError> {
         self.qp_mut(qp).map(super::qp::AppQp::info)
+    }
+
+    /// A completion queue as it is now.
+    pub fn query_cq(&self, cq: CompletionQueue) -> Result<CqInfo, VerbsError> {
+        self.cq(cq).map(super::cq::AppCq::info)
+    }
+
+    /// A shared receive queue as it is now.
+    pub fn query_srq(&mut self, srq: SharedReceiveQueue) -> Result<SrqInfo, VerbsError> {
+        self.srq_mut(srq).map(super::srq::AppSrq::info)
     }
 
     /// What this stack allows.
@@ -106,6 +156,10 @@ impl Context {
             shared_receive_queues: limits.shared_receive_queues,
             regions: limits.regions,
             contexts: limits.contexts,
+            context_percent: limits.context_percent,
+            half_open: limits.half_open,
+            listeners: limits.listeners,
+            shared_receive_depth: SRQ_DEPTH_MAX,
             work_depth: WORK_DEPTH_MAX,
             completion_depth: CQ_DEPTH_MAX,
             sges: SGE_MAX,
@@ -114,6 +168,8 @@ impl Context {
             message_bytes: MESSAGE_BYTES_MAX,
             reads: limits.reads,
             private_data_bytes: PRIVATE_DATA_BYTES_MAX,
+            private_data_bytes_enhanced: private_data_bytes_max(true),
+            private_data_bytes_accepted: limits.private_data_bytes.into(),
             atomics: false,
         }
     }

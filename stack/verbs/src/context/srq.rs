@@ -12,12 +12,15 @@ use ironwarp_types::limits::SGE_MAX;
 use super::attr::within;
 use super::cq::place;
 use super::qp::write_recv;
-use super::{Context, ProtectionDomain};
+use super::{Context, ProtectionDomain, SrqInfo};
 use crate::core_loop::SrqCore;
 use crate::error::VerbsError;
 use crate::link::Control;
 use crate::shared::{Lease, Table, next_object};
 use crate::wr::RecvWr;
+
+/// The most receives that a shared receive queue may be made for, a core.
+pub(super) const SRQ_DEPTH_MAX: u32 = 1 << 16;
 
 /// Names a shared receive queue of one context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -47,7 +50,7 @@ impl Context {
         sges: usize,
     ) -> Result<SharedReceiveQueue, VerbsError> {
         let pd = self.domain(pd)?;
-        within("receive depth", depth.into(), 1, 1 << 16, "1 to 65536")?;
+        within("receive depth", depth.into(), 1, SRQ_DEPTH_MAX.into(), "1 to 65536")?;
         within("elements", sges as u64, 1, SGE_MAX as u64, "1 to 16")?;
         (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
         let serial = next_object();
@@ -63,8 +66,7 @@ impl Context {
     fn create_shards(&mut self, handle: SharedReceiveQueue, depth: u32) -> Result<(), VerbsError> {
         let (mut rings, mut places) = (Vec::new(), Vec::new());
         for core in 0..self.cores.len() {
-            let lease = Lease::take(&self.shared, core as u16, Table::SharedReceives);
-            let lease = lease.ok_or(VerbsError::LimitReached("shared receive queues"))?;
+            let lease = Lease::take(&self.shared, &self.account, core as u16, Table::SharedReceives)?;
             places.push(lease.slot());
             let (producer, consumer) = slots::ring(depth as usize);
             self.control(core, Control::CreateSrq(Box::new(SrqCore::new(lease, handle, consumer))))?;
@@ -124,6 +126,13 @@ impl Context {
 }
 
 impl AppSrq {
+    /// The queue as it is now.
+    pub(super) fn info(&mut self) -> SrqInfo {
+        let depth = self.rings.iter().map(SlotProducer::depth).sum();
+        let posted = self.rings.iter_mut().map(SlotProducer::outstanding).sum();
+        SrqInfo { depth, posted, sges: self.sges, users: self.users }
+    }
+
     pub(super) fn slot_on(&self, core: usize) -> u32 {
         self.slots.get(core).copied().unwrap_or_default()
     }
