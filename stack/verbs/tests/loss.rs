@@ -53,3 +53,36 @@ fn survives_duplication_and_reordering() {
 fn survives_damage_that_the_checksums_catch() {
     survives(FaultRates { corrupt_ppm: 20_000, truncate_ppm: 10_000, ..FaultRates::default() });
 }
+
+/// semantics "Zero copy": the source of a Write changes while frames are lost and sent again. What was sent once is sent
+/// again as it was: no CRC is wrong, no connection ends, and every byte that arrives is the old one or the new.
+#[test]
+fn a_source_that_changes_during_loss_harms_nobody() {
+    let rates = FaultRates { drop_ppm: 30_000, reorder_ppm: 20_000, ..FaultRates::default() };
+    for seed in 1..=3 {
+        let mut pair = Pair::new();
+        pair.near.worker.port_control().set_faults(Faults { seed, rx: rates, tx: rates });
+        let (near, _) = pair.connect();
+        const BYTES: usize = 1 << 20;
+        let (source, target) = (pair.near.memory(&vec![1; BYTES]), pair.far.memory(&vec![0; BYTES]));
+        let back = pair.near.memory(&vec![0; BYTES]);
+        let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+        let all = |region: &ironwarp::Region| [region.slice(0, BYTES as u32).unwrap()];
+        let (from, into) = (all(&source), all(&back));
+        let wrs = [SendWr::write(1, &from, remote), SendWr::read(2, &into, remote).fenced()];
+        pair.near.ctx.post_sends(near, &wrs).unwrap();
+        let mut value = 1;
+        pair.until("both", |pair| {
+            value = 3 - value;
+            // First the Write's source, then the Read's, which is shared memory as well.
+            let changing = if pair.near.completions.is_empty() { &source } else { &target };
+            changing.fill(0, BYTES, value).unwrap();
+            pair.near.completions.len() == 2
+        });
+        assert!(pair.near.completions.iter().all(|one| one.status == CompletionStatus::Success));
+        assert!(contents(&target).iter().all(|byte| matches!(byte, 1 | 2)), "seed {seed}");
+        assert!(contents(&back).iter().all(|byte| matches!(byte, 1 | 2)), "seed {seed}");
+        let crcs = [&pair.near, &pair.far].map(|node| node.counter("iwarp_rx_crc_errors"));
+        assert_eq!(crcs, [0, 0]);
+    }
+}

@@ -221,3 +221,65 @@ fn windows_beyond_the_limit_of_regions_are_refused_by_name() {
     drop(windows);
     pair.until("room again", |pair| pair.near.ctx.create_window(pair.near.pd).is_ok());
 }
+
+const LONG: usize = 4 << 20;
+
+/// A far pool that a long transfer runs over, with a window over all of it.
+fn lent(pair: &mut Pair, far: QueuePair, byte: u8, access: Access) -> (Region, ironwarp::Window) {
+    let pool = pair.far.ctx.register(pair.far.pd, vec![byte; LONG], POOL).unwrap();
+    let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
+    let piece = [pool.slice(0, LONG as u32).unwrap()];
+    pair.far.ctx.post_send(far, &SendWr::bind(1, &mut window, &piece, access)).unwrap();
+    pair.until("the binding", |pair| pair.far.completions.len() == 1);
+    pair.far.completions.clear();
+    (pool, window)
+}
+
+/// RFC 5040 s8.1.1 (6): an invalidation of our own ends a tag at once, in the middle of a long Write by it: when it
+/// completes nothing changes any more, and the Write's next segment is refused.
+#[test]
+fn an_invalidation_of_our_own_cuts_a_write_short() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let (pool, window) = lent(&mut pair, far, 0, Access::REMOTE_WRITE);
+    let source = pair.near.memory(&vec![1; LONG]);
+    let all = [source.slice(0, LONG as u32).unwrap()];
+    pair.near.ctx.post_send(near, &SendWr::write(1, &all, at(window.stag(), &pool, 0))).unwrap();
+    pair.until("a part of it", |_| pool.load_u8_acquire(10_000).unwrap() == 1);
+    pair.far.ctx.post_send(far, &SendWr::invalidate(2, window.stag())).unwrap();
+    pair.until("the invalidation", |pair| pair.far.completions.len() == 1);
+    let done = pair.far.completions[0];
+    assert_eq!((done.wr_id, done.opcode, done.status), (2, CompletionOpcode::Invalidate, OK));
+    let then = contents(&pool);
+    assert!(then.contains(&0), "the Write must not have been over");
+    assert_eq!(terminated(&mut pair, far), (1, 1, 0));
+    assert!(contents(&pool) == then, "changed after its tag had ended");
+    pair.until("its own end", |pair| pair.near.is_disconnected(near));
+    assert_ne!(pair.near.completions[0].status, OK);
+}
+
+/// RFC 5040 s5.3: a Send with Invalidate ends a tag though a long Read by it is still being answered. When the receive
+/// completes the memory is the application's again: nothing that it writes from then on is read by the peer.
+#[test]
+fn a_send_with_invalidate_cuts_a_read_short() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let (pool, window) = lent(&mut pair, far, 1, Access::REMOTE_READ);
+    let (sink, inbox) = (pair.near.memory(&vec![0; LONG]), pair.far.memory(&[0; 8]));
+    pair.far.ctx.post_recv(far, &RecvWr::new(20, &[inbox.slice(0, 8).unwrap()])).unwrap();
+    let into = [sink.slice(0, LONG as u32).unwrap()];
+    let chain = [
+        SendWr::read(1, &into, at(window.stag(), &pool, 0)),
+        SendWr::send_inline(2, b"mine").invalidating(window.stag()),
+    ];
+    pair.near.ctx.post_sends(near, &chain).unwrap();
+    pair.until("the receive", |pair| !pair.far.completions.is_empty());
+    let received = pair.far.completions[0];
+    assert_eq!((received.wr_id, received.status, received.invalidated), (20, OK, window.stag()));
+    pool.fill(0, LONG, 9).unwrap();
+    pair.until("the end", |pair| pair.near.is_disconnected(near) && pair.far.is_disconnected(far));
+    let seen = contents(&sink);
+    assert!(seen.contains(&0), "the Read must not have been over");
+    assert!(!seen.contains(&9), "read after its tag had ended");
+    assert_ne!(pair.near.completions[0].status, OK);
+}
