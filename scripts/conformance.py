@@ -4,7 +4,8 @@
 usage: scripts/conformance.sh [--list STATUS] [--uncited] [--strict]
 
   --list STATUS  print the requirements of that status: shown, not-applicable, declined, missing or planned
-  --uncited      print the requirements that none of their tests cites
+  --uncited      print the requirements that none of their tests cites, by id or by section, in its comment or at the
+                 head of its file
   --strict       fail when a MUST of an RFC whose part is written is not shown, or fewer than 95 % of its SHOULDs are
 
 Each row of the table is one requirement: id,level,status,tests,reason,summary.
@@ -174,6 +175,8 @@ class Tests:
 
     def __init__(self):
         self.files = {}
+        # The comment at the head of each file.
+        self.heads = {}
 
     def of_file(self, path):
         """The names of a file's tests; the comment in front of each, and its attributes."""
@@ -181,6 +184,7 @@ class Tests:
             file = ROOT / path
             inside = file.resolve().is_relative_to(ROOT)
             text = file.read_text(encoding="utf-8") if inside and file.is_file() else ""
+            self.heads[path] = " ".join(line[3:].strip() for line in text.split("\n") if line.startswith("//!"))
             self.files[path] = {
                 found[3]: (comment_before(text, found.start()), found[1] + found[2]) for found in TEST.finditer(text)
             }
@@ -196,10 +200,12 @@ class Tests:
         return bool(HELD_BACK.search(attributes))
 
     def cite(self, row):
-        """Whether one of a row's tests cites its id."""
+        """Whether one of a row's tests cites its id or its section."""
+        rfc, section, _ = row["id"].split("-", 2) if row["id"].count("-") == 2 else (row["id"], "", "")
         for name in row["tests"].split():
             path, _, function = name.rpartition("::")
-            if row["id"] in cited(self.of_file(path).get(function, ("", ""))[0]):
+            comment = self.of_file(path).get(function, ("", ""))[0] + " " + self.heads.get(path, "")
+            if row["id"] in cited(comment) or (rfc[3:], section) in cited_sections(comment):
                 return True
         return False
 
@@ -217,6 +223,16 @@ def comment_before(text, offset):
 def cited(text):
     """The ids that a text cites."""
     return {f"RFC9293-{kind}-{number}" for kind, number in SHORT.findall(text)} | set(ID.findall(text))
+
+
+def cited_sections(text):
+    """The sections that a text cites: (RFC, section) for `RFC 5041 s7.1, s8.2 and RFC 6581 s9`."""
+    sections = set()
+    for part in re.split(r"(?=RFC \d)", text):
+        rfc = re.match(r"RFC (\d+)", part)
+        if rfc:
+            sections |= {(rfc[1], section.rstrip(".")) for section in re.findall(r"\bs([A-Z0-9][A-Z0-9.]*)", part)}
+    return sections
 
 
 def unknown_citations(rows):
