@@ -119,16 +119,34 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     #[cold]
+    #[inline(never)]
     fn on_rare_qp_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
-        if events.contains(TcpEvents::EARLY) {
+        if events.contains(TcpEvents::EARLY) && self.has(slot, conn) {
             self.on_early(slot, conn);
         }
-        if events.contains(TcpEvents::PEER_CLOSED) {
+        self.on_qp_closing(now, slot, conn, events);
+    }
+
+    /// The peer's FIN, or TCP's end. What arrived before it in the same segment may have ended the connection already,
+    /// or put another in its place: that one has nothing to do with this end.
+    #[cold]
+    fn on_qp_closing(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+        if events.contains(TcpEvents::PEER_CLOSED) && self.has(slot, conn) {
             self.on_peer_closed(now, slot, conn);
         }
-        if events.intersects(TcpEvents::OVER) {
-            self.on_ended(now, slot, conn, events);
+        if !events.intersects(TcpEvents::OVER) {
+            return;
         }
+        if self.has(slot, conn) {
+            self.on_ended(now, slot, conn, events);
+        } else {
+            self.tcp.release(conn);
+        }
+    }
+
+    /// Whether a connection is still the queue pair's.
+    fn has(&mut self, slot: u32, conn: ConnId) -> bool {
+        self.qps.at(slot).is_some_and(|qp| qp.conn == Some(conn))
     }
 
     /// Bytes beyond a gap, on a connection that asked to hear of them.

@@ -1,0 +1,46 @@
+//! The way back to revision 1 (RFC 6581 s10), for whatever shape a peer's refusal of revision 2 has on the wire.
+
+mod common;
+
+use common::peer::Scene;
+use common::speech::{REQUEST, fpdu, reply, request, send};
+use ironwarp::instrument::{FaultRates, Faults};
+use ironwarp::{ReadDepths, SendWr, Settled};
+
+/// The second connection comes up in revision 1, and data runs on it.
+fn is_asked_again(scene: &mut Scene, qp: ironwarp::QueuePair) {
+    scene.until("the second connection", |scene| scene.peer.connections == 2);
+    assert_eq!(scene.hear("the second request", 20), request(0x40, 1, b""));
+    scene.peer.say(&reply(0x40, 1, b""));
+    let reads = ReadDepths { ird: 16, ord: 16 };
+    assert_eq!(scene.settled(), Settled { revision: 1, peer_reads: None, reads });
+    scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"data")).unwrap();
+    scene.hear("the message", fpdu(&send(1, b"data")).len());
+    scene.turns(500);
+    assert!(scene.node.events.is_empty(), "up and told once: {:?}", scene.node.events);
+    assert_eq!(scene.node.counter("iwarp_revision_fallbacks"), 1);
+}
+
+/// Q7, RFC 6581 s10: a peer without the enhanced set-up answers as RFC 5044 has it.
+#[test]
+fn q7_a_plain_reply_is_asked_again_in_revision_1() {
+    let mut scene = Scene::new(|_| {});
+    let (qp, ..) = scene.calls(REQUEST.len());
+    scene.peer.say(&reply(0x40, 1, b""));
+    is_asked_again(&mut scene, qp);
+}
+
+/// Q7: and its FIN may come with the same segment as the reply. It ends the first connection, not the second.
+#[test]
+fn q7_a_plain_reply_with_fin_in_one_segment_still_falls_back() {
+    let mut scene = Scene::new(|_| {});
+    let (qp, ..) = scene.calls(REQUEST.len());
+    // The reply is lost and comes again behind the FIN, so that our TCP reports both at once.
+    let rx = FaultRates { drop_ppm: 1_000_000, ..FaultRates::default() };
+    scene.node.worker.port_control().set_faults(Faults { seed: 1, rx, tx: FaultRates::default() });
+    scene.peer.say(&reply(0x40, 1, b""));
+    scene.turns(3);
+    scene.node.worker.port_control().set_faults(Faults::default());
+    scene.peer.close();
+    is_asked_again(&mut scene, qp);
+}
