@@ -225,6 +225,9 @@ impl Frame {
     }
 }
 
+#[cfg(test)]
+mod tests;
+
 /// The clock that the loop reads and the one that stamps captures, and how often the link is looked at.
 struct Times<C, W> {
     core: C,

@@ -28,6 +28,11 @@ impl Stream {
         self.held.is_some() || self.sender.waits() || self.acknowledged.waits()
     }
 
+    /// Whether a delivery waits for that, and with it everything that has arrived behind it.
+    pub fn holds_delivery(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// Carries out what the send queue begins with that sends nothing, so that it does not wait for TCP.
     pub fn run_locals<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         if self.state == StreamState::Open {

@@ -9,7 +9,7 @@ use ironwarp_mem::CoreMem;
 use ironwarp_rings::doorbell::Bell;
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::CoreStats;
-use ironwarp_tcp::ConnId;
+use ironwarp_tcp::{ConnId, TcpEvents};
 use ironwarp_types::{Nanos, PdId};
 
 use super::connection::setup::Setup;
@@ -108,6 +108,8 @@ pub(crate) struct QpCore {
     pub(super) drain_until: Nanos,
     /// What its application says of its patience.
     pub(super) patience: OwnPatience,
+    /// What TCP has said of the end while a delivery was held.
+    pub(super) closing: TcpEvents,
     /// Why the connection ended, as far as is known.
     pub(super) reason: DisconnectReason,
 }
@@ -141,6 +143,7 @@ impl QpCore {
             hold_until: Nanos::ZERO,
             drain_until: Nanos::MAX,
             patience,
+            closing: TcpEvents::empty(),
             reason: DisconnectReason::Closed,
         }
     }

@@ -130,7 +130,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The peer's FIN, or TCP's end. What arrived before it in the same segment may have ended the connection already,
     /// or put another in its place: that one has nothing to do with this end.
     #[cold]
-    fn on_qp_closing(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+    pub(super) fn on_qp_closing(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
+        if self.waits_to_close(slot, conn, events) {
+            return;
+        }
         if events.contains(TcpEvents::PEER_CLOSED) && self.has(slot, conn) {
             self.on_peer_closed(now, slot, conn);
         }

@@ -75,6 +75,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.make_ready(Sender::Qp(slot));
         if let Some(conn) = self.qps.at(slot).and_then(|qp| qp.conn) {
             self.on_readable(now, slot, conn);
+            self.resume_closing(now, slot, conn);
         }
     }
 

@@ -112,6 +112,33 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
+    /// What came in order before an orderly end is delivered first (RFC 5040 s5.5): a delivery that waits until nobody
+    /// uses the steering tag that it ended, and what has arrived behind it. A reset waits for nothing.
+    pub(in crate::core_loop) fn waits_to_close(
+        &mut self,
+        slot: u32,
+        conn: ConnId,
+        events: TcpEvents,
+    ) -> bool {
+        let orderly = !events.intersects(TcpEvents::OVER.difference(TcpEvents::CLOSED));
+        let Some(qp) = self.qps.at(slot).filter(|qp| qp.conn == Some(conn)) else { return false };
+        let waits = orderly && qp.stream.holds_delivery();
+        if waits {
+            qp.closing |= events & TcpEvents::PEER_CLOSED.union(TcpEvents::CLOSED);
+        }
+        waits
+    }
+
+    /// Nothing is held any more: the end that waited for it takes its course.
+    #[cold]
+    pub(in crate::core_loop) fn resume_closing(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let events = core::mem::take(&mut qp.closing);
+        if !events.is_empty() {
+            self.on_qp_closing(now, slot, conn, events);
+        }
+    }
+
     /// The peer's FIN. RFC 5040 has no half-closed streams: we close too.
     pub(in crate::core_loop) fn on_peer_closed(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
