@@ -278,9 +278,11 @@ impl Stream {
     }
 
     /// Whether every posted send has completed and every Read of the peer's is answered, so that a graceful
-    /// disconnect may send its FIN.
+    /// disconnect may send its FIN. RFC 6581 s9.2: the indication has to go whatever the application wants, and one by
+    /// Read is answered.
     pub fn is_drained<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
-        io.sends.head() == io.sends.refresh() && self.responses.is_empty()
+        let indicated = self.sender.rtr().is_none() && !self.acknowledged.awaits_rtr_read();
+        io.sends.head() == io.sends.refresh() && self.responses.is_empty() && indicated
     }
 
     /// Ends the stream without a Terminate, because TCP is gone or is about to be, and flushes every request.

@@ -48,6 +48,8 @@ pub struct FakePeer {
     pub events: TcpEvents,
     /// Connections that came up.
     pub connections: u32,
+    /// It reads nothing, so that its window closes in the end.
+    pub deaf: bool,
 }
 
 impl FakePeer {
@@ -72,6 +74,7 @@ impl FakePeer {
             segments: Vec::new(),
             events: TcpEvents::empty(),
             connections: 0,
+            deaf: false,
         }
     }
 
@@ -109,7 +112,7 @@ impl FakePeer {
             self.segments.clear();
             self.connections += 1;
         }
-        if events.contains(TcpEvents::READABLE) {
+        if events.contains(TcpEvents::READABLE) && !self.deaf {
             let mut stream = self.tcp.rx(conn);
             self.segments.push(stream.available());
             while stream.available() > 0 {
