@@ -54,7 +54,8 @@ pub enum Event {
         /// Why.
         reason: ConnectFailure,
     },
-    /// A Terminate message was sent or received. [`Event::Disconnected`] follows.
+    /// A Terminate message was sent or received. [`Event::Disconnected`] follows, or [`Event::ConnectFailed`] where the
+    /// connection was not up yet.
     Terminated {
         /// The queue pair.
         qp: QueuePair,
@@ -170,6 +171,10 @@ pub enum ConnectFailure {
     Protocol,
     /// No local port, connection or buffer was free.
     NoResources,
+    /// A Terminate ended it, sent or received, before it was up: [`Event::Terminated`] said which.
+    Terminated,
+    /// An error of our own ended it before it was up, and before the peer could be told.
+    Failed,
 }
 
 /// Why a connection ended.
@@ -180,6 +185,9 @@ pub enum DisconnectReason {
     Closed,
     /// A Terminate ended it.
     Terminated,
+    /// An error was found here, the one that this Terminate would name, and none could be sent: the peer had not sent
+    /// its first message yet, or our side was closed already.
+    Failed(Terminate),
     /// The peer reset the TCP connection.
     Reset,
     /// The peer no longer acknowledges.

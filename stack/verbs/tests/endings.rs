@@ -4,16 +4,61 @@
 mod common;
 
 use common::peer::{PEER, Scene};
-use common::speech::{REQUEST, TAKES_WRITES, fpdu, reply, tagged};
-use ironwarp::{ConnectParams, DisconnectReason, Event, Nanos};
+use common::speech::{EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request, send, tagged, terminate};
+use ironwarp::{
+    CompletionStatus, ConnectFailure, ConnectParams, DisconnectReason, Event, Nanos, QueuePair, RemoteMemory,
+    STag, SendWr, Terminate,
+};
 use ironwarp_tcp::TcpEvents;
+
+const OK: CompletionStatus = CompletionStatus::Success;
+const FLUSHED: CompletionStatus = CompletionStatus::FlushedInError;
+/// A steering tag that nobody has registered.
+const NOBODYS: STag = STag(0x1234_5678);
+
+/// A connection that the peer has asked for in revision 1, with one receive of 64 bytes.
+fn connected() -> (Scene, QueuePair, ironwarp::Region) {
+    let mut scene = Scene::new(|_| {});
+    let (qp, inbox, _) = scene.answers(&request(0x40, 1, b""), 20);
+    scene.settled();
+    scene.peer.say(&fpdu(&EMPTY_WRITE));
+    scene.event("the first message", |event| matches!(event, Event::Communicating { .. }).then_some(()));
+    (scene, qp, inbox)
+}
+
+/// What our application was told, in order, by name.
+fn told(scene: &Scene) -> Vec<&'static str> {
+    let name = |event: &Event| match event {
+        Event::Established { .. } => "established",
+        Event::Communicating { .. } => "communicating",
+        Event::ConnectFailed { .. } => "failed",
+        Event::Terminated { sent: true, .. } => "terminate sent",
+        Event::Terminated { .. } => "terminate received",
+        Event::Disconnected { .. } => "disconnected",
+        Event::QueuePairFatal { .. } => "fatal",
+        _ => "something else",
+    };
+    scene.node.events.iter().map(name).collect()
+}
 
 fn ended(event: &Event) -> Option<DisconnectReason> {
     if let Event::Disconnected { reason, .. } = event { Some(*reason) } else { None }
 }
 
+fn failed(event: &Event) -> Option<ConnectFailure> {
+    if let Event::ConnectFailed { reason, .. } = event { Some(*reason) } else { None }
+}
+
+fn statuses(scene: &Scene) -> Vec<(u64, CompletionStatus)> {
+    scene.node.completions.iter().map(|one| (one.wr_id, one.status)).collect()
+}
+
 fn closes(scene: &mut Scene) {
     scene.until("FIN", |scene| scene.peer.events.contains(TcpEvents::PEER_CLOSED));
+}
+
+fn resets(scene: &mut Scene) {
+    scene.until("RST", |scene| scene.peer.events.contains(TcpEvents::RESET));
 }
 
 /// RFC 6581 s9.2: the indication goes whatever the application does meanwhile, and one by Read is answered before FIN.
@@ -40,4 +85,173 @@ fn disconnecting_in_the_hold_off_sends_the_indication_first() {
         scene.peer.close();
         assert_eq!(scene.event("the end", ended), DisconnectReason::Closed);
     }
+}
+
+/// RFC 5044 s7.1.2: a responder may not send even a Terminate before the first FPDU, so it claims none.
+#[test]
+fn a_local_error_before_the_first_fpdu_claims_no_terminate() {
+    let mut scene = Scene::new(|_| {});
+    let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
+    scene.settled();
+    scene.node.ctx.post_send(qp, &SendWr::invalidate(2, NOBODYS)).unwrap();
+    closes(&mut scene);
+    scene.peer.close();
+    scene.until("the end", |scene| scene.node.is_disconnected(qp));
+    assert_eq!((told(&scene), scene.peer.heard.len()), (vec!["fatal", "disconnected"], 0));
+    let error = Terminate { layer: 0, etype: 0, code: 0 };
+    assert_eq!(scene.event("the end", ended), DisconnectReason::Failed(error));
+    assert_eq!(statuses(&scene), [(2, CompletionStatus::LocalProtection), (1, FLUSHED)]);
+}
+
+/// The same where the connection counts as up only with the indication: it never was.
+#[test]
+fn a_local_error_before_the_indication_has_come_is_a_connection_that_failed() {
+    let mut scene = Scene::new(|_| {});
+    let (qp, ..) = scene.answers(&request(0x50, 2, &[0x80, 16, 0xc0, 16]), 24);
+    scene.node.ctx.post_send(qp, &SendWr::invalidate(2, NOBODYS)).unwrap();
+    closes(&mut scene);
+    scene.peer.close();
+    scene.until("the end", |scene| scene.node.events.iter().any(|event| failed(event).is_some()));
+    assert_eq!((told(&scene), scene.peer.heard.len()), (vec!["fatal", "failed"], 0));
+    assert_eq!(scene.event("the failure", failed), ConnectFailure::Failed);
+}
+
+/// RFC 6581 s9.3: an error of our own before the indication has gone is named by code 5.
+#[test]
+fn a_local_error_before_our_indication_is_terminated_with_code_5() {
+    let mut scene = Scene::new(|_| {});
+    let (qp, ..) = scene.calls(REQUEST.len());
+    scene.node.ctx.post_send(qp, &SendWr::invalidate(2, NOBODYS)).unwrap();
+    scene.turn();
+    scene.peer.say(&reply(0x50, 2, &TAKES_WRITES));
+    scene.settled();
+    assert_eq!(scene.terminated(), (true, Terminate { layer: 2, etype: 0, code: 5 }));
+    let want = fpdu(&terminate(&[0x20, 5, 0, 0]));
+    assert_eq!(scene.hear("the Terminate", want.len()), want);
+    closes(&mut scene);
+    scene.peer.close();
+    assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
+}
+
+/// RFC 6581 s9.2: an initiator whose first FPDU is no message at all, or a Terminate, has not brought the connection up.
+#[test]
+fn a_bad_first_fpdu_is_a_connection_that_failed() {
+    let mut bad = fpdu(&EMPTY_WRITE);
+    bad[8] ^= 1;
+    let cases = [
+        (bad, "terminate sent"),
+        (fpdu(&tagged(0, NOBODYS.0, 0, b"x")), "terminate sent"),
+        (fpdu(&terminate(&[0x20, 7, 0, 0])), "terminate received"),
+    ];
+    for (octets, how) in cases {
+        let mut scene = Scene::new(|_| {});
+        scene.answers(&request(0x50, 2, &[0x80, 16, 0xc0, 16]), 24);
+        scene.peer.say(&octets);
+        closes(&mut scene);
+        scene.peer.close();
+        scene.until("the failure", |scene| scene.node.events.iter().any(|event| failed(event).is_some()));
+        assert_eq!(told(&scene), [how, "failed"]);
+        assert_eq!(scene.event("the failure", failed), ConnectFailure::Terminated);
+        assert_eq!(statuses(&scene), [(1, FLUSHED)]);
+    }
+}
+
+/// RFC 5041 s6.2.1: our FIN closes our half alone. What the peer sends until it closes its own was acknowledged, and is
+/// placed and delivered.
+#[test]
+fn what_crosses_our_fin_is_delivered() {
+    let (mut scene, qp, inbox) = connected();
+    let target = scene.node.memory(&[0; 8]);
+    scene.node.ctx.disconnect(qp).unwrap();
+    closes(&mut scene);
+    scene.peer.say(&fpdu(&tagged(0, target.stag().0, target.base_to(), b"crossing")));
+    scene.peer.say(&fpdu(&send(1, b"crossing too")));
+    scene.received(&inbox, b"crossing too");
+    assert_eq!((common::contents(&target), told(&scene)), (b"crossing".to_vec(), vec![]));
+    scene.peer.close();
+    assert_eq!(scene.event("the end", ended), DisconnectReason::Closed);
+    assert_eq!(statuses(&scene), [(1, OK)]);
+}
+
+/// RFC 5041 s6.2.1, s6.2.2: an error there ends the connection by a reset, since no Terminate goes behind a FIN.
+#[test]
+fn an_error_behind_our_fin_resets() {
+    let (mut scene, qp, _inbox) = connected();
+    scene.node.ctx.disconnect(qp).unwrap();
+    closes(&mut scene);
+    let mut bad = fpdu(&send(1, b"damaged"));
+    bad[20] ^= 1;
+    scene.peer.say(&bad);
+    resets(&mut scene);
+    let error = Terminate { layer: 2, etype: 0, code: 2 };
+    assert_eq!(scene.event("the end", ended), DisconnectReason::Failed(error));
+    assert_eq!((told(&scene), statuses(&scene)), (vec![], vec![(1, FLUSHED)]));
+}
+
+/// RFC 5040 s5.4: and a Terminate of the peer's is heard there.
+#[test]
+fn a_terminate_behind_our_fin_is_heard() {
+    let (mut scene, qp, _inbox) = connected();
+    scene.node.ctx.disconnect(qp).unwrap();
+    closes(&mut scene);
+    scene.peer.say(&fpdu(&terminate(&[0x12, 2, 0, 0])));
+    assert_eq!(scene.terminated(), (false, Terminate { layer: 1, etype: 2, code: 2 }));
+    scene.peer.close();
+    assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
+}
+
+/// semantics "Terminate": the peer has `terminate_timeout` to close, whatever it goes on saying meanwhile.
+#[test]
+fn a_peer_that_never_closes_after_a_terminate_is_reset() {
+    for talks in [false, true] {
+        let (mut scene, _qp, _inbox) = connected();
+        scene.peer.say(&fpdu(&tagged(0, NOBODYS.0, 0, b"x")));
+        assert_eq!(scene.terminated(), (true, Terminate { layer: 1, etype: 1, code: 0 }));
+        scene.hear("the Terminate", 44);
+        closes(&mut scene);
+        scene.until("RST", |scene| {
+            if talks {
+                scene.peer.say(&fpdu(&EMPTY_WRITE));
+            }
+            scene.peer.events.contains(TcpEvents::RESET)
+        });
+        assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
+        assert_eq!(scene.node.worker.holdings().connections, 0);
+    }
+}
+
+/// semantics "Terminate": one that the peer's window lets not go is given up like one that is not answered.
+#[test]
+fn a_terminate_that_a_closed_window_holds_ends_with_a_reset() {
+    let (mut scene, qp, _inbox) = connected();
+    scene.peer.deaf = true;
+    let source = scene.node.memory(&vec![7; 8 << 20]);
+    let remote = RemoteMemory { stag: STag(1), tagged_offset: 0 };
+    let all = [source.slice(0, 8 << 20).unwrap()];
+    scene.node.ctx.post_send(qp, &SendWr::write(2, &all, remote)).unwrap();
+    scene.turns(3000);
+    assert!(scene.node.completions.is_empty(), "the window is closed");
+    scene.peer.say(&fpdu(&tagged(0, NOBODYS.0, 0, b"x")));
+    assert_eq!(scene.terminated(), (true, Terminate { layer: 1, etype: 1, code: 0 }));
+    resets(&mut scene);
+    assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
+    assert_eq!(statuses(&scene), [(2, FLUSHED), (1, FLUSHED)]);
+    assert_eq!(scene.node.worker.holdings().connections, 0);
+}
+
+/// The same patience holds for a peer that does not answer our FIN, and for one that we have refused.
+#[test]
+fn a_peer_that_never_answers_our_fin_is_reset() {
+    let (mut scene, qp, _inbox) = connected();
+    scene.node.ctx.disconnect(qp).unwrap();
+    closes(&mut scene);
+    resets(&mut scene);
+    assert_eq!(scene.event("the end", ended), DisconnectReason::TimedOut);
+    let mut scene = Scene::new(|_| {});
+    let (asked, _) = scene.is_asked(&request(0x40, 1, b""));
+    scene.node.ctx.reject(asked, b"no").unwrap();
+    scene.hear("the refusal", 22);
+    closes(&mut scene);
+    resets(&mut scene);
+    assert_eq!(scene.node.worker.holdings().connections, 0);
 }

@@ -10,6 +10,7 @@ use core::fmt;
 
 use super::read::READ_REQUEST_BYTES;
 use crate::ddp::{Header, UNTAGGED_BYTES};
+use crate::mpa::MpaFault;
 
 /// Octets of the largest Terminate header.
 pub const TERMINATE_BYTES_MAX: usize = CONTROL_BYTES + 2 + UNTAGGED_BYTES + READ_REQUEST_BYTES;
@@ -56,8 +57,10 @@ impl Terminate {
     }
 
     /// Whether it names an error of the sender's own, which no message of the other side caused.
-    pub const fn is_local(self) -> bool {
-        self.layer == Self::LAYER_RDMA && self.etype == 0
+    pub fn is_local(self) -> bool {
+        let start_up =
+            Terminate { layer: Self::LAYER_LLP, etype: 0, code: MpaFault::LocalCatastrophic as u8 };
+        (self.layer == Self::LAYER_RDMA && self.etype == 0) || self == start_up
     }
 
     /// Whether the segment that caused the error goes along (RFC 5040 s4.8, figure 10).
@@ -138,7 +141,6 @@ impl Offender {
 mod tests {
     use super::*;
     use crate::ddp::{DdpFault, Tagged};
-    use crate::mpa::MpaFault;
     use crate::rdmap::RdmapFault;
     use ironwarp_types::STag;
 

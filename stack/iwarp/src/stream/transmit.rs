@@ -18,8 +18,8 @@ use super::cursor::{Cursor, Domain};
 use super::{CompletionSink, Io, Role, Stream, StreamError, StreamState};
 use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 use crate::mpa::fpdu::{self, LENGTH_BYTES};
-use crate::mpa::marker;
 use crate::mpa::startup::Rtr;
+use crate::mpa::{MpaFault, marker};
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
     Offender, Opcode, Outstanding, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE,
@@ -540,7 +540,12 @@ impl Stream {
         io: &mut Io<'_, C>,
     ) {
         io.stats.count(Counter::IwarpLocalErrors);
-        self.doom(RdmapFault::LocalCatastrophic.into(), Offender::default(), io.stats);
+        // RFC 6581 s9.3: the start-up of a peer-to-peer connection ends with the indication.
+        let error = match self.sender.rtr() {
+            Some(_) => MpaFault::LocalCatastrophic.into(),
+            None => RdmapFault::LocalCatastrophic.into(),
+        };
+        self.doom(error, Offender::default(), io.stats);
         self.flush_sends(Some((seq, status)), io);
         self.close(io);
     }

@@ -105,7 +105,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             _ => qp.shared.state() == qp.state_in(&qp.phase),
         };
         holds("its state is told wrongly", told)?;
-        let ends = matches!(qp.phase, Phase::Draining | Phase::Terminating | Phase::Closing);
+        let ends =
+            matches!(qp.phase, Phase::Draining | Phase::HalfClosed | Phase::Terminating | Phase::Closing);
         let must_end = ends || qp.is_coming_up();
         holds("its patience has no end", !must_end || deadline != Nanos::MAX)?;
         let (stream, io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);

@@ -60,6 +60,8 @@ pub(super) enum Phase {
     Running,
     /// The application asked to close: what was posted is still carried out.
     Draining,
+    /// Our FIN is on its way; what the peer sends before its own is still taken.
+    HalfClosed,
     /// A Terminate was sent or received, or waits to be sent; what arrives is discarded.
     Terminating,
     /// Our FIN is on its way; what arrives is discarded.
@@ -187,7 +189,7 @@ impl QpCore {
             Phase::Setup(_) => QpState::Connecting,
             Phase::Running if self.rtr_awaited => QpState::Connecting,
             Phase::Running => QpState::Established,
-            Phase::Draining => QpState::Draining,
+            Phase::Draining | Phase::HalfClosed => QpState::Draining,
             Phase::Terminating | Phase::Closing | Phase::Ended => QpState::Error,
         }
     }

@@ -169,14 +169,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
-            Phase::Running | Phase::Draining => {
+            Phase::Running | Phase::Draining | Phase::HalfClosed => {
                 let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
                 let mut bytes = self.tcp.rx(conn);
                 let outcome = stream.on_readable(&mut bytes, &mut self.scratch, &mut io);
                 let wants_tx = stream.wants_tx(&mut io);
                 let waits = stream.waits_for_memory();
                 let rtr_awaited = qp.rtr_awaited;
-                if qp.awaits_peer {
+                if qp.awaits_peer && (outcome.is_ok() || !rtr_awaited) {
                     self.on_first_message(slot);
                 }
                 if waits {

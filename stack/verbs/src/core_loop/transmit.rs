@@ -54,7 +54,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             Phase::Running | Phase::Draining | Phase::Terminating => {
                 return self.serve_stream(now, slot, conn);
             }
-            Phase::Idle | Phase::Closing | Phase::Ended => {
+            Phase::Idle | Phase::HalfClosed | Phase::Closing | Phase::Ended => {
                 self.tcp.transmit(now, conn, &mut (), &mut self.wire, TURN_UNITS)
             }
         };

@@ -189,3 +189,18 @@ fn a_held_delivery_is_flushed_by_a_reset() {
     scene.until("the end", |scene| scene.far.is_over());
     assert_eq!(scene.far.received(), [(1, FLUSHED), (2, FLUSHED), (3, FLUSHED)]);
 }
+
+/// RFC 5041 s6.2.1: it survives our own FIN as well.
+#[test]
+fn a_held_delivery_survives_our_own_fin() {
+    let mut scene = Scene::new();
+    let last = SendWr::send_inline(10, b"last use").invalidating(scene.used.stag());
+    scene.near.ctx.post_send(scene.qps[0], &last).unwrap();
+    scene.until("the acknowledgement", |scene| scene.near.completions.len() == 1);
+    scene.far.ctx.disconnect(scene.qps[1]).unwrap();
+    scene.turns(200);
+    assert_eq!((scene.far.received(), scene.far.is_over()), (vec![], false), "held");
+    scene.far.busy.quiesce();
+    scene.until("the end", |scene| scene.far.is_over() && scene.near.is_over());
+    assert_eq!(scene.far.received(), [(1, OK), (2, FLUSHED), (3, FLUSHED)]);
+}

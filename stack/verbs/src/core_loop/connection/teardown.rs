@@ -1,10 +1,10 @@
 //! The end of connections: disconnecting, Terminate, resets, time-outs, destruction.
 //!
 //! ```text
-//! Running --disconnect--> Draining --all sent, answered, acknowledged--> Closing --closed--> Ended
-//!    |                                                                     ^
-//!    +--error found, or Terminate received--> Terminating --Terminate out--+
-//!    +--peer's FIN--------------------------------------------------------+
+//! Running --disconnect--> Draining --all sent, answered, acknowledged: FIN--> HalfClosed --peer's FIN--+
+//!    |                                                                                             v
+//!    +--error found, or Terminate received--> Terminating --Terminate out: FIN------------------> Closing --> Ended
+//!    +--peer's FIN: FIN-----------------------------------------------------------------------------^
 //!    +--reset, user timeout--> Ended
 //! ```
 //! Whatever the way, every posted request has its completion before the context hears that it is over. While a
@@ -48,20 +48,33 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if let (true, Some(conn)) = (drained, conn)
             && self.tcp.all_acked(conn)
         {
-            self.close(now, slot, conn);
+            self.half_close(now, slot, conn);
         }
     }
 
-    /// Sends FIN and waits for the peer's, but not for ever.
+    /// Sends FIN. What the peer has sent before it answers with its own has been acknowledged, so it is placed and
+    /// delivered (RFC 5041 s6.2.1): a disconnect takes nothing back that the peer was told has arrived.
+    fn half_close(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        if let Some(qp) = self.qps.at(slot) {
+            qp.enter(Phase::HalfClosed);
+        }
+        self.send_fin(now, slot, conn);
+    }
+
+    /// Sends FIN and waits for the peer's, but not for ever. Nothing that comes meanwhile counts.
     fn close(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         self.flush_all(slot);
         if let Some(qp) = self.qps.at(slot) {
             qp.enter(Phase::Closing);
         }
+        self.send_fin(now, slot, conn);
+    }
+
+    fn send_fin(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         self.arm_qp(slot, now + self.mpa.terminate_timeout());
         let events = self.tcp.close(now, conn, &mut self.wire);
         if events.intersects(TcpEvents::OVER) {
-            self.on_ended(now, slot, conn, events);
+            self.on_qp_closing(now, slot, conn, events);
         }
     }
 
@@ -75,25 +88,41 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The stream ended itself: it found an error, or the peer's Terminate came.
+    #[cold]
     pub(in crate::core_loop) fn on_stream_end(&mut self, now: Nanos, slot: u32, end: StreamError) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let (handle, context) = (qp.handle, qp.context);
-        if matches!(qp.phase, Phase::Running | Phase::Draining) {
-            qp.reason = DisconnectReason::Terminated;
+        let half_closed = matches!(qp.phase, Phase::HalfClosed);
+        if half_closed || matches!(qp.phase, Phase::Running | Phase::Draining) {
+            // RFC 5044 s7.1.2: none goes before the initiator's first FPDU, and none behind our FIN.
+            let may_tell = qp.stream.may_send() && !half_closed;
             qp.enter(Phase::Terminating);
-            let (sent, terminate) = match end {
-                StreamError::Failed(terminate) => (true, terminate),
-                StreamError::PeerTerminated(terminate) => (false, terminate),
-            };
-            if let Some(cq) = self.cqs.take_full() {
-                self.tell_event(context, Event::CompletionQueueError { cq, qp: handle });
-            } else if sent && terminate.is_local() {
-                self.tell_event(context, Event::QueuePairFatal { qp: handle });
-            }
-            self.tell_event(context, Event::Terminated { qp: handle, sent, terminate });
             self.arm_qp(slot, now + self.mpa.terminate_timeout());
+            self.tell_stream_end(slot, end, may_tell);
+        }
+        if half_closed && matches!(end, StreamError::Failed(_)) {
+            return self.reset(now, slot);
         }
         self.make_ready(Sender::Qp(slot));
+    }
+
+    /// Tells the context of an error that was found here, or of the peer's. `may_tell`: the peer is told as well.
+    fn tell_stream_end(&mut self, slot: u32, end: StreamError, may_tell: bool) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let (handle, context) = (qp.handle, qp.context);
+        let (terminate, found_here) = match end {
+            StreamError::Failed(terminate) => (terminate, true),
+            StreamError::PeerTerminated(terminate) => (terminate, false),
+        };
+        let is_told = may_tell || !found_here;
+        qp.reason = if is_told { DisconnectReason::Terminated } else { DisconnectReason::Failed(terminate) };
+        if let Some(cq) = self.cqs.take_full() {
+            self.tell_event(context, Event::CompletionQueueError { cq, qp: handle });
+        } else if found_here && terminate.is_local() {
+            self.tell_event(context, Event::QueuePairFatal { qp: handle });
+        }
+        if is_told {
+            self.tell_event(context, Event::Terminated { qp: handle, sent: found_here, terminate });
+        }
     }
 
     /// After a turn at sending: an ended stream whose Terminate is out closes, a drained one too.
@@ -144,7 +173,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
             _ if qp.is_coming_up() => self.on_setup_lost(now, slot, ConnectFailure::Closed),
-            Phase::Running | Phase::Draining => self.close(now, slot, conn),
+            Phase::Running | Phase::Draining | Phase::HalfClosed => self.close(now, slot, conn),
             _ => {}
         }
     }
@@ -158,7 +187,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if qp.is_coming_up() {
             return self.on_setup_lost(now, slot, ConnectFailure::from_events(events));
         }
-        if qp.reason != DisconnectReason::Terminated {
+        if !qp.reason.is_error() {
             qp.reason = DisconnectReason::from_events(events);
         }
         self.end(slot);
@@ -171,7 +200,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             return;
         }
         qp.enter(Phase::Ended);
-        let (context, event) = (qp.context, Event::Disconnected { qp: qp.handle, reason: qp.reason });
+        let (context, handle, reason) = (qp.context, qp.handle, qp.reason);
+        let event = match qp.rtr_awaited {
+            false => Event::Disconnected { qp: handle, reason },
+            // What came instead of the indication has ended what never was up.
+            true => Event::ConnectFailed { qp: handle, reason: reason.into() },
+        };
         let last = qp.shares_receives().then_some(Event::LastReceiveReached { qp: qp.handle });
         self.arm_qp(slot, Nanos::MAX);
         self.flush_all(slot);
@@ -210,7 +244,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
             _ if qp.is_coming_up() => self.give_up(now, slot, ConnectFailure::TimedOut),
-            Phase::Terminating | Phase::Closing => self.end_by_patience(now, slot),
+            Phase::HalfClosed | Phase::Terminating | Phase::Closing => self.end_by_patience(now, slot),
             Phase::Draining if now >= qp.drain_until => self.end_by_patience(now, slot),
             Phase::Running => self.on_running_timer(now, slot),
             Phase::Draining => {
@@ -234,10 +268,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Resets a connection that does not come to its end.
     fn end_by_patience(&mut self, now: Nanos, slot: u32) {
         if let Some(qp) = self.qps.at(slot)
-            && qp.reason != DisconnectReason::Terminated
+            && !qp.reason.is_error()
         {
             qp.reason = DisconnectReason::TimedOut;
         }
+        self.reset(now, slot);
+    }
+
+    fn reset(&mut self, now: Nanos, slot: u32) {
         self.let_go(now, slot);
         self.end(slot);
     }
@@ -275,11 +313,27 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 }
 
 impl DisconnectReason {
+    /// Whether it is known better than by how TCP ended.
+    fn is_error(self) -> bool {
+        matches!(self, DisconnectReason::Terminated | DisconnectReason::Failed(_))
+    }
+
     fn from_events(events: TcpEvents) -> Self {
         match () {
             () if events.contains(TcpEvents::RESET) => DisconnectReason::Reset,
             () if events.contains(TcpEvents::TIMED_OUT) => DisconnectReason::TimedOut,
             () => DisconnectReason::Closed,
+        }
+    }
+}
+
+impl From<DisconnectReason> for ConnectFailure {
+    fn from(reason: DisconnectReason) -> Self {
+        match reason {
+            DisconnectReason::Terminated => ConnectFailure::Terminated,
+            DisconnectReason::Failed(_) => ConnectFailure::Failed,
+            DisconnectReason::TimedOut => ConnectFailure::TimedOut,
+            DisconnectReason::Closed | DisconnectReason::Reset => ConnectFailure::Closed,
         }
     }
 }
