@@ -14,6 +14,7 @@
 //!
 //! Nothing allocates after [`Stream::new`], and no octet from the wire can make anything here panic.
 
+mod begin;
 mod check;
 mod complete;
 mod cursor;
@@ -193,8 +194,10 @@ pub enum StreamError {
 pub struct Stream {
     config: StreamConfig,
     state: StreamState,
-    /// FPDUs are taken: the stream is open and no delivery is held.
+    /// FPDUs are taken: the stream is open, its first octets are no start-up frame, and no delivery is held.
     reading: bool,
+    /// Nothing has come yet.
+    fresh: bool,
     /// A delivery that waits until nobody uses the steering tag that it ended.
     held: Option<Held>,
     crc: bool,
@@ -225,6 +228,7 @@ impl Stream {
             config,
             state: StreamState::Idle,
             reading: false,
+            fresh: true,
             held: None,
             crc: true,
             tx_markers: None,
@@ -247,7 +251,6 @@ impl Stream {
     pub fn start(&mut self, start: Start) {
         if self.state == StreamState::Idle {
             self.state = StreamState::Open;
-            self.reading = true;
             self.crc = start.crc;
             self.tx_markers = start.markers.sent.then(Rhythm::new);
             self.rx_markers = start.markers.received.then(Rhythm::new);
@@ -314,9 +317,7 @@ impl Stream {
 
     /// The part of failing that leaves the work rings alone.
     fn doom(&mut self, error: Terminate, offender: Offender, stats: &CoreStats) -> StreamError {
-        // RFC 5044 s7.1.2: a responder that has seen no FPDU may not send one, not even a Terminate.
-        let may_send = self.sender.may_send();
-        self.state = if may_send { StreamState::Terminating } else { StreamState::Ended };
+        self.state = if self.may_tell(error) { StreamState::Terminating } else { StreamState::Ended };
         self.reading = false;
         self.offender = offender;
         let end = StreamError::Failed(error);

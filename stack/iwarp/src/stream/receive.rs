@@ -60,8 +60,8 @@ impl Stream {
         scratch: &mut [u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamError> {
-        if !self.reading && self.held.is_some() && !self.resume(io) {
-            return Ok(());
+        if !self.reading {
+            self.begin_reading(bytes, io)?;
         }
         while self.reading {
             let Some(size) = self.arrived(bytes) else { return Ok(()) };

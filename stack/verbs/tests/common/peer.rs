@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
+use ironwarp::memory::{MemoryConfig, MemoryControl, MemoryPort, pair};
 use ironwarp::{Config, Event, MacAddr, Nanos};
 use ironwarp_net::{Net, NetConfig, Prefix, Received, Route};
 use ironwarp_port::{Burst, Port, Wire};
@@ -185,6 +185,8 @@ impl FakePeer {
 pub struct Scene {
     pub node: Node,
     pub peer: FakePeer,
+    /// Our port's.
+    pub control: MemoryControl,
 }
 
 impl Scene {
@@ -193,7 +195,8 @@ impl Scene {
         let (ours, theirs) = pair(&MemoryConfig::default(), &MemoryConfig { mac, ..MemoryConfig::default() });
         let mut config = super::config("10.0.0.1/24");
         change(&mut config);
-        Scene { node: Node::new(config, ours), peer: FakePeer::new(theirs) }
+        let control = ours.control();
+        Scene { node: Node::new(config, ours), peer: FakePeer::new(theirs), control }
     }
 
     pub fn turn(&mut self) {

@@ -25,6 +25,9 @@ pub type FrameBytes = ArrayVec<u8, { HEADER_BYTES + PRIVATE_DATA_BYTES_MAX }>;
 /// Octets before the private data.
 pub const HEADER_BYTES: usize = KEY_BYTES + 4;
 
+/// What both frames begin with.
+pub const KEY_PREFIX: [u8; 4] = *b"MPA ";
+
 const KEY_BYTES: usize = 16;
 const REQUEST_KEY: &[u8; KEY_BYTES] = b"MPA ID Req Frame";
 const REPLY_KEY: &[u8; KEY_BYTES] = b"MPA ID Rep Frame";

@@ -14,7 +14,7 @@ use super::setup::Setup;
 use super::*;
 use crate::core_loop::qp::Phase;
 use ironwarp_iwarp::mpa::startup::{
-    Agreed, Answer, Decision, FrameBytes, FrameSource, Responder, responder::Progress,
+    Agreed, Answer, Decision, FrameBytes, FrameSource, Responder, StartupFault, responder::Progress,
 };
 use ironwarp_tcp::{ByteStream, ListenerId, UnitSource};
 
@@ -219,9 +219,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     fn on_request_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(passive) = self.passives.at(slot) else { return };
-        let Stage::Requested(responder) = &passive.stage else {
-            // Nothing may come before our answer, and nothing behind a refusal is wanted.
-            return self.tcp.rx(conn).consume(usize::MAX);
+        let responder = match &passive.stage {
+            Stage::Requested(responder) => responder,
+            Stage::Asked(_) => return self.on_bad_request(now, slot, StartupFault::TrailingBytes),
+            // Nothing behind a refusal is wanted.
+            Stage::Refusing(_) | Stage::Closing => return self.tcp.rx(conn).consume(usize::MAX),
         };
         match responder.on_bytes(&mut self.tcp.rx(conn)) {
             Progress::NeedMore => {}
@@ -232,12 +234,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.stats.count(Counter::VerbsArrivalsRefused);
                 self.drop_passive(now, slot);
             }
-            Progress::Fault(fault) => {
-                // RFC 5044 s8, code 4: a start-up fault closes without a Terminate.
-                self.stats.count(fault.counter());
-                self.drop_passive(now, slot);
-            }
+            Progress::Fault(fault) => self.on_bad_request(now, slot, fault),
         }
+    }
+
+    /// RFC 5044 s8, code 4: a start-up fault closes without a Terminate. Octets behind the request are one, whether they
+    /// come with it or later: nothing may come before our answer.
+    #[cold]
+    fn on_bad_request(&mut self, now: Nanos, slot: u32, fault: StartupFault) {
+        self.stats.count(fault.counter());
+        self.drop_passive(now, slot);
     }
 
     /// Whether a context can be asked: it keeps up with what it was told, and the peer says no more than is accepted. A

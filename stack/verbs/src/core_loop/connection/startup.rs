@@ -58,7 +58,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Bytes arrived during start-up.
     pub(in crate::core_loop) fn on_startup_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let Phase::Setup(Setup::Requesting { initiator, frame, goal }) = &qp.phase else { return };
+        let (initiator, frame, goal) = match &qp.phase {
+            Phase::Setup(Setup::Requesting { initiator, frame, goal }) => (initiator, frame, goal),
+            Phase::Setup(Setup::Replying { .. }) => {
+                return self.on_bad_reply(now, slot, StartupFault::TrailingBytes);
+            }
+            _ => return,
+        };
         // Bytes before our request is out are no reply. Those of a peer that sends them anyway wait for its next.
         if !frame.is_done() {
             return;

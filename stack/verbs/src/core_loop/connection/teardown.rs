@@ -93,11 +93,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         let half_closed = matches!(qp.phase, Phase::HalfClosed);
         if half_closed || matches!(qp.phase, Phase::Running | Phase::Draining) {
-            // RFC 5044 s7.1.2: none goes before the initiator's first FPDU, and none behind our FIN.
-            let may_tell = qp.stream.may_send() && !half_closed;
             qp.enter(Phase::Terminating);
             self.arm_qp(slot, now + self.mpa.terminate_timeout());
-            self.tell_stream_end(slot, end, may_tell);
+            self.tell_stream_end(slot, end, half_closed);
         }
         if half_closed && matches!(end, StreamError::Failed(_)) {
             return self.reset(now, slot);
@@ -105,15 +103,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.make_ready(Sender::Qp(slot));
     }
 
-    /// Tells the context of an error that was found here, or of the peer's. `may_tell`: the peer is told as well.
-    fn tell_stream_end(&mut self, slot: u32, end: StreamError, may_tell: bool) {
+    /// Tells the context of an error that was found here, or of the peer's, and whether a Terminate names it.
+    fn tell_stream_end(&mut self, slot: u32, end: StreamError, half_closed: bool) {
         let Some(qp) = self.qps.at(slot) else { return };
         let (handle, context) = (qp.handle, qp.context);
         let (terminate, found_here) = match end {
             StreamError::Failed(terminate) => (terminate, true),
             StreamError::PeerTerminated(terminate) => (terminate, false),
         };
-        let is_told = may_tell || !found_here;
+        // No Terminate goes behind our FIN.
+        let is_told = !found_here || (qp.stream.may_tell(terminate) && !half_closed);
         qp.reason = if is_told { DisconnectReason::Terminated } else { DisconnectReason::Failed(terminate) };
         if let Some(cq) = self.cqs.take_full() {
             self.tell_event(context, Event::CompletionQueueError { cq, qp: handle });
@@ -331,7 +330,8 @@ impl From<DisconnectReason> for ConnectFailure {
     fn from(reason: DisconnectReason) -> Self {
         match reason {
             DisconnectReason::Terminated => ConnectFailure::Terminated,
-            DisconnectReason::Failed(_) => ConnectFailure::Failed,
+            DisconnectReason::Failed(error) if error.is_local() => ConnectFailure::Failed,
+            DisconnectReason::Failed(_) => ConnectFailure::Protocol,
             DisconnectReason::TimedOut => ConnectFailure::TimedOut,
             DisconnectReason::Closed | DisconnectReason::Reset => ConnectFailure::Closed,
         }

@@ -1,0 +1,113 @@
+//! Octets that come before it is their turn: behind a request that is not answered, and start-up frames that come twice.
+
+mod common;
+
+use common::peer::Scene;
+use common::speech::{EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request};
+use ironwarp::{ConnectFailure, DisconnectReason, Event, Terminate};
+use ironwarp_tcp::TcpEvents;
+
+const STARTUP: Terminate = Terminate { layer: 2, etype: 0, code: 4 };
+
+fn failed(event: &Event) -> Option<ConnectFailure> {
+    if let Event::ConnectFailed { reason, .. } = event { Some(*reason) } else { None }
+}
+
+fn ended(event: &Event) -> Option<DisconnectReason> {
+    if let Event::Disconnected { reason, .. } = event { Some(*reason) } else { None }
+}
+
+/// TCP is over for the peer, and it has heard no octet more.
+fn is_closed(scene: &mut Scene) {
+    let ends = TcpEvents::PEER_CLOSED | TcpEvents::RESET;
+    scene.until("the end of TCP", |scene| scene.peer.events.intersects(ends));
+    assert!(scene.peer.heard.is_empty(), "{:02x?}", scene.peer.heard);
+    assert_eq!(scene.node.counter("iwarp_startup_faults"), 1);
+}
+
+/// RFC 5044 s7.1.1, s7.1.2, rule 9, s8, code 4: octets between the request and its answer belong to no frame, whether they
+/// come with the request, while our application thinks it over, or when it has accepted and the reply has not left.
+#[test]
+fn octets_before_our_reply_end_the_start_up_however_they_are_cut() {
+    for early in [fpdu(&EMPTY_WRITE), request(0x40, 1, b""), vec![0]] {
+        let asked = request(0x40, 1, b"");
+        let mut scene = Scene::new(|_| {});
+        scene.node.ctx.listen(common::speech::NODE.parse().unwrap()).unwrap();
+        scene.turn();
+        scene.peer.connect(common::speech::NODE);
+        scene.peer.say(&[&asked[..], &early].concat());
+        is_closed(&mut scene);
+        assert!(scene.node.events.is_empty(), "nobody was asked: {:?}", scene.node.events);
+
+        let mut scene = Scene::new(|_| {});
+        let (decision, _) = scene.is_asked(&asked);
+        scene.peer.say(&early);
+        is_closed(&mut scene);
+        let qp = scene.qp();
+        scene.node.ctx.accept(decision, qp, b"").unwrap();
+        assert_eq!(scene.event("the late failure", failed), ConnectFailure::Closed);
+
+        let mut scene = Scene::new(|_| {});
+        let (decision, _) = scene.is_asked(&asked);
+        let qp = scene.qp();
+        // No frame is free for the reply.
+        scene.control.allow_allocations(0);
+        scene.node.ctx.accept(decision, qp, b"").unwrap();
+        scene.turns(10);
+        scene.peer.say(&early);
+        assert_eq!(scene.event("the failure", failed), ConnectFailure::Protocol);
+        scene.control.allow_allocations(u64::MAX);
+        // The reset found no frame either; the peer's next segment meets one.
+        scene.peer.say(&early);
+        is_closed(&mut scene);
+    }
+}
+
+/// RFC 5044 s7.1.2, s8, code 4: a request where the first FPDU should be is none, and no FPDU that never ends.
+#[test]
+fn a_second_request_ends_the_connection() {
+    let asked = request(0x40, 1, b"again");
+    for cut in [asked.len(), 3, 20] {
+        let mut scene = Scene::new(|_| {});
+        scene.answers(&request(0x40, 1, b""), 20);
+        scene.settled();
+        asked.chunks(cut).for_each(|piece| scene.peer.say(piece));
+        is_closed(&mut scene);
+        scene.peer.close();
+        assert_eq!(scene.event("the end", ended), DisconnectReason::Failed(STARTUP));
+    }
+}
+
+/// The same of a peer-to-peer connection: it never came up.
+#[test]
+fn a_second_request_instead_of_an_indication_is_a_connection_that_failed() {
+    let asked = request(0x50, 2, &[0x80, 16, 0xc0, 16]);
+    let mut scene = Scene::new(|_| {});
+    scene.answers(&asked, 24);
+    scene.peer.say(&asked);
+    is_closed(&mut scene);
+    scene.peer.close();
+    assert_eq!(scene.event("the failure", failed), ConnectFailure::Protocol);
+    assert!(scene.node.events.is_empty(), "{:?}", scene.node.events);
+}
+
+/// And of a second reply, in one segment with the first or in one of its own.
+#[test]
+fn a_second_reply_ends_the_connection() {
+    let said = reply(0x50, 2, &TAKES_WRITES);
+    for together in [true, false] {
+        let mut scene = Scene::new(|_| {});
+        scene.calls(REQUEST.len());
+        match together {
+            true => scene.peer.say(&[&said[..], &said].concat()),
+            false => (0..2).for_each(|_| scene.peer.say(&said)),
+        }
+        scene.settled();
+        scene.until("the end of TCP", |scene| scene.peer.events.contains(TcpEvents::PEER_CLOSED));
+        scene.peer.close();
+        assert_eq!(scene.event("the end", ended), DisconnectReason::Failed(STARTUP));
+        assert!(scene.node.events.is_empty(), "no Terminate is claimed: {:?}", scene.node.events);
+        let indication = fpdu(&EMPTY_WRITE);
+        assert!(indication.starts_with(&scene.peer.heard), "nor sent: {:02x?}", scene.peer.heard);
+    }
+}
