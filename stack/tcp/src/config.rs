@@ -67,6 +67,9 @@ pub struct TcpConfig {
     pub retained_units_reserve: u16,
     /// Units that connections may retain beyond their reserve, all together.
     pub retained_units_shared: u32,
+    /// Transmit frames that are kept for the last units of sources ([`UnitSource::is_last`](crate::UnitSource::is_last)),
+    /// for when the pool is empty.
+    pub frames_kept: u16,
     /// The smallest retransmission timeout. RFC 6298 s2.4 recommends 1 s; a data centre's round trip is 10^5 times
     /// shorter.
     pub rto_min: Nanos,
@@ -126,6 +129,7 @@ impl Default for TcpConfig {
             retained_units_max: 1024,
             retained_units_reserve: 4,
             retained_units_shared: 8192,
+            frames_kept: 0,
             rto_min: Nanos::from_millis(5),
             rto_initial: Nanos::from_millis(200),
             rto_max: Nanos::from_secs(60),

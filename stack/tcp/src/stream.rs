@@ -16,6 +16,12 @@ pub trait UnitSource {
     /// buffer held before; every byte up to the answered length is overwritten. A unit, once answered, is part of
     /// the stream for good: TCP keeps it until it is acknowledged.
     fn fill(&mut self, room: &mut [u8]) -> usize;
+
+    /// Whether the next unit is the last that the source will give, and short. Such a one may take a buffer that is kept
+    /// for it when the pool is empty. Asked only then.
+    fn is_last(&self) -> bool {
+        false
+    }
 }
 
 /// A source with nothing to send.

@@ -255,3 +255,19 @@ fn a_peer_that_never_answers_our_fin_is_reset() {
     resets(&mut scene);
     assert_eq!(scene.node.worker.holdings().connections, 0);
 }
+
+/// semantics "Terminate": it leaves though every frame of the pool is taken; FIN waits for one.
+#[test]
+fn a_terminate_leaves_though_the_pool_is_empty() {
+    let (mut scene, ..) = connected();
+    scene.control.allow_allocations(0);
+    scene.peer.say(&fpdu(&tagged(0, NOBODYS.0, 0, b"x")));
+    let heard = scene.hear("the Terminate", 44);
+    assert_eq!(heard[20..22], [0x11, 0]);
+    scene.turns(100);
+    assert!(!scene.peer.events.contains(TcpEvents::PEER_CLOSED));
+    scene.control.allow_allocations(u64::MAX);
+    closes(&mut scene);
+    scene.peer.close();
+    assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
+}

@@ -200,6 +200,11 @@ impl<C: CompletionSink> UnitSource for Transmit<'_, '_, C> {
         self.allowance -= bytes as i64;
         bytes
     }
+
+    /// RFC 5040 s5.4: nothing goes behind a Terminate.
+    fn is_last(&self) -> bool {
+        self.stream.state == StreamState::Terminating
+    }
 }
 
 impl Stream {

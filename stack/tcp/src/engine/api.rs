@@ -45,6 +45,7 @@ impl<P: Port> Tcp<P> {
 
     /// Lets time pass: what must be sent again is, and what happened to connections is told to `events`.
     pub fn on_timers(&mut self, now: Nanos, wire: &mut Wire<P>, events: &mut impl FnMut(ConnId, TcpEvents)) {
+        Io { now, wire, shared: &mut self.shared }.see_to_kept_frames();
         while let Some(at) = self.shared.wheel.pop_expired(now) {
             self.on_timer(now, at, wire, events);
         }

@@ -38,6 +38,8 @@ pub(crate) struct Shared<P: Port> {
     pub(crate) acks: AckLists,
     /// A frame that a source had nothing for, kept for the next.
     pub(crate) spare: Option<P::Frame>,
+    /// Frames for the last units of sources, while the pool is empty.
+    kept: Vec<P::Frame>,
     /// The next IP identification. Any will do, since nothing we send may be fragmented (RFC 6864 s4.1).
     ident: u16,
     /// Two limits: who counts the resets that strangers draw learns nothing of the challenges that others do.
@@ -60,6 +62,7 @@ impl<P: Port> Shared<P> {
             wheel: Wheel::new(connections, Nanos::ZERO),
             acks: AckLists::new(connections),
             spare: None,
+            kept: Vec::with_capacity(config.frames_kept.into()),
             ident: 0,
             replies: Replies::new(seed),
             challenges: Replies::new(!seed),
@@ -135,6 +138,34 @@ impl<P: Port> Io<'_, P> {
             self.count(Counter::TcpTxNoFrame);
         }
         sized
+    }
+
+    /// A frame of `len` bytes for a source's last unit, when the pool has none.
+    #[cold]
+    #[inline(never)]
+    fn kept_frame(&mut self, len: usize) -> Option<P::Frame> {
+        let mut frame = self.shared.kept.pop()?;
+        frame.resize(len);
+        (frame.bytes().len() == len).then_some(frame)
+    }
+
+    /// Fills up what is kept for the last units of sources.
+    #[cold]
+    #[inline(never)]
+    fn keep_frames(&mut self) {
+        while self.shared.kept.len() < usize::from(self.shared.config.frames_kept)
+            && let Some(frame) = self.wire.alloc()
+        {
+            self.shared.kept.push(frame);
+        }
+    }
+
+    /// Sees to it that as many frames are kept for the last units of sources as there should be.
+    #[inline]
+    pub(crate) fn see_to_kept_frames(&mut self) {
+        if self.shared.kept.len() < usize::from(self.shared.config.frames_kept) {
+            self.keep_frames();
+        }
     }
 
     /// Writes all headers of a frame whose payload is in place, and seals it. `more_options_bytes` counts the options

@@ -112,7 +112,11 @@ impl Conn {
         }
         let payload_at = self.payload_at();
         let emss = usize::from(self.snd.emss);
-        let mut frame = io.frame(payload_at + emss).ok_or(Blocked::Pool)?;
+        let mut frame = match io.frame(payload_at + emss) {
+            Some(frame) => frame,
+            None if source.is_last() => io.kept_frame(payload_at + emss).ok_or(Blocked::Pool)?,
+            None => return Err(Blocked::Pool),
+        };
         let room = frame.bytes_mut().get_mut(payload_at..).unwrap_or_default();
         let len = source.fill(room).min(emss);
         if len == 0 {

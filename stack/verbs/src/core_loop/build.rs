@@ -143,8 +143,11 @@ fn tcp_config(config: &Config) -> TcpConfig {
         connections_max,
         RX_RESERVE_MAX,
     );
-    let (tx_reserve, tx_shared) =
-        shares(port.tx_frames - u32::from(port.ring), connections_max, TX_RESERVE_MAX);
+    let (tx_reserve, tx_shared) = shares(
+        (port.tx_frames - u32::from(port.ring)).saturating_sub(u32::from(TERMINATES)),
+        connections_max,
+        TX_RESERVE_MAX,
+    );
     config.tcp.engine(TcpConfig {
         connections_max,
         listeners_max: limits.listeners,
@@ -154,9 +157,14 @@ fn tcp_config(config: &Config) -> TcpConfig {
         rx_frames_rescue: RX_RESCUE,
         retained_units_reserve: tx_reserve,
         retained_units_shared: tx_shared,
+        frames_kept: TERMINATES,
         ..TcpConfig::default()
     })
 }
+
+/// Frames kept for Terminates. What a Terminate says is kept by each queue pair; it is the frame that an empty pool would
+/// not give. Those of more queue pairs take turns: each comes back with the peer's acknowledgement.
+const TERMINATES: u16 = 8;
 
 /// Received frames that a connection may hold whatever the others do: a partial FPDU's tail and one more.
 const RX_RESERVE_MAX: u16 = 2;
