@@ -8,55 +8,33 @@
 //! share a segment. Every FPDU is copied first and its CRC taken over the copy. Where the peer wants markers, the room
 //! counts for less and they are put in when the FPDU is sealed.
 
+mod room;
+mod sender;
+
 use ironwarp_mem::Access;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::UnitSource;
 use ironwarp_types::STag;
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 
-use super::cursor::{Cursor, Domain};
-use super::{CompletionSink, Io, Role, Stream, StreamError, StreamState};
+pub(super) use room::Room;
+pub(super) use sender::Sender;
+
+use super::cursor::Domain;
+use super::{CompletionSink, Io, Stream, StreamError, StreamState};
 use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
+use crate::mpa::MpaFault;
 use crate::mpa::fpdu::{self, LENGTH_BYTES};
-use crate::mpa::startup::Rtr;
-use crate::mpa::{MpaFault, marker};
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
     Offender, Opcode, Outstanding, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE,
 };
 use crate::wr::{CompletionStatus, SendFlags, SendOpcode, SendWqe};
+use sender::Gate;
 
 /// A message that does not fit into the rest of a segment is cut to fill it only when at least this part of the
 /// segment is left: less is not worth one more header.
 const CUT_WORTH: usize = 4;
-
-/// What the sending side remembers.
-pub(super) struct Sender {
-    gate: Gate,
-    /// The last message was of the send queue, so a response goes first.
-    responses_first: bool,
-    /// The slot of the request that comes next or is under way.
-    next: u32,
-    /// Whether part of it is sent.
-    under_way: bool,
-    /// It waits until no core uses the steering tag that it binds.
-    waits: bool,
-    sent: u32,
-    cursor: Cursor,
-    /// The number of the next message on queue 0, and on queue 1.
-    send_msn: u32,
-    read_msn: u32,
-}
-
-/// Whether requests may be sent yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Gate {
-    /// RFC 5044 s7.1.2, rule 4: a responder waits for the initiator's first FPDU.
-    Closed,
-    /// RFC 6581 s5: an initiator sends its ready-to-receive indication before anything else.
-    Rtr(Rtr),
-    Open,
-}
 
 /// Which queue sends next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,109 +43,6 @@ enum Turn {
     Responses,
     /// A request that sends nothing.
     Local,
-}
-
-/// How much of a segment is left for the next FPDU. `MARKED`: markers may fall into it. The type tells, so that a stream
-/// without markers never asks.
-pub(super) struct Room<'a, const MARKED: bool> {
-    bytes: &'a mut [u8],
-    /// Whether a message may be cut to fill it.
-    cut: bool,
-}
-
-impl Sender {
-    pub(super) fn new() -> Self {
-        Sender {
-            gate: Gate::Closed,
-            responses_first: false,
-            next: 0,
-            under_way: false,
-            waits: false,
-            sent: 0,
-            cursor: Cursor::default(),
-            // RFC 5041 s4.3: the first message of every queue is number 1.
-            send_msn: 1,
-            read_msn: 1,
-        }
-    }
-
-    pub(super) fn start(&mut self, role: Role, rtr: Option<Rtr>) {
-        self.gate = match (role, rtr) {
-            (Role::Responder, _) => Gate::Closed,
-            (Role::Initiator, Some(rtr)) => Gate::Rtr(rtr),
-            (Role::Initiator, None) => Gate::Open,
-        };
-    }
-
-    /// An FPDU has arrived. Answers whether it is the first that a responder waits for: the initiator is in full
-    /// operation.
-    #[inline]
-    pub(super) fn open_fence(&mut self) -> bool {
-        let first = self.gate == Gate::Closed;
-        if first {
-            self.gate = Gate::Open;
-        }
-        first
-    }
-
-    /// The indication that goes first.
-    pub(super) fn rtr(&self) -> Option<Rtr> {
-        if let Gate::Rtr(rtr) = self.gate { Some(rtr) } else { None }
-    }
-
-    /// The indication is out.
-    pub(super) fn rtr_sent(&mut self) {
-        self.gate = Gate::Open;
-    }
-
-    /// The numbers of the next messages on queue 0 and on queue 1.
-    pub(super) fn numbers(&mut self) -> (&mut u32, &mut u32) {
-        (&mut self.send_msn, &mut self.read_msn)
-    }
-
-    pub(super) fn may_send(&self) -> bool {
-        self.gate != Gate::Closed
-    }
-
-    pub(super) fn next(&self) -> u32 {
-        self.next
-    }
-
-    pub(super) fn is_under_way(&self) -> bool {
-        self.under_way
-    }
-
-    pub(super) fn skip_to(&mut self, seq: u32) {
-        self.next = seq;
-        self.under_way = false;
-        self.waits = false;
-    }
-
-    pub(super) fn waits(&self) -> bool {
-        self.waits
-    }
-
-    pub(super) fn wait(&mut self) {
-        self.waits = true;
-    }
-
-    pub(super) fn retry(&mut self) {
-        self.waits = false;
-    }
-
-    /// Moves past a segment of the request under way.
-    fn advance(&mut self, bytes: usize, last: bool) {
-        self.under_way = !last;
-        if last {
-            self.next = self.next.wrapping_add(1);
-            self.sent = 0;
-            self.cursor = Cursor::default();
-            self.responses_first = true;
-        } else {
-            // A segment is at most 16 bits long and a message at most 32.
-            self.sent = self.sent.wrapping_add(bytes as u32);
-        }
-    }
 }
 
 /// The stream as TCP pulls from it.
@@ -577,38 +452,6 @@ impl Stream {
         stats.count(Counter::IwarpTxFpdus);
         stats.count(Counter::IwarpTxTerminates);
         written
-    }
-}
-
-impl<'a, const MARKED: bool> Room<'a, MARKED> {
-    /// `bytes` for the next FPDU, which is not to be cut.
-    #[inline]
-    pub(super) fn new(bytes: &'a mut [u8]) -> Self {
-        Room { bytes, cut: false }
-    }
-
-    /// What an FPDU may take of it: all that is left beside the markers.
-    #[inline]
-    fn fpdu_bytes(&self) -> usize {
-        if MARKED { marker::room_beside_markers(self.bytes.len()) } else { self.bytes.len() }
-    }
-
-    /// How many of `left` payload octets go into the next FPDU behind a header of `header_bytes`; `None` when it
-    /// should wait for a fresh segment.
-    fn payload(&self, header_bytes: usize, left: u32) -> Option<usize> {
-        let most = fpdu::mulpdu(self.fpdu_bytes()).checked_sub(header_bytes)?;
-        if left as usize <= most {
-            return Some(left as usize);
-        }
-        (self.cut && most > 0).then_some(most)
-    }
-
-    /// Where the ULPDU goes, when an FPDU with `bytes` of it fits.
-    pub(super) fn ulpdu(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if fpdu::fpdu_bytes(bytes) > self.fpdu_bytes() {
-            return None;
-        }
-        self.bytes.get_mut(LENGTH_BYTES..LENGTH_BYTES + bytes)
     }
 }
 

@@ -1,0 +1,130 @@
+//! What the sending side of a stream remembers between calls, and whether it may send at all.
+
+use crate::mpa::startup::Rtr;
+use crate::stream::Role;
+use crate::stream::cursor::Cursor;
+
+/// What the sending side remembers.
+pub(in crate::stream) struct Sender {
+    pub(super) gate: Gate,
+    /// The last message was of the send queue, so a response goes first.
+    pub(super) responses_first: bool,
+    /// The slot of the request that comes next or is under way.
+    pub(super) next: u32,
+    /// Whether part of it is sent.
+    pub(super) under_way: bool,
+    /// It waits until no core uses the steering tag that it binds.
+    pub(super) waits: bool,
+    pub(super) sent: u32,
+    pub(super) cursor: Cursor,
+    /// The number of the next message on queue 0, and on queue 1.
+    pub(super) send_msn: u32,
+    pub(super) read_msn: u32,
+}
+
+/// Whether requests may be sent yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Gate {
+    /// RFC 5044 s7.1.2, rule 4: a responder waits for the initiator's first FPDU.
+    Closed,
+    /// RFC 6581 s5: an initiator sends its ready-to-receive indication before anything else.
+    Rtr(Rtr),
+    Open,
+}
+
+impl Sender {
+    pub(in crate::stream) fn new() -> Self {
+        Sender {
+            gate: Gate::Closed,
+            responses_first: false,
+            next: 0,
+            under_way: false,
+            waits: false,
+            sent: 0,
+            cursor: Cursor::default(),
+            // RFC 5041 s4.3: the first message of every queue is number 1.
+            send_msn: 1,
+            read_msn: 1,
+        }
+    }
+
+    pub(in crate::stream) fn start(&mut self, role: Role, rtr: Option<Rtr>) {
+        self.gate = match (role, rtr) {
+            (Role::Responder, _) => Gate::Closed,
+            (Role::Initiator, Some(rtr)) => Gate::Rtr(rtr),
+            (Role::Initiator, None) => Gate::Open,
+        };
+    }
+
+    /// An FPDU has arrived. Answers whether it is the first that a responder waits for: the initiator is in full
+    /// operation.
+    #[inline]
+    pub(in crate::stream) fn open_fence(&mut self) -> bool {
+        let first = self.gate == Gate::Closed;
+        if first {
+            self.gate = Gate::Open;
+        }
+        first
+    }
+
+    /// The indication that goes first.
+    pub(in crate::stream) fn rtr(&self) -> Option<Rtr> {
+        if let Gate::Rtr(rtr) = self.gate { Some(rtr) } else { None }
+    }
+
+    /// The indication is out.
+    pub(in crate::stream) fn rtr_sent(&mut self) {
+        self.gate = Gate::Open;
+    }
+
+    /// The numbers of the next messages on queue 0 and on queue 1.
+    pub(in crate::stream) fn numbers(&mut self) -> (&mut u32, &mut u32) {
+        (&mut self.send_msn, &mut self.read_msn)
+    }
+
+    pub(in crate::stream) fn may_send(&self) -> bool {
+        self.gate != Gate::Closed
+    }
+
+    #[inline]
+    pub(in crate::stream) fn next(&self) -> u32 {
+        self.next
+    }
+
+    pub(in crate::stream) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
+    pub(in crate::stream) fn skip_to(&mut self, seq: u32) {
+        self.next = seq;
+        self.under_way = false;
+        self.waits = false;
+    }
+
+    pub(in crate::stream) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    pub(in crate::stream) fn wait(&mut self) {
+        self.waits = true;
+    }
+
+    pub(in crate::stream) fn retry(&mut self) {
+        self.waits = false;
+    }
+
+    /// Moves past a segment of the request under way.
+    #[inline]
+    pub(super) fn advance(&mut self, bytes: usize, last: bool) {
+        self.under_way = !last;
+        if last {
+            self.next = self.next.wrapping_add(1);
+            self.sent = 0;
+            self.cursor = Cursor::default();
+            self.responses_first = true;
+        } else {
+            // A segment is at most 16 bits long and a message at most 32.
+            self.sent = self.sent.wrapping_add(bytes as u32);
+        }
+    }
+}
