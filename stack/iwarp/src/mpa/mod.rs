@@ -10,11 +10,12 @@ pub mod startup;
 use crate::rdmap::Terminate;
 
 /// What MPA can find wrong (RFC 5044 s8, RFC 6581 s8).
+///
+/// Code 1, a TCP connection that was closed or lost, is for the application alone, which hears of it by the end of its
+/// connection: there is nothing left to send a Terminate on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum MpaFault {
-    /// The TCP connection was closed, reset or lost.
-    ConnectionLost = 1,
     /// The CRC of an FPDU is not that of its bytes.
     Crc = 2,
     /// A marker and the length field disagree on where an FPDU starts.
