@@ -5,7 +5,7 @@ mod common;
 use common::peer::Scene;
 use common::speech::{REQUEST, fpdu, reply, request, send};
 use ironwarp::instrument::{FaultRates, Faults};
-use ironwarp::{ReadDepths, SendWr, Settled};
+use ironwarp::{Event, ReadDepths, SendWr, Settled};
 
 /// The second connection comes up in revision 1, and data runs on it.
 fn is_asked_again(scene: &mut Scene, qp: ironwarp::QueuePair) {
@@ -43,4 +43,22 @@ fn q7_a_plain_reply_with_fin_in_one_segment_still_falls_back() {
     scene.node.worker.port_control().set_faults(Faults::default());
     scene.peer.close();
     is_asked_again(&mut scene, qp);
+}
+
+/// A refusal in the shape of revision 1 is a refusal: it is not asked again, and what it says is heard.
+#[test]
+fn a_plain_refusal_of_an_enhanced_request_is_not_asked_again() {
+    for revision in [1, 2] {
+        let mut scene = Scene::new(|_| {});
+        scene.calls(REQUEST.len());
+        scene.peer.say(&reply(0x60, revision, b"full"));
+        let said = scene.event("the refusal", |event| match event {
+            Event::Rejected { private_data, peer_reads: None, .. } => Some(private_data.to_vec()),
+            _ => None,
+        });
+        assert_eq!(said, b"full");
+        scene.peer.close();
+        scene.turns(500);
+        assert_eq!((scene.peer.connections, scene.node.events.len()), (1, 0));
+    }
 }

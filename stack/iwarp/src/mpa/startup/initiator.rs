@@ -86,6 +86,8 @@ impl Initiator {
     fn on_reply(&self, reply: Frame) -> Progress {
         let peer_reads = reply.enhanced.map(|enhanced| enhanced.reads);
         match (self.proposal.enhanced, reply.enhanced) {
+            // A refusal is one whatever else it lacks: its private data says why, and nothing is to be negotiated.
+            (Some(_), None) if reply.reject => {}
             // RFC 6581 s10: an enhanced request has an enhanced reply, and no other has.
             (Some(_), None) => return Progress::Fault(StartupFault::NotEnhanced),
             (None, Some(_)) => return Progress::Fault(StartupFault::EnhancedUnasked),

@@ -75,13 +75,24 @@ fn an_enhanced_refusal_carries_numbers_of_reads() {
 #[test]
 fn a_reply_of_the_other_kind_is_refused() {
     let (initiator, _) = Initiator::start(proposal(enhanced()), b"").unwrap();
-    for (flags, revision) in [(0x40, 2), (0x40, 1), (0x50, 1), (0x60, 2)] {
+    for (flags, revision) in [(0x40, 2), (0x40, 1), (0x50, 1)] {
         let progress = initiator.on_bytes(&mut Bytes(reply_with(flags, revision, &[0; 4])));
         assert_eq!(progress, initiator::Progress::Fault(StartupFault::NotEnhanced));
     }
     let unasked = initiator::Progress::Fault(StartupFault::EnhancedUnasked);
     assert_eq!(initiate(&reply_with(0x50, 2, &[0; 4])), unasked);
     assert_eq!(initiate(&reply_with(0x50, 1, b"four")), accepted(b"four", agreed(true)));
+}
+
+/// RFC 5044 s7.1.1: R says no. A refusal without enhanced data, of either revision, is heard with what it says.
+#[test]
+fn a_refusal_without_enhanced_data_is_heard() {
+    let (initiator, _) = Initiator::start(proposal(enhanced()), b"").unwrap();
+    for (flags, revision) in [(0x60, 2), (0x60, 1), (0x20, 1)] {
+        let progress = initiator.on_bytes(&mut Bytes(reply_with(flags, revision, b"full")));
+        let heard = initiator::Progress::Rejected { private_data: data(b"full"), peer_reads: None };
+        assert_eq!(progress, heard);
+    }
 }
 
 /// RFC 6581 s6, s10: revision 2 without S is the frame of revision 1, and is answered without S.
