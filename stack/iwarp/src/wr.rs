@@ -279,6 +279,8 @@ pub enum CompletionStatus {
     /// A list element names memory that may not be used so: unknown key, other protection domain, missing right,
     /// out of bounds, revoked.
     LocalProtection,
+    /// The peer's answer to a Read is not the answer to it: another buffer, another place, too long or too short.
+    BadResponse,
     /// The request cannot be carried out on this queue pair: a Read with no sink element, or with no Reads allowed.
     LocalOperation,
     /// A window or fast region cannot be bound: it is bound already, it or the region is another domain's, or the

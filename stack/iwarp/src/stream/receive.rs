@@ -48,6 +48,13 @@ impl Refused {
     }
 }
 
+/// RFC 5040 s5.2.2: the Read that the segment should have continued fails with it, where there is one.
+#[cold]
+#[inline(never)]
+fn bad_response(error: Terminate) -> Refused {
+    Refused::with_victim(error, Victim::Read, CompletionStatus::BadResponse)
+}
+
 impl Stream {
     /// Takes every whole FPDU from `bytes` and leaves what is not whole yet. `scratch` is the core's, of
     /// `FPDU_MARKED_BYTES_MAX` octets: an FPDU that does not lie in one piece is gathered there.
@@ -189,7 +196,7 @@ impl Stream {
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), Refused> {
-        self.outstanding.check(header, payload.len())?;
+        self.outstanding.check(header, payload.len()).map_err(bad_response)?;
         self.place(header, payload, Access::LOCAL_WRITE, io)
             .map_err(|fault| Refused::with_victim(fault, Victim::Read, CompletionStatus::LocalProtection))?;
         if let Some(read) = self.outstanding.advance(header.last, payload.len()) {
@@ -365,6 +372,10 @@ impl Stream {
         Queue::new().check(header, payload.len(), Some(u32::MAX))?;
         if Opcode::decode(header.ulp)? != Opcode::Terminate {
             return Err(RdmapFault::Opcode.into());
+        }
+        // RFC 5040 s4.8: it is one segment.
+        if !header.last {
+            return Err(RdmapFault::StreamCatastrophic.into());
         }
         let error = Terminate::decode(payload).ok_or(RdmapFault::Unspecified)?;
         self.peer_terminated(error, io);

@@ -8,6 +8,7 @@ mod operations;
 mod oracle;
 mod order;
 mod ordering;
+mod responses;
 mod rtr;
 
 use std::collections::VecDeque;
