@@ -33,19 +33,19 @@ pub fn check(payload: &[u8], culprit: &Speaker) -> Result<(), String> {
     if bits & (M | D) != M | D {
         return Err(named("with a length and no header, or the reverse"));
     }
-    let (shown, rest) = shown_header(rest).ok_or_else(|| named("that is cut short"))?;
-    if !culprit.has_said(shown.0, shown.1) {
+    let (segment_bytes, header, rest) = shown_header(rest).ok_or_else(|| named("that is cut short"))?;
+    if !culprit.has_said(segment_bytes, header) {
         return Err(named("that shows a segment which the peer has not sent"));
     }
-    check_request(*bits, (layer, etype), shown.1, rest, culprit).map_err(|fault| named(&fault))
+    check_request(*bits, (layer, etype), header, rest, culprit).map_err(|fault| named(&fault))
 }
 
-/// The segment length and the DDP header, and what is behind them.
-fn shown_header(rest: &[u8]) -> Option<((u16, &[u8]), &[u8])> {
+/// The segment length, the DDP header, and what is behind them.
+fn shown_header(rest: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let (length, rest) = rest.split_first_chunk::<2>()?;
     let header_bytes = if rest.first()? & 0x80 != 0 { TAGGED_BYTES } else { UNTAGGED_BYTES };
     let (header, rest) = rest.split_at_checked(header_bytes)?;
-    Some(((u16::from_be_bytes(*length), header), rest))
+    Some((u16::from_be_bytes(*length), header, rest))
 }
 
 /// A protection error of a Read Request shows the request as far as it got, nothing else does.

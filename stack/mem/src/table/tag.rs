@@ -79,7 +79,7 @@ impl TagSpace {
     fn round(&self, slot: u32, round: u32, key: u32) -> u32 {
         let low = (1 << (self.key_bits / 2)) - 1;
         let (changed, says) =
-            if round % 2 == 0 { (self.keys() & !low, low) } else { (low, self.keys() & !low) };
+            if round.is_multiple_of(2) { (self.keys() & !low, low) } else { (low, self.keys() & !low) };
         let [k0, k1] = self.order;
         let mut hash = SipHasher24::new_with_keys(k0, k1);
         hash.write_u64(u64::from(slot) << 32 | u64::from(key & says));

@@ -107,7 +107,7 @@ impl Scene {
         far.ctx.post_send(self.qps[1], &request).unwrap();
         self.until("the registration", |scene| !scene.far.completions.is_empty());
         self.far.completions.clear();
-        let reach = Reach::new(self.far.pd.0, self.qps[1].num());
+        let reach = Reach::new(self.far.pd.id, self.qps[1].num());
         let (stag, to) = (self.used.stag(), self.pool.base_to());
         assert!(self.far.busy.resolve(stag, reach, to, 1, Access::REMOTE_READ).is_ok());
     }
