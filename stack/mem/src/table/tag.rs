@@ -180,7 +180,9 @@ mod tests {
     // before all have been used.
     #[test]
     fn a_tag_comes_back_when_its_slot_has_had_all_others() {
-        for (index_bits, slot) in [(24, 5), (23, 77), (25, 1)] {
+        // Under Miri with fewer keys.
+        let bits = if cfg!(miri) { 3 } else { 0 };
+        for (index_bits, slot) in [(24, 5), (23, 77), (25, 1)].map(|(all, slot)| (all + bits, slot)) {
             let mut draws = Draws::new([1, 2]);
             let space = TagSpace::new(index_bits, &mut draws);
             // The tag 0 is nobody's, in whichever slot it is.
