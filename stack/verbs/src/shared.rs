@@ -215,13 +215,11 @@ impl Lease {
         table: Table,
     ) -> Result<Self, VerbsError> {
         let places = shared.cores.get(usize::from(core)).ok_or(VerbsError::WorkerGone)?.slots(table);
+        let slot = places.take().ok_or(VerbsError::LimitReached(table.name()))?;
         if !account.take(table) {
+            places.give_back(slot);
             return Err(VerbsError::LimitReached(table.share()));
         }
-        let Some(slot) = places.take() else {
-            account.give_back(table);
-            return Err(VerbsError::LimitReached(table.name()));
-        };
         Ok(Lease { shared: shared.clone(), account: account.clone(), core, table, slot })
     }
 
