@@ -33,6 +33,11 @@ impl Stream {
         if self.reading { Ok(()) } else { Err(self.second_startup(bytes, io)) }
     }
 
+    /// Whether FPDUs are taken, or will be once the first octets have come.
+    pub(super) fn takes_fpdus(&self) -> bool {
+        self.reading || (self.fresh && self.state == StreamState::Open)
+    }
+
     /// RFC 5044 s8, code 4: TCP is closed without a word.
     fn second_startup<C: CompletionSink>(
         &mut self,

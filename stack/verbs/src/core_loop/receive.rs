@@ -155,7 +155,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Bytes beyond a gap, on a connection that asked to hear of them.
     fn on_early(&mut self, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if let Phase::Running | Phase::Draining = qp.phase {
+        if let Phase::Running | Phase::Draining | Phase::HalfClosed = qp.phase {
             let (stream, io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
             stream.on_early(&self.tcp.rx(conn), &mut self.scratch, &io);
         }

@@ -114,7 +114,9 @@ impl Stream {
     /// [`Stream::on_readable`].
     #[cold]
     pub fn on_early<C>(&mut self, bytes: &impl EarlyBytes, scratch: &mut [u8], io: &Io<'_, C>) {
-        let Some(rhythm) = self.rx_markers.filter(|_| self.reading && self.places_early()) else { return };
+        let Some(rhythm) = self.rx_markers.filter(|_| self.takes_fpdus() && self.places_early()) else {
+            return;
+        };
         let Some(latest) = bytes.latest() else { return };
         let Some(mut at) = find_start(&rhythm, &latest, bytes) else {
             return io.stats.count(Waits::Start.counter());
