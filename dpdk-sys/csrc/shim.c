@@ -107,6 +107,21 @@ int dsys_link_up(uint16_t port)
 	return failed != 0 ? failed : link.link_status == RTE_ETH_LINK_UP;
 }
 
+/* Entry i of the device's table between hashes and queues leads to queue i modulo queues. 0, or a negative error. */
+int dsys_spread_evenly(uint16_t port, uint16_t entries, uint16_t queues)
+{
+	struct rte_eth_rss_reta_entry64 table[RTE_ETH_RSS_RETA_SIZE_512 / RTE_ETH_RETA_GROUP_SIZE] = { 0 };
+	uint16_t entry;
+
+	if (entries > RTE_ETH_RSS_RETA_SIZE_512 || queues == 0)
+		return -EINVAL;
+	for (entry = 0; entry < entries; entry++) {
+		table[entry / RTE_ETH_RETA_GROUP_SIZE].mask |= UINT64_C(1) << entry % RTE_ETH_RETA_GROUP_SIZE;
+		table[entry / RTE_ETH_RETA_GROUP_SIZE].reta[entry % RTE_ETH_RETA_GROUP_SIZE] = entry % queues;
+	}
+	return rte_eth_dev_rss_reta_update(port, table, entries);
+}
+
 /* As rte_pktmbuf_pool_create, but with a say in how frames lie in ordinary pages. DPDK puts each frame at the start
  * of a page there, so that all of them compete for the same few cache sets: 20 ns a received frame against 6. It does
  * so for cards with their own DMA, which cannot use ordinary pages anyway. Here frames are packed, unless each

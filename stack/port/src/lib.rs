@@ -26,5 +26,5 @@ compile_error!(
 );
 
 pub use frame::{Checksum, Frame, RxMeta, Sealed, TxMeta, TxOffloads};
-pub use port::{Burst, Port, PortCaps};
+pub use port::{Burst, Port, PortCaps, Spread};
 pub use wire::Wire;

@@ -41,6 +41,24 @@ pub struct PortCaps {
     pub tx_offloads: TxOffloads,
     /// Whether received frames carry a receive-side-scaling hash.
     pub rss_hash: bool,
+    /// Which of its receive queues the device puts a TCP flow into.
+    pub spread: Spread,
     /// The memory node nearest to the device, where there is one.
     pub numa_node: Option<u16>,
+}
+
+/// How a device spreads received TCP flows over its queues. A flow that comes elsewhere is handed on in software, so this
+/// is about cost alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Spread {
+    /// Nobody can foretell it.
+    #[default]
+    Unknown,
+    /// By the Toeplitz hash of addresses and ports under the key of two bytes `6d 5a` repeated, under which both
+    /// directions of a flow have one hash: the hash modulo `entries` names an entry of a table, and entry `i` leads to
+    /// queue `i` modulo the number of queues.
+    Toeplitz {
+        /// Entries of the table, at least one.
+        entries: u16,
+    },
 }

@@ -4,7 +4,7 @@
 mod vdev_lab;
 
 use ironwarp_port::dpdk::{DpdkPort, Eal, Memif, PoolLevels, PortSettings, Vdev};
-use ironwarp_port::{Burst, Frame, Port, TxMeta};
+use ironwarp_port::{Burst, Frame, Port, Spread, TxMeta};
 use ironwarp_stats::{CoreStats, Counter};
 use vdev_lab::{Lab, Needs, alone, frame, pattern, receive, send};
 
@@ -16,6 +16,14 @@ fn open(lab: &Lab, memif: &Memif, mtu_bytes: u16, stats: CoreStats) -> (Eal, Dpd
     let settings = PortSettings { mtu_bytes, ..PortSettings::default() };
     let port = DpdkPort::open(&eal, "net_memif0", &settings, stats);
     (eal, port.unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// As many queue pairs as both ends agree on.
+fn open_two(lab: &Lab, memif: &Memif) -> (Eal, Vec<DpdkPort>) {
+    let eal = lab.eal(&lab.config().vdev(Vdev::memif(0, memif).unwrap()));
+    let pages = vec![CoreStats::detached(), CoreStats::detached()];
+    let ports = DpdkPort::open_queues(&eal, "net_memif0", &PortSettings::default(), pages);
+    (eal, ports.unwrap_or_else(|error| panic!("{error}")))
 }
 
 fn is_full(levels: PoolLevels) -> bool {
@@ -95,6 +103,42 @@ fn a_frame_that_fits_no_single_buffer_is_dropped_and_counted_and_the_next_arrive
             send(&mut port, &[0; BYE_BYTES]);
             assert_eq!(receive(&mut port)[0].bytes().len(), BYE_BYTES);
             port.quiesce();
+        }
+    });
+}
+
+/// A link with two queues: what leaves from a queue arrives in the one of the same number, both ways.
+#[test]
+fn two_queues_of_a_link_are_two_links() {
+    alone("two_queues_of_a_link_are_two_links", Needs::Nothing, |lab| {
+        let socket = lab.path("memif.sock");
+        if lab.role() == "first" {
+            let (_eal, mut ports) = open_two(lab, &Memif::server(&socket));
+            assert_eq!(ports[0].caps().spread, Spread::Toeplitz { entries: 128 });
+            let peer = lab.peer("client");
+            // The other queue first: neither waits for the other.
+            echo_until_goodbye(&mut ports[1]);
+            ports[1].resume();
+            echo_until_goodbye(&mut ports[0]);
+            ports.iter_mut().for_each(DpdkPort::quiesce);
+            let output = peer.wait_with_output().expect("the client's end");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(ports.iter().all(|port| is_full(port.pool_levels())));
+        } else {
+            let (_eal, mut ports) = open_two(lab, &Memif::client(&socket));
+            let mut held = Burst::new();
+            for queue in [1, 0] {
+                for number in 0..200 {
+                    let bytes = pattern(number, 62 + queue + number);
+                    send(&mut ports[queue], &bytes);
+                    assert_eq!(receive(&mut ports[queue])[0].bytes(), bytes, "queue {queue}");
+                }
+                ports[1 - queue].rx_burst(&mut held);
+                assert!(held.is_empty(), "nothing strays into queue {}", 1 - queue);
+                send(&mut ports[queue], &[0; BYE_BYTES]);
+                assert_eq!(receive(&mut ports[queue])[0].bytes().len(), BYE_BYTES);
+            }
+            ports.iter_mut().for_each(DpdkPort::quiesce);
         }
     });
 }

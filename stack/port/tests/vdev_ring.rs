@@ -5,8 +5,8 @@ mod vdev_lab;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ironwarp_port::dpdk::{DpdkPort, Eal, PoolLevels, PortSettings, Vdev, ring_pair};
-use ironwarp_port::{Burst, Checksum, Frame, Port, RxMeta, Sealed, TxMeta};
+use ironwarp_port::dpdk::{DpdkPort, Eal, PoolLevels, PortSettings, Vdev, ring_pair, ring_pair_of_queues};
+use ironwarp_port::{Burst, Checksum, Frame, Port, RxMeta, Sealed, Spread, TxMeta};
 use ironwarp_stats::{CoreStats, Counter};
 use vdev_lab::{Lab, Needs, alone, frame, pattern, receive, send};
 
@@ -215,5 +215,30 @@ fn a_ring_device_loops_to_itself() {
         send(&mut port, &pattern(9, 64));
         assert_eq!(receive(&mut port)[0].bytes(), pattern(9, 64));
         assert!(is_full(port.pool_levels()));
+    });
+}
+
+/// What leaves from a queue arrives in the queue of the same number, and frames may be let go of behind another queue.
+#[test]
+fn each_queue_of_a_pair_has_its_own_ring() {
+    alone("each_queue_of_a_pair_has_its_own_ring", Needs::Nothing, |lab| {
+        let eal = lab.eal(&lab.config());
+        let pages = || (0..3).map(|_| CoreStats::detached()).collect::<Vec<_>>();
+        let ports = ring_pair_of_queues(&eal, &small(), [pages(), pages()]);
+        let [mut near, mut far] = ports.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((near.len(), far.len()), (3, 3));
+        for (queue, (near, far)) in near.iter_mut().zip(&mut far).enumerate() {
+            assert_eq!(usize::from(near.queue()), queue);
+            assert_eq!(near.caps().spread, Spread::Toeplitz { entries: 128 });
+            send(near, &pattern(queue, 100));
+            assert_eq!(receive(far)[0].bytes(), pattern(queue, 100));
+        }
+        for queue in 0..3 {
+            let mut burst = Burst::new();
+            far[queue].rx_burst(&mut burst);
+            assert!(burst.is_empty(), "queue {queue} has nothing more");
+        }
+        let uneven = ring_pair_of_queues(&eal, &small(), [pages(), vec![CoreStats::detached()]]);
+        assert!(uneven.is_err());
     });
 }

@@ -69,8 +69,15 @@ impl BenchPort {
     pub fn new(host: u8, mtu_bytes: u16, queues: Queues, offloads: bool) -> Self {
         let tx_offloads = if offloads { TxOffloads::all() } else { TxOffloads::empty() };
         let mac = link_address(host);
-        let caps =
-            PortCaps { mac, mtu_bytes, rx_checksum: offloads, tx_offloads, rss_hash: false, numa_node: None };
+        let caps = PortCaps {
+            mac,
+            mtu_bytes,
+            rx_checksum: offloads,
+            tx_offloads,
+            rss_hash: false,
+            spread: Default::default(),
+            numa_node: None,
+        };
         BenchPort { caps, queues }
     }
 }

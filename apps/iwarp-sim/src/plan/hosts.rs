@@ -217,6 +217,7 @@ fn device(number: usize, config: &Config, dice: &mut SeededEntropy) -> MemoryCon
         rx_checksum: dice.chance(500_000),
         tx_offloads,
         rss_hash: dice.chance(500_000),
+        ..MemoryConfig::default()
     }
 }
 

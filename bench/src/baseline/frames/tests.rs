@@ -108,6 +108,7 @@ fn pair(lose_every: u64) -> (QueuePort, QueuePort) {
             rx_checksum: false,
             tx_offloads: TxOffloads::empty(),
             rss_hash: false,
+            spread: Default::default(),
             numa_node: None,
         },
         rx,

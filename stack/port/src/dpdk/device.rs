@@ -17,7 +17,7 @@ use super::pool::{HEADROOM_BYTES, Pool, PoolShape};
 use super::ring::RingLink;
 use super::vdev::{Buffers, require};
 use super::{DpdkError, Eal, Errno};
-use crate::{PortCaps, TxOffloads};
+use crate::{PortCaps, Spread, TxOffloads};
 
 /// How a device is set up.
 #[derive(Clone, Debug)]
@@ -85,6 +85,8 @@ const SPARE_FRAMES: u32 = 2 * BURST_FRAMES as u32;
 const SYMMETRIC_RSS_KEY: [u8; 2] = [0x6d, 0x5a];
 /// What a page leaves for a frame beside the pool's and the mbuf's own headers and the head room.
 const PAGE_ROOM_BYTES: u32 = 4096 - 64 - 128 - HEADROOM_BYTES as u32;
+/// Entries of the table that equal stacks agree on where no card has one.
+const TABLE_ENTRIES: u16 = 128;
 /// More than any card's key (40 or 52 bytes).
 const RSS_KEY_BYTES_MAX: usize = 64;
 
@@ -168,6 +170,7 @@ impl Drop for Device {
 
 const MEMIF_DRIVER: &str = "net_memif";
 const PACKET_DRIVER: &str = "net_af_packet";
+const RING_DRIVER: &str = "net_ring";
 const XDP_DRIVER: &str = "net_af_xdp";
 
 fn find(name: &str) -> Result<u16, DpdkError> {
@@ -231,13 +234,15 @@ impl Setup<'_> {
     /// What can be refused from here is refused before the device is touched, since one that fails later is closed, and
     /// a closed device is gone until it is plugged in again.
     fn start(&self, eal: &Eal, queues: u16) -> Result<Device, DpdkError> {
+        self.enough_queues(queues)?;
         let room_bytes = self.room_bytes(eal.buffers_of(self.name))?;
-        let (caps, rings) = (self.caps()?, self.ring_sizes()?);
+        let (mut caps, rings) = (self.caps()?, self.ring_sizes()?);
         let pools = (0..queues).map(|_| self.queue_pools(room_bytes, &rings, caps.numa_node));
         let queues: Vec<QueuePools> = pools.collect::<Result<_, _>>()?;
         let mtu_before = self.mtu();
         self.configure(queues.len() as u16, &caps)?;
-        let device =
+        caps.spread = self.spread(&caps);
+        let mut device =
             Device { port: self.port, caps, driver: self.driver(), _link: None, queues, _eal: eal.clone() };
         for (queue, pools) in (0..).zip(&device.queues) {
             self.set_up_queue(queue, &rings, pools)?;
@@ -245,6 +250,9 @@ impl Setup<'_> {
         self.set_mtu(mtu_before)?;
         // SAFETY: the port is configured and its queues are set up.
         self.step("start", unsafe { dpdk_sys::rte_eth_dev_start(self.port) })?;
+        if !self.spreads_evenly(device.caps.spread, device.queues.len() as u16) {
+            device.caps.spread = Spread::Unknown;
+        }
         if self.settings.promiscuous {
             // SAFETY: a valid port.
             let answer = unsafe { dpdk_sys::rte_eth_promiscuous_enable(self.port) };
@@ -268,6 +276,39 @@ impl Setup<'_> {
 
     fn step(&self, step: &'static str, answer: i32) -> Result<(), DpdkError> {
         Errno::check(answer).map(drop).map_err(|errno| failed(self.name, step, errno))
+    }
+
+    fn enough_queues(&self, queues: u16) -> Result<(), DpdkError> {
+        let queues_max = self.info.max_rx_queues.min(self.info.max_tx_queues);
+        if queues <= queues_max {
+            return Ok(());
+        }
+        Err(DpdkError::Queues { device: self.name.into(), cores: queues, queues_max })
+    }
+
+    /// How the device spreads flows. Where the far end sends from a queue of its own into the queue of the same number,
+    /// an equal stack over there sends from the core that the flow belongs to. A card does it by its hash, if that is
+    /// over ports too and its key can be set.
+    fn spread(&self, caps: &PortCaps) -> Spread {
+        let entries = self.info.reta_size;
+        let keyed = (1..=RSS_KEY_BYTES_MAX).contains(&usize::from(self.info.hash_key_size));
+        let by_ports = self.rss_flows() & dpdk_sys::DSYS_RSS_NONFRAG_IPV4_TCP != 0;
+        match self.driver().as_str() {
+            MEMIF_DRIVER | RING_DRIVER => Spread::Toeplitz { entries: TABLE_ENTRIES },
+            _ if caps.rss_hash && entries > 0 && keyed && by_ports => Spread::Toeplitz { entries },
+            _ => Spread::Unknown,
+        }
+    }
+
+    /// Fills a card's table between hashes and queues, where there is one to be filled. Answers whether flows go where
+    /// `spread` says.
+    fn spreads_evenly(&self, spread: Spread, queues: u16) -> bool {
+        let Spread::Toeplitz { entries } = spread else { return true };
+        if queues == 1 || self.info.reta_size == 0 {
+            return true;
+        }
+        // SAFETY: a started port.
+        unsafe { dpdk_sys::dsys_spread_evenly(self.port, entries, queues) == 0 }
     }
 
     /// Checks the MTU against the device and the buffers, and answers with the size of a buffer without head room.
@@ -315,6 +356,7 @@ impl Setup<'_> {
             rx_checksum: self.has_rx(RX_CHECKSUMS),
             tx_offloads: self.tx_offloads(),
             rss_hash: self.has_rx(dpdk_sys::DSYS_RX_OFFLOAD_RSS_HASH) && self.rss_flows() != 0,
+            spread: Spread::Unknown,
             numa_node: u16::try_from(node).ok(),
         })
     }

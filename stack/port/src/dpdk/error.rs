@@ -65,6 +65,16 @@ pub enum DpdkError {
         /// Its size.
         limit_bytes: u32,
     },
+    /// The device has fewer queues than cores.
+    #[error("core.count = {cores}: {device} has at most {queues_max} queue pairs, one for each core")]
+    Queues {
+        /// The device.
+        device: String,
+        /// Queue pairs asked for, one a core.
+        cores: u16,
+        /// What it has.
+        queues_max: u16,
+    },
     /// A pool could not be made.
     #[error("{device}: no memory for a pool of {frames} frames of {room_bytes} bytes: {errno}")]
     Pool {

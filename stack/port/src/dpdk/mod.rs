@@ -39,5 +39,5 @@ pub use eal::{Eal, EalConfig, LogLevel, Memory};
 pub use error::{DpdkError, Errno};
 pub use frame::{MbufFrame, SealedMbuf};
 pub use port::{DpdkPort, PoolLevels};
-pub use ring::ring_pair;
+pub use ring::{ring_pair, ring_pair_of_queues};
 pub use vdev::{Memif, MemifRole, Vdev};

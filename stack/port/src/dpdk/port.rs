@@ -65,18 +65,16 @@ impl DpdkPort {
         settings: &PortSettings,
         stats: CoreStats,
     ) -> Result<Self, DpdkError> {
-        let device = Device::start(eal, device, settings, 1)?;
-        let pools = device.queues().first().cloned();
-        let pools =
-            pools.ok_or(DpdkError::Setting { key: "queues", value: "0".into(), allowed: "at least one" })?;
-        Ok(Self::over(Arc::new(device), 0, pools, stats))
+        let ports = Self::open_queues(eal, device, settings, vec![stats])?;
+        let none = DpdkError::Setting { key: "queues", value: "0".into(), allowed: "at least one" };
+        ports.into_iter().next().ok_or(none)
     }
 
     /// Starts the device with one queue pair for each page of counters, and gives each queue pair to one port. The
-    /// device spreads flows over them by its receive-side-scaling hash.
+    /// device spreads flows over them as [`PortCaps::spread`] says.
     ///
     /// # Errors
-    /// As [`DpdkPort::open`]; a device with fewer queues cannot be configured.
+    /// As [`DpdkPort::open`]; [`DpdkError::Queues`] for a device with fewer queues.
     pub fn open_queues(
         eal: &Eal,
         device: &str,
@@ -86,13 +84,18 @@ impl DpdkPort {
         let queues = u16::try_from(stats.len()).unwrap_or(u16::MAX);
         let allowed = "one page of counters a queue, at least one";
         super::vdev::require(queues > 0, "queues", stats.len(), allowed)?;
-        let device = Arc::new(Device::start(eal, device, settings, queues)?);
-        let pools = device.queues().to_vec();
-        let queues = (0..queues).zip(pools).zip(stats);
-        Ok(queues.map(|((queue, pools), stats)| Self::over(device.clone(), queue, pools, stats)).collect())
+        Ok(Self::over_all(Device::start(eal, device, settings, queues)?, stats))
     }
 
-    pub(super) fn over(device: Arc<Device>, queue: u16, pools: QueuePools, stats: CoreStats) -> Self {
+    /// One port for each queue pair of a device.
+    pub(super) fn over_all(device: Device, stats: Vec<CoreStats>) -> Vec<Self> {
+        let device = Arc::new(device);
+        let pools = device.queues().to_vec();
+        let queues = (0..).zip(pools).zip(stats);
+        queues.map(|((queue, pools), stats)| Self::over(device.clone(), queue, pools, stats)).collect()
+    }
+
+    fn over(device: Arc<Device>, queue: u16, pools: QueuePools, stats: CoreStats) -> Self {
         let gate = if device.waits_for_link() { Gate::AwaitsLink } else { Gate::Open };
         let (port, caps) = (device.port(), device.caps().clone());
         DpdkPort { port, queue, gate, stash: Burst::new(), pools, stats, caps, device }

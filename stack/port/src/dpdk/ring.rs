@@ -1,6 +1,6 @@
 //! Two ports of one process, back to back.
 //!
-//! Two rings of frame pointers, one each way. A frame crosses without being copied, unless its sender still holds it:
+//! Two rings of frame pointers for each queue, one each way. A frame crosses without being copied, unless its sender still holds it:
 //! then the receiving port copies it. So a pool's frames turn up behind the other port, and everything that
 //! makes up the pair lives until both ports are gone.
 
@@ -30,12 +30,32 @@ pub fn ring_pair(
     settings: &PortSettings,
     stats: [CoreStats; 2],
 ) -> Result<[DpdkPort; 2], DpdkError> {
+    let [first, second] = ring_pair_of_queues(eal, settings, stats.map(|stats| vec![stats]))?;
+    let only =
+        |ports: Vec<DpdkPort>| ports.into_iter().next().ok_or_else(|| no_device("net_ring", Errno::INVALID));
+    Ok([only(first)?, only(second)?])
+}
+
+/// Makes a pair of devices with a queue pair for each page of counters, and gives each queue pair to one port: what one
+/// end sends from queue `i`, the other receives in queue `i`.
+///
+/// # Errors
+/// As [`DpdkPort::open_queues`]; both ends have the same number of pages.
+pub fn ring_pair_of_queues(
+    eal: &Eal,
+    settings: &PortSettings,
+    stats: [Vec<CoreStats>; 2],
+) -> Result<[Vec<DpdkPort>; 2], DpdkError> {
     let pair = NEXT_PAIR.fetch_add(1, Ordering::Relaxed);
-    let frames = settings.tx_ring_frames;
-    let rings = [
-        Ring::new(&format!("ironwarp-{pair}-a"), frames)?,
-        Ring::new(&format!("ironwarp-{pair}-b"), frames)?,
-    ];
+    let queues = stats[0].len();
+    let allowed = "as many at both ends, 1 to 16";
+    let even = stats[1].len() == queues && (1..=QUEUES_MAX).contains(&queues);
+    super::vdev::require(even, "queues", stats[1].len(), allowed)?;
+    let rings = |end: char| -> Result<Vec<Ring>, DpdkError> {
+        let name = |queue| format!("ironwarp-{pair}-{end}{queue}");
+        (0..queues).map(|queue| Ring::new(&name(queue), settings.tx_ring_frames)).collect()
+    };
+    let rings = [rings('a')?, rings('b')?];
     let mut first = join(eal, &format!("ironwarp{pair}a"), &rings[0], &rings[1], settings)?;
     let mut second = join(eal, &format!("ironwarp{pair}b"), &rings[1], &rings[0], settings)?;
     let pools = [first.queues(), second.queues()].concat();
@@ -43,28 +63,32 @@ pub fn ring_pair(
     first.keep_link(link.clone());
     second.keep_link(link);
     let [stats_first, stats_second] = stats;
-    Ok([port_over(first, stats_first)?, port_over(second, stats_second)?])
+    Ok([DpdkPort::over_all(first, stats_first), DpdkPort::over_all(second, stats_second)])
 }
 
-fn port_over(device: Device, stats: CoreStats) -> Result<DpdkPort, DpdkError> {
-    let pools = device.queues().first().cloned();
-    let pools = pools.ok_or_else(|| no_device("net_ring", Errno::INVALID))?;
-    Ok(DpdkPort::over(Arc::new(device), 0, pools, stats))
-}
+/// The driver's own limit, RTE_PMD_RING_MAX_RX_RINGS.
+const QUEUES_MAX: usize = 16;
 
-/// Makes a device that receives from one ring and sends into the other, and starts it.
-fn join(eal: &Eal, name: &str, rx: &Ring, tx: &Ring, settings: &PortSettings) -> Result<Device, DpdkError> {
+/// Makes a device that receives from some rings and sends into the others, and starts it.
+fn join(
+    eal: &Eal,
+    name: &str,
+    rx: &[Ring],
+    tx: &[Ring],
+    settings: &PortSettings,
+) -> Result<Device, DpdkError> {
     let text = CString::new(name).map_err(|_| no_device(name, Errno::INVALID))?;
-    let (rx, tx) = ([rx.0.as_ptr()], [tx.0.as_ptr()]);
-    // SAFETY: the name is copied and the rings outlive the device, which keeps the link.
+    let raw = |rings: &[Ring]| rings.iter().map(|ring| ring.0.as_ptr()).collect::<Vec<_>>();
+    let (rx, tx, queues) = (raw(rx), raw(tx), rx.len() as u32);
+    // SAFETY: the name and the lists are copied, and the rings outlive the device, which keeps the link.
     let made = unsafe {
         let node = dpdk_sys::rte_socket_id();
-        dpdk_sys::rte_eth_from_rings(text.as_ptr(), rx.as_ptr(), 1, tx.as_ptr(), 1, node)
+        dpdk_sys::rte_eth_from_rings(text.as_ptr(), rx.as_ptr(), queues, tx.as_ptr(), queues, node)
     };
     if made < 0 {
         return Err(no_device(name, Errno::last()));
     }
-    Device::start(eal, &format!("net_ring_{name}"), settings, 1)
+    Device::start(eal, &format!("net_ring_{name}"), settings, queues as u16)
 }
 
 #[cold]
@@ -75,7 +99,7 @@ fn no_device(name: &str, errno: Errno) -> DpdkError {
 /// What a pair of ring ports shares. Dropped behind both devices: frames still on the way go back to their pools, and
 /// only then the pools go.
 pub(super) struct RingLink {
-    _rings: [Ring; 2],
+    _rings: [Vec<Ring>; 2],
     _pools: Vec<QueuePools>,
 }
 

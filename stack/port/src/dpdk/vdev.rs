@@ -182,6 +182,19 @@ impl Vdev {
         Ok(Self::named("net_af_xdp", index, format!("iface={interface}")))
     }
 
+    /// The same device with so many queue pairs, where its arguments say how many: packet sockets share their interface's
+    /// frames by the kernel's hash of the flow, XDP sockets take one of its queues each, from the first on. Others are
+    /// told when they are opened.
+    #[must_use]
+    pub fn with_queues(mut self, queues: u16) -> Self {
+        if self.name.starts_with("net_af_packet") {
+            self.arguments = self.arguments.replace("qpairs=1", &format!("qpairs={queues}"));
+        } else if self.name.starts_with("net_af_xdp") && queues > 1 {
+            self.arguments.push_str(&format!(",start_queue=0,queue_count={queues}"));
+        }
+        self
+    }
+
     /// Any other device, as it stands on a DPDK command line: `net_vhost0,iface=/run/vhost.sock`.
     ///
     /// # Errors
@@ -265,6 +278,14 @@ mod tests {
         );
         let vhost = Vdev::parse("net_vhost0,iface=/run/v.sock").unwrap();
         assert_eq!((vhost.name(), vhost.arguments()), ("net_vhost0", "iface=/run/v.sock"));
+    }
+
+    #[test]
+    fn sockets_are_told_how_many_queues_there_shall_be() {
+        let many = |made: Result<Vdev, DpdkError>| made.unwrap().with_queues(4).to_string();
+        assert!(many(Vdev::af_packet(0, "veth1", 1500)).ends_with("framecnt=512,qpairs=4"));
+        assert_eq!(many(Vdev::af_xdp(0, "veth1")), "net_af_xdp0,iface=veth1,start_queue=0,queue_count=4");
+        assert_eq!(many(Vdev::tap(0, "dtap0")), "net_tap0,iface=dtap0");
     }
 
     #[test]

@@ -85,14 +85,21 @@ fn ipv6_tcp_verdict(frame: &[u8], (l3, end): (usize, usize)) -> Checksum {
 fn flow_hash(frame: &[u8], segment: &Ipv4Tcp) -> Option<u32> {
     let addresses = frame.get(segment.l3 + 12..segment.l3 + 20)?;
     let ports = frame.get(segment.l4..segment.l4 + 4)?;
-    Some(toeplitz(addresses.iter().chain(ports)))
+    Some(toeplitz(&TOEPLITZ_KEY, addresses.iter().chain(ports)))
+}
+
+/// The same hash under the key that treats both directions of a flow alike.
+pub(super) fn symmetric_hash(frame: &[u8], segment: &Ipv4Tcp) -> Option<u32> {
+    let addresses = frame.get(segment.l3 + 12..segment.l3 + 20)?;
+    let ports = frame.get(segment.l4..segment.l4 + 4)?;
+    Some(toeplitz(&SYMMETRIC_KEY, addresses.iter().chain(ports)))
 }
 
 /// For every bit of the input that is set, the 32 bits of the key that start at its place.
-fn toeplitz<'a>(input: impl Iterator<Item = &'a u8>) -> u32 {
-    let mut window = u32::from_be_bytes([TOEPLITZ_KEY[0], TOEPLITZ_KEY[1], TOEPLITZ_KEY[2], TOEPLITZ_KEY[3]]);
+fn toeplitz<'a>(key: &[u8; 16], input: impl Iterator<Item = &'a u8>) -> u32 {
+    let mut window = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
     let mut hash = 0;
-    for (byte, next) in input.zip(&TOEPLITZ_KEY[4..]) {
+    for (byte, next) in input.zip(&key[4..]) {
         for bit in (0..8).rev() {
             if byte >> bit & 1 == 1 {
                 hash ^= window;
@@ -109,6 +116,11 @@ const TOEPLITZ_KEY: [u8; 16] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, //
 ];
 
+/// Two bytes over and over, so that addresses and ports may change places.
+const SYMMETRIC_KEY: [u8; 16] = [
+    0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, 0x6d, 0x5a, //
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,8 +129,8 @@ mod tests {
     fn the_hash_is_the_one_that_network_cards_compute() {
         // Microsoft's test vectors, IPv4 with TCP.
         let first = [66, 9, 149, 187, 161, 142, 100, 80, 0x0a, 0xea, 0x06, 0xe6];
-        assert_eq!(toeplitz(first.iter()), 0x51cc_c178);
+        assert_eq!(toeplitz(&TOEPLITZ_KEY, first.iter()), 0x51cc_c178);
         let second = [199, 92, 111, 2, 65, 69, 140, 83, 0x37, 0x96, 0x12, 0x83];
-        assert_eq!(toeplitz(second.iter()), 0xc626_b0ea);
+        assert_eq!(toeplitz(&TOEPLITZ_KEY, second.iter()), 0xc626_b0ea);
     }
 }

@@ -1,4 +1,4 @@
-//! One direction between two ports: the receiver's ring, its pool, and the copy from one to the other.
+//! One direction between two ports: the receiver's rings, their pools, and the copy from one to the other.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
@@ -7,10 +7,71 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::control::{Knobs, count};
 use super::device::{self, Verdicts};
 use super::frame::{MemoryFrame, MemorySealed};
+use super::packet::Ipv4Tcp;
 use super::pool::Pool;
 use crate::{Burst, Frame, RxMeta, Sealed, TxMeta};
 
-/// The way to one receiver.
+/// The receive queues of one device, and who chooses among them.
+pub(super) struct Queues {
+    lanes: Box<[Arc<Lane>]>,
+    rule: QueueRule,
+}
+
+/// Which receive queue of several a frame goes into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum QueueRule {
+    /// The one with the number of the transmit queue that it left from, modulo the receiver's: as memif and rings do.
+    #[default]
+    AsSent,
+    /// This one: as a device without receive-side scaling does.
+    All(u16),
+    /// The one that [`Spread::Toeplitz`](crate::Spread::Toeplitz) names for a TCP flow of IPv4, the first for all else: as
+    /// network cards do.
+    Toeplitz,
+}
+
+/// Entries of the table between hashes and queues.
+pub(super) const TABLE_ENTRIES: u16 = 128;
+
+impl Queues {
+    /// At least one lane.
+    pub(super) fn new(lanes: Box<[Arc<Lane>]>, rule: QueueRule) -> Arc<Self> {
+        Arc::new(Queues { lanes, rule })
+    }
+
+    /// The queue of that number, modulo the number of queues.
+    pub(super) fn lane(&self, number: usize) -> &Arc<Lane> {
+        &self.lanes[number % self.lanes.len()]
+    }
+
+    pub(super) fn lanes(&self) -> &[Arc<Lane>] {
+        &self.lanes
+    }
+
+    /// The queue for a frame that left from transmit queue `sent_from`.
+    pub(super) fn choose(&self, sent_from: usize, frame: &[u8]) -> &Lane {
+        self.lane(match self.rule {
+            QueueRule::AsSent => sent_from,
+            QueueRule::All(queue) => queue.into(),
+            QueueRule::Toeplitz => {
+                let hash = Ipv4Tcp::locate(frame).and_then(|at| device::symmetric_hash(frame, &at));
+                hash.map_or(0, |hash| hash as usize % usize::from(TABLE_ENTRIES))
+            }
+        })
+    }
+
+    /// Moves frames from a sender's ring as long as there is room for the next.
+    pub(super) fn deliver(&self, sent_from: usize, from: &mut VecDeque<MemorySealed>) {
+        let mut left = from.len() + 1;
+        while from.len() < left {
+            left = from.len();
+            let Some(sealed) = from.front() else { return };
+            self.choose(sent_from, sealed.bytes()).deliver(from, 1);
+        }
+    }
+}
+
+/// The way to one receive queue.
 pub(super) struct Lane {
     ring: Mutex<VecDeque<MemoryFrame>>,
     /// The ring's length, so that polling an empty ring takes no lock.
@@ -39,10 +100,11 @@ impl Lane {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Moves frames from the sender's ring as long as the receiver's has room.
-    pub(super) fn deliver(&self, from: &mut VecDeque<MemorySealed>) {
+    /// Moves up to `frames_max` frames from the sender's ring as long as the receiver's has room.
+    pub(super) fn deliver(&self, from: &mut VecDeque<MemorySealed>, frames_max: usize) {
         let mut ring = self.lock();
-        while ring.len() < self.depth {
+        let room = self.depth.saturating_sub(ring.len());
+        for _ in 0..room.min(frames_max) {
             let Some(sealed) = from.pop_front() else { break };
             self.arrive(&mut ring, sealed.bytes(), sealed.tx(), None);
         }

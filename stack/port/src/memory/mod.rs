@@ -1,7 +1,8 @@
 //! The in-memory backend: ports for tests, for the simulator and for linking two stacks inside one process.
 //!
 //! [`pair`] links two ports back to back; [`detached`] gives one port and its [`FarEnd`], where a harness puts frames
-//! in and takes frames out by hand. What makes a device a device is modelled: separate receive and transmit pools, a
+//! in and takes frames out by hand. [`pair_of_queues`] and [`detached_queues`] do the same for devices with several
+//! queues, a port each. What makes a device a device is modelled: separate receive and transmit pools, a
 //! transmit ring that keeps hold of frames until they have left, a receive ring of fixed depth, checksum verdicts,
 //! checksums filled in on the way out, a receive-side-scaling hash. A [`MemoryControl`] fails allocations, narrows
 //! bursts and counts what became of each frame.
@@ -25,6 +26,7 @@ mod tests;
 
 pub use control::{MemoryControl, MemoryCounts, PoolLevels};
 pub use frame::{MemoryFrame, MemorySealed};
+pub use lane::QueueRule;
 pub use packet::Ipv4Tcp;
 pub(crate) use packet::checksummed;
 pub use port::{FarEnd, MemoryPort};
@@ -35,7 +37,7 @@ use ironwarp_types::MacAddr;
 
 use crate::TxOffloads;
 use control::Knobs;
-use lane::Lane;
+use lane::{Lane, Queues};
 use pool::Pool;
 
 /// What an in-memory port is like.
@@ -59,6 +61,8 @@ pub struct MemoryConfig {
     pub tx_offloads: TxOffloads,
     /// Whether received TCP segments carry a receive-side-scaling hash.
     pub rss_hash: bool,
+    /// Which receive queue a frame goes into, where there are several.
+    pub queue_rule: QueueRule,
 }
 
 impl Default for MemoryConfig {
@@ -74,6 +78,7 @@ impl Default for MemoryConfig {
             rx_checksum: false,
             tx_offloads: TxOffloads::empty(),
             rss_hash: false,
+            queue_rule: QueueRule::default(),
         }
     }
 }
@@ -114,22 +119,48 @@ const LINK_BYTES_MAX: usize = 18;
 /// assert_eq!(got[0].bytes(), [7; 60]);
 /// ```
 pub fn pair(left: &MemoryConfig, right: &MemoryConfig) -> (MemoryPort, MemoryPort) {
-    let (to_left, to_right) = (lane_to(left), lane_to(right));
-    let left = MemoryPort::new(left, to_left.clone(), to_right.clone());
-    (left, MemoryPort::new(right, to_right, to_left))
+    let (to_left, to_right) = (queues_to(left, 1), queues_to(right, 1));
+    let left = MemoryPort::new(left, 0, &to_left, to_right.clone());
+    (left, MemoryPort::new(right, 0, &to_right, to_left))
+}
+
+/// Links two devices with so many queues each back to back, a port a queue. Pools and rings are each queue's own.
+pub fn pair_of_queues(
+    (left, left_queues): (&MemoryConfig, usize),
+    (right, right_queues): (&MemoryConfig, usize),
+) -> (Vec<MemoryPort>, Vec<MemoryPort>) {
+    let (to_left, to_right) = (queues_to(left, left_queues), queues_to(right, right_queues));
+    (ports_over(left, &to_left, &to_right), ports_over(right, &to_right, &to_left))
 }
 
 /// A port whose other end is in the caller's hands.
 pub fn detached(config: &MemoryConfig) -> (MemoryPort, FarEnd) {
-    // The far end is no device: it takes frames of any size the port can send, as they are.
-    let far = MemoryConfig { rx_checksum: false, rss_hash: false, ..config.clone() };
-    let (to_port, to_far) = (lane_to(config), lane_to(&far));
-    (MemoryPort::new(config, to_port.clone(), to_far.clone()), FarEnd::new(to_port, to_far))
+    let (to_port, to_far) = (queues_to(config, 1), queues_to(&far_of(config), 1));
+    (MemoryPort::new(config, 0, &to_port, to_far.clone()), FarEnd::new(to_port, to_far))
 }
 
-/// The way towards the receiver that `config` describes.
-fn lane_to(config: &MemoryConfig) -> Arc<Lane> {
-    let pool = Pool::new(config.rx_frames, config.frame_bytes());
-    let verdicts = device::Verdicts { checksum: config.rx_checksum, rss_hash: config.rss_hash };
-    Arc::new(Lane::new(config.rx_ring_frames, pool, verdicts, Knobs::new()))
+/// The ports of a device with several queues whose other end is in the caller's hands.
+pub fn detached_queues(config: &MemoryConfig, queues: usize) -> (Vec<MemoryPort>, FarEnd) {
+    let (to_port, to_far) = (queues_to(config, queues), queues_to(&far_of(config), queues));
+    (ports_over(config, &to_port, &to_far), FarEnd::new(to_port, to_far))
+}
+
+/// The far end is no device: it takes frames of any size the port can send, as they are.
+fn far_of(config: &MemoryConfig) -> MemoryConfig {
+    let queue_rule = QueueRule::AsSent;
+    MemoryConfig { rx_checksum: false, rss_hash: false, queue_rule, ..config.clone() }
+}
+
+fn ports_over(config: &MemoryConfig, to: &Queues, from: &Arc<Queues>) -> Vec<MemoryPort> {
+    (0..to.lanes().len()).map(|queue| MemoryPort::new(config, queue, to, from.clone())).collect()
+}
+
+/// The way towards the receiver that `config` describes, with so many queues, at least one.
+fn queues_to(config: &MemoryConfig, queues: usize) -> Arc<Queues> {
+    let lane = |_| {
+        let pool = Pool::new(config.rx_frames, config.frame_bytes());
+        let verdicts = device::Verdicts { checksum: config.rx_checksum, rss_hash: config.rss_hash };
+        Arc::new(Lane::new(config.rx_ring_frames, pool, verdicts, Knobs::new()))
+    };
+    Queues::new((0..queues.max(1)).map(lane).collect(), config.queue_rule)
 }

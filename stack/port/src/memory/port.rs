@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::control::{MemoryControl, count};
 use super::frame::{MemoryFrame, MemorySealed};
-use super::lane::Lane;
+use super::lane::{Lane, QueueRule, Queues, TABLE_ENTRIES};
 use super::pool::Pool;
 use super::{LINK_BYTES_MAX, MemoryConfig};
-use crate::{Burst, Frame, Port, PortCaps, RxMeta, Sealed, TxMeta};
+use crate::{Burst, Frame, Port, PortCaps, RxMeta, Sealed, Spread, TxMeta};
 
 /// A port whose wire is memory.
 pub struct MemoryPort {
@@ -17,14 +17,27 @@ pub struct MemoryPort {
     tx_ring: VecDeque<MemorySealed>,
     tx_ring_frames: usize,
     to_port: Arc<Lane>,
-    from_port: Arc<Lane>,
+    from_port: WayOut,
     control: MemoryControl,
 }
 
+/// Where frames go that a port sends.
+enum WayOut {
+    One(Arc<Lane>),
+    /// One of these, and the port's own number for whoever chooses.
+    Several(Arc<Queues>, usize),
+}
+
 impl MemoryPort {
-    pub(super) fn new(config: &MemoryConfig, to_port: Arc<Lane>, from_port: Arc<Lane>) -> Self {
+    /// The port over queue `queue` of a device that is reached by `to_port` and sends to `from_port`.
+    pub(super) fn new(config: &MemoryConfig, queue: usize, to_port: &Queues, from_port: Arc<Queues>) -> Self {
         let tx_pool = Pool::new(config.tx_frames, config.frame_bytes());
-        let control = MemoryControl::new(tx_pool.clone(), to_port.clone(), from_port.clone());
+        let to_port = to_port.lane(queue).clone();
+        let control = MemoryControl::new(tx_pool.clone(), to_port.clone(), from_port.lane(queue).clone());
+        let from_port = match from_port.lanes() {
+            [lane] => WayOut::One(lane.clone()),
+            _ => WayOut::Several(from_port, queue),
+        };
         MemoryPort {
             caps: caps_of(config),
             tx_pool,
@@ -75,7 +88,10 @@ impl MemoryPort {
     /// Lets frames leave that found the far ring full.
     fn drain(&mut self) {
         if !self.tx_ring.is_empty() {
-            self.from_port.deliver(&mut self.tx_ring);
+            match &self.from_port {
+                WayOut::One(lane) => lane.deliver(&mut self.tx_ring, usize::MAX),
+                WayOut::Several(queues, queue) => queues.deliver(*queue, &mut self.tx_ring),
+            }
         }
     }
 }
@@ -115,30 +131,30 @@ impl Port for MemoryPort {
 
 /// Where a harness puts frames in and takes frames out.
 pub struct FarEnd {
-    to_port: Arc<Lane>,
-    from_port: Arc<Lane>,
+    to_port: Arc<Queues>,
+    from_port: Arc<Queues>,
 }
 
 impl FarEnd {
-    pub(super) fn new(to_port: Arc<Lane>, from_port: Arc<Lane>) -> Self {
+    pub(super) fn new(to_port: Arc<Queues>, from_port: Arc<Queues>) -> Self {
         FarEnd { to_port, from_port }
     }
 
     /// Lets the port receive a frame; the port's device looks at its checksums. Answers `false`, and drops the
     /// frame, when the receive ring is full, the receive pool empty or the frame longer than a buffer.
     pub fn inject(&mut self, frame: &[u8]) -> bool {
-        self.to_port.inject(frame, None)
+        self.to_port.choose(0, frame).inject(frame, None)
     }
 
     /// The same, with the device saying `rx`, right or wrong.
     pub fn inject_with(&mut self, frame: &[u8], rx: RxMeta) -> bool {
-        self.to_port.inject(frame, Some(rx))
+        self.to_port.choose(0, frame).inject(frame, Some(rx))
     }
 
     /// Appends frames that the port has sent, with their checksums filled in, to `into`, up to its room. Frames that
     /// the caller keeps take buffers from the far end's pool, which has as many as the port's receive pool.
     pub fn collect(&mut self, into: &mut Burst<MemoryFrame>) {
-        self.from_port.receive(into);
+        self.from_port.lanes().iter().for_each(|lane| lane.receive(into));
     }
 }
 
@@ -149,6 +165,11 @@ fn caps_of(config: &MemoryConfig) -> PortCaps {
         rx_checksum: config.rx_checksum,
         tx_offloads: config.tx_offloads,
         rss_hash: config.rss_hash,
+        spread: match config.queue_rule {
+            // Whoever is at the far end sends from the queue of the core that the flow belongs to.
+            QueueRule::AsSent | QueueRule::Toeplitz => Spread::Toeplitz { entries: TABLE_ENTRIES },
+            QueueRule::All(_) => Spread::Unknown,
+        },
         numa_node: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sample::{segment, unfilled_segment};
-use crate::{Burst, Checksum, Frame, Port, RxMeta, Sealed, TxMeta};
+use crate::{Burst, Checksum, Frame, Port, RxMeta, Sealed, Spread, TxMeta};
 
 fn plain_pair() -> (MemoryPort, MemoryPort) {
     pair(&MemoryConfig::default(), &MemoryConfig::default())
@@ -323,4 +323,62 @@ fn two_threads_exchange_frames_without_loss() {
     }
     sender.join().unwrap();
     assert_eq!(right.control().counts().rx_no_buffer, 0);
+}
+
+fn marked(queues: &mut [MemoryPort]) -> Vec<Vec<u8>> {
+    queues.iter_mut().map(|port| receive(port).iter().map(|frame| frame.bytes()[0]).collect()).collect()
+}
+
+#[test]
+fn a_frame_goes_into_the_queue_of_the_number_that_it_left_from() {
+    let config = MemoryConfig::default();
+    let (mut left, mut right) = pair_of_queues((&config, 3), (&config, 2));
+    for (queue, port) in left.iter_mut().enumerate() {
+        send_bytes(port, &[queue as u8; 60]);
+    }
+    // There are fewer over there.
+    assert_eq!(marked(&mut right), [vec![0, 2], vec![1]]);
+    send_bytes(&mut right[1], &[9; 60]);
+    assert_eq!(marked(&mut left), [vec![], vec![9], vec![]]);
+}
+
+#[test]
+fn a_device_may_put_everything_into_one_queue() {
+    let all = MemoryConfig { queue_rule: QueueRule::All(1), ..MemoryConfig::default() };
+    let (mut left, mut right) = pair_of_queues((&all, 2), (&all, 3));
+    left.iter_mut().for_each(|port| send_bytes(port, &[7; 60]));
+    assert_eq!(marked(&mut right), [vec![], vec![7, 7], vec![]]);
+    assert_eq!(right[0].caps().spread, Spread::Unknown);
+}
+
+/// Both directions of a flow have one hash, and what is no flow goes into the first queue.
+#[test]
+fn a_device_may_hash_flows_to_queues() {
+    let hashing = MemoryConfig { queue_rule: QueueRule::Toeplitz, ..MemoryConfig::default() };
+    let (mut ports, mut far) = detached_queues(&hashing, 4);
+    let bytes = segment(b"hello");
+    let mut turned = bytes.clone();
+    let at = Ipv4Tcp::locate(&bytes).expect("a segment");
+    turned[at.l3 + 12..at.l3 + 16].copy_from_slice(&bytes[at.l3 + 16..at.l3 + 20]);
+    turned[at.l3 + 16..at.l3 + 20].copy_from_slice(&bytes[at.l3 + 12..at.l3 + 16]);
+    turned[at.l4..at.l4 + 2].copy_from_slice(&bytes[at.l4 + 2..at.l4 + 4]);
+    turned[at.l4 + 2..at.l4 + 4].copy_from_slice(&bytes[at.l4..at.l4 + 2]);
+    assert!(far.inject(&bytes) && far.inject(&turned));
+    let counts: Vec<usize> = ports.iter_mut().map(|port| receive(port).len()).collect();
+    assert_eq!(counts.iter().filter(|&&count| count == 2).count(), 1, "{counts:?}");
+    assert!(far.inject(&[8; 60]));
+    assert_eq!(receive(&mut ports[0]).len(), 1);
+}
+
+/// A full queue holds up what its sender has behind it, not what others send elsewhere.
+#[test]
+fn a_full_queue_holds_frames_at_their_sender() {
+    let small = MemoryConfig { rx_ring_frames: 2, ..MemoryConfig::default() };
+    let (mut left, mut right) = pair_of_queues((&small, 2), (&small, 2));
+    (0..5).for_each(|n| send_bytes(&mut left[0], &[n; 60]));
+    send_bytes(&mut left[1], &[9; 60]);
+    assert_eq!((left[0].tx_held_frames(), left[1].tx_held_frames()), (3, 0));
+    assert_eq!(marked(&mut right), [vec![0, 1], vec![9]]);
+    left[0].rx_burst(&mut Burst::new());
+    assert_eq!(marked(&mut right), [vec![2, 3], vec![]]);
 }

@@ -30,6 +30,7 @@ impl QueuePort {
             rx_checksum: false,
             tx_offloads: TxOffloads::empty(),
             rss_hash: false,
+            spread: Default::default(),
             numa_node: None,
         };
         let far = Far {
