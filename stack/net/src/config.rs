@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use ironwarp_types::{MacAddr, Nanos};
 
 use crate::link::VlanTag;
+use crate::news::Part;
 
 /// Addresses of one port, the link-local one that is made for it not counted. Every received packet is compared with
 /// those of its family, the first one first.
@@ -45,6 +46,8 @@ pub struct DuplicateProbes {
 /// Our place on the network, and the limits of this layer.
 #[derive(Clone)]
 pub struct NetConfig {
+    /// What this core has to do with ARP and neighbour discovery.
+    pub part: Part,
     /// Our link address.
     pub mac: MacAddr,
     /// Our network addresses with their networks. The first of a family is the usual source.
@@ -126,6 +129,7 @@ impl NetConfig {
         hash_secret: [u64; 2],
     ) -> Self {
         NetConfig {
+            part: Part::Alone,
             mac,
             addresses: ArrayVec::from_iter([Prefix { addr: addr.into(), len: prefix_len }]),
             gateway: None,

@@ -22,6 +22,7 @@ mod ip;
 mod link;
 mod neighbour;
 mod net;
+mod news;
 mod own;
 mod pace;
 mod path;
@@ -36,9 +37,10 @@ mod testing;
 pub use config::{
     ADDRESSES_MAX, DuplicateProbes, Marking, NeighbourConfig, NetConfig, Prefix, ROUTES_MAX, StaticRoute,
 };
-pub use flow::{FlowHasher, FlowTable, TableFull};
+pub use flow::{FlowHasher, FlowTable, Steering, TableFull};
 pub use link::VlanTag;
 pub use net::Net;
+pub use news::{NetNews, Part};
 pub use own::AddressState;
 pub use path::{Path, Station};
 pub use received::{IcmpError, IcmpErrorKind, Received};

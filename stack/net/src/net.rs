@@ -10,6 +10,7 @@ use crate::config::{Marking, NetConfig};
 use crate::flow::FlowHasher;
 use crate::link::Link;
 use crate::neighbour::{Neighbours, arp, nd};
+use crate::news::Outbox;
 use crate::own::{AddressState, Addresses, Say, Source};
 use crate::pace::Pace;
 use crate::path::{Path, Station};
@@ -36,6 +37,7 @@ pub struct Net {
     pub(crate) echo: Pace,
     pub(crate) icmp_errors: Pace,
     pub(crate) route_changes: u32,
+    pub(crate) outbox: Outbox,
     marking: Marking,
     mtu_bytes: u16,
     offloads: TxOffloads,
@@ -58,6 +60,7 @@ impl Net {
             echo: Pace::new(cfg.echo_per_second, cfg.echo_burst),
             icmp_errors: Pace::new(cfg.icmp_errors_per_second, ICMP_ERROR_BURST),
             route_changes: 0,
+            outbox: Outbox::new(cfg.part),
             marking: cfg.marking,
             mtu_bytes: cfg.mtu_bytes.min(caps.mtu_bytes),
             offloads: caps.tx_offloads,
@@ -68,6 +71,11 @@ impl Net {
     pub fn station(&self) -> Station {
         let first = self.own.iter().next().map(|(prefix, _)| prefix.addr);
         Station { mac: self.link.mac, addr: first.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) }
+    }
+
+    /// Our link address.
+    pub fn mac(&self) -> MacAddr {
+        self.link.mac
     }
 
     /// How an address of ours stands; `None` for any other. The link-local address made for IPv6 is one of ours.
@@ -116,13 +124,13 @@ impl Net {
     /// Remembers that packets to `dst` may have at most `mtu_bytes`, for ten minutes: TCP has believed a report that
     /// said so. Paths made from now on keep to it. Never below 576 bytes, or 1280 for IPv6.
     pub fn lower_path_mtu(&mut self, now: Nanos, dst: IpAddr, mtu_bytes: u16) {
-        if mtu_bytes < self.mtu_bytes {
-            self.path_mtus.lower(now, dst, mtu_bytes);
+        if mtu_bytes < self.mtu_bytes && self.path_mtus.lower(now, dst, mtu_bytes) {
+            self.tell_path_mtu(dst, mtu_bytes);
         }
     }
 
     /// The link is up: our addresses are asked for where that is configured, and announced, so that stations which knew
-    /// another of theirs learn it. Once; what follows happens in [`Net::on_timers`].
+    /// another of theirs learn it. Once, on the core that leads; what follows happens in [`Net::on_timers`].
     pub fn on_link_up<P: Port>(&mut self, now: Nanos, wire: &mut Wire<P>) {
         self.own.begin(now);
         self.on_timers(now, wire);
@@ -157,8 +165,15 @@ impl Net {
 
     #[cold]
     fn on_neighbours_due<P: Port>(&mut self, now: Nanos, wire: &mut Wire<P>) {
-        let (link, own, stats) = (&self.link, &self.own, &self.stats);
-        let lost = self.neighbours.on_due(now, |addr, mac| solicit(link, own, stats, (addr, mac), wire));
+        let (link, own, stats, outbox) = (&self.link, &self.own, &self.stats, &mut self.outbox);
+        let follows = outbox.follows();
+        let lost = self.neighbours.on_due(now, |addr, mac| {
+            if follows {
+                outbox.ask(addr);
+            } else {
+                solicit(link, own, stats, (addr, mac), wire);
+            }
+        });
         self.stats.add(Counter::NetNeighboursLost, u64::from(lost));
         self.on_route_change(lost);
     }
@@ -168,6 +183,9 @@ impl Net {
         let (link, stats) = (self.link, &self.stats);
         let usable = self.own.on_due(now, |say, addr| tell_all(&link, stats, say, addr, wire));
         self.on_route_change(usable);
+        if usable > 0 {
+            self.tell_addresses();
+        }
     }
 
     /// Asks a neighbour for its link address.

@@ -81,14 +81,17 @@ impl PathMtus {
         self.entry(self.find(target)?).map(|entry| entry.mtu_bytes)
     }
 
-    /// Remembers a limit, if it is lower than what is known.
-    pub(crate) fn lower(&mut self, now: Nanos, target: IpAddr, mtu_bytes: u16) {
+    /// Remembers a limit, if it is lower than what is known. Answers whether it was.
+    pub(crate) fn lower(&mut self, now: Nanos, target: IpAddr, mtu_bytes: u16) -> bool {
         let entry = Entry { target, mtu_bytes: mtu_bytes.max(floor(target)), until: now + BELIEVED_FOR };
         match self.find(target) {
-            Some(at) if self.entry(at).is_some_and(|known| known.mtu_bytes <= entry.mtu_bytes) => {}
+            Some(at) if self.entry(at).is_some_and(|known| known.mtu_bytes <= entry.mtu_bytes) => {
+                return false;
+            }
             Some(at) => self.set(at, Some(entry)),
             None => self.insert(entry),
         }
+        true
     }
 
     /// When [`PathMtus::on_due`] has something to do.

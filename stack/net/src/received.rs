@@ -12,6 +12,9 @@ pub enum Received<F> {
     /// Somebody on the way reports about a segment of ours. Not to be believed before TCP has compared `seq` with what
     /// it has in flight (RFC 5927 s4.1).
     IcmpError(IcmpError),
+    /// A frame of ARP or neighbour discovery, on a core that follows: the core that leads takes it, as if it had come
+    /// there.
+    ForLeader(F),
 }
 
 /// An ICMP error about a TCP segment that we may have sent.

@@ -111,7 +111,7 @@ impl Net {
             Answer::Known(mac) => Route::Ready(self.path_over(source, dst, mac)),
             Answer::Asked => Route::Pending,
             Answer::AskNow => {
-                self.solicit(next, None, wire);
+                self.inquire(next, None, wire);
                 Route::Pending
             }
             Answer::Failed => Route::Unreachable,
@@ -134,7 +134,7 @@ impl Net {
         let mac = match self.neighbours.ask(now, next) {
             Answer::Known(mac) => mac,
             Answer::AskNow => {
-                self.solicit(next, None, wire);
+                self.inquire(next, None, wire);
                 return false;
             }
             Answer::Asked | Answer::Failed | Answer::Full => return false,

@@ -103,7 +103,7 @@ impl Bench {
         let frame = burst.pop().expect("a frame arrived");
         match self.net.on_frame(self.now, frame, &mut self.wire)? {
             Received::Segment(segment) => Some(segment),
-            Received::IcmpError(_) => None,
+            Received::IcmpError(_) | Received::ForLeader(_) => None,
         }
     }
 

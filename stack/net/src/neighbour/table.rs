@@ -166,6 +166,15 @@ impl Neighbours {
         }
     }
 
+    /// The link address of a neighbour, where it is known, and whether it was told in answer to us.
+    pub(crate) fn known(&self, addr: IpAddr) -> Option<(MacAddr, bool)> {
+        match self.find(addr).and_then(|at| self.entries.get(at))?.state {
+            State::Known { mac, sure, .. } => Some((mac, sure)),
+            State::Probing { mac, .. } => Some((mac, false)),
+            State::Asking { .. } | State::Failed | State::Free => None,
+        }
+    }
+
     /// When [`Neighbours::on_due`] has something to do.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         (self.next_due != Nanos::MAX).then_some(self.next_due)

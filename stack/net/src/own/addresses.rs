@@ -21,7 +21,7 @@ use crate::flow::FlowHasher;
 use crate::link;
 
 /// The configured ones and a link-local one.
-const OWN_MAX: usize = ADDRESSES_MAX + 1;
+pub(crate) const OWN_MAX: usize = ADDRESSES_MAX + 1;
 
 /// RFC 5227 s1.1 (ANNOUNCE_NUM), RFC 4861 s7.2.6 allows three.
 const ANNOUNCEMENTS: u8 = 2;
@@ -263,6 +263,24 @@ impl Addresses {
             };
             self.set(at, state, due);
         }
+    }
+
+    /// Another core found out how an address stands. Answers whether that is new here.
+    pub(crate) fn follow(&mut self, addr: IpAddr, state: AddressState) -> bool {
+        let Some(at) = self.all.iter().position(|own| own.prefix.addr == addr) else { return false };
+        let Some(prefix) = self.all.get(at).map(|own| own.prefix) else { return false };
+        if self.state_of(addr) == Some(state) {
+            return false;
+        }
+        match state {
+            AddressState::Usable => {
+                self.admit(prefix);
+                self.set(at, State::Usable { announcements: 0 }, Nanos::MAX);
+            }
+            AddressState::Duplicate => self.set(at, State::Duplicate, Nanos::MAX),
+            AddressState::Tentative => {}
+        }
+        true
     }
 
     /// When [`Addresses::on_due`] has something to do.

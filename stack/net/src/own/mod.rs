@@ -4,5 +4,5 @@ mod addresses;
 mod source;
 
 pub use addresses::AddressState;
-pub(crate) use addresses::{Addresses, Claim, Say};
+pub(crate) use addresses::{Addresses, Claim, OWN_MAX, Say};
 pub(crate) use source::Source;

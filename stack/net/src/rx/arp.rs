@@ -56,6 +56,7 @@ impl Net {
                 self.stats.count(Counter::NetAddressesDuplicate);
                 // Whoever waits for the address hears that it will not come.
                 self.on_route_change(1);
+                self.tell_addresses();
             }
             Claim::Defend => {
                 self.stats.count(Counter::NetAddressesDefended);
@@ -67,11 +68,12 @@ impl Net {
     }
 
     /// Remembers what a station told about itself, where it can be a neighbour.
-    pub(super) fn learn(&mut self, now: Nanos, addr: IpAddr, told: Told) -> Learnt {
+    pub(crate) fn learn(&mut self, now: Nanos, addr: IpAddr, told: Told) -> Learnt {
         if !self.may_be_neighbour(addr) {
             return Learnt::Ignored;
         }
         let learnt = self.neighbours.learn(now, addr, told);
+        self.tell_learnt(addr, told, learnt);
         match learnt {
             Learnt::Resolved => self.on_route_change(1),
             Learnt::Moved => {

@@ -130,6 +130,13 @@ impl Net {
         }
     }
 
+    /// A frame of ARP or neighbour discovery that a core which follows has handed over: see
+    /// [`Received::ForLeader`]. It ends here.
+    #[cold]
+    pub fn on_handed_frame<P: Port>(&mut self, now: Nanos, frame: P::Frame, wire: &mut Wire<P>) {
+        let _ = self.on_other(now, frame, wire);
+    }
+
     /// The packet of a frame that is TCP over plain IPv4 over Ethernet, to us, and right in both headers.
     #[inline(always)]
     fn plain_v4<const TAGGED: bool, F: Frame>(&self, frame: &F) -> Option<Datagram<Ipv4Addr>> {
@@ -238,6 +245,7 @@ impl Net {
         wire: &mut Wire<P>,
     ) -> Option<Received<P::Frame>> {
         let outcome = match arrived.kind {
+            Kind::Arp if self.outbox.follows() => return Some(Received::ForLeader(frame)),
             Kind::Arp => {
                 self.on_arp(now, frame, &arrived, wire);
                 return None;

@@ -82,7 +82,11 @@ impl Net {
         }
         let learnt = match told {
             Some(told) => self.learn(now, target.into(), told),
-            None if solicited => self.neighbours.confirm(now, target.into()),
+            None if solicited => {
+                let learnt = self.neighbours.confirm(now, target.into());
+                self.tell_neighbour(target.into(), false);
+                learnt
+            }
             None => Learnt::Ignored,
         };
         let ignored = learnt == Learnt::Ignored;

@@ -83,6 +83,9 @@ impl Net {
             _ if is_error => {
                 return self.icmp_error_v6(message).map(|error| Some(Received::IcmpError(error)));
             }
+            (nd::ROUTER_SOLICITATION..=nd::REDIRECT, _) if self.outbox.follows() => {
+                return Ok(Some(Received::ForLeader(frame)));
+            }
             (nd::ROUTER_SOLICITATION..=nd::REDIRECT, _) => {
                 self.on_discovery(now, frame, packet, wire);
                 return Ok(None);

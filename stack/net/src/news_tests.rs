@@ -1,0 +1,166 @@
+//! Two cores of one stack: what the one learns, the other knows, and the network sees one station.
+
+use super::*;
+use crate::testing::*;
+use crate::{DuplicateProbes, Received, Route};
+use ironwarp_port::RxMeta;
+use ironwarp_port::memory::MemoryConfig;
+use ironwarp_stats::Counter;
+use smoltcp::wire::ArpOperation;
+
+struct Cores {
+    leader: Bench,
+    follower: Bench,
+}
+
+impl Cores {
+    fn new(probes: DuplicateProbes) -> Self {
+        let core = |part| {
+            Bench::with(MemoryConfig::default(), |cfg| {
+                dual(cfg);
+                (cfg.part, cfg.duplicate_probes) = (part, probes);
+            })
+        };
+        Cores { leader: core(Part::Leads), follower: core(Part::Follows) }
+    }
+
+    /// Lets time pass on both, and their news cross.
+    fn pass(&mut self, span: Nanos) {
+        self.leader.pass(span);
+        self.follower.pass(span);
+        self.exchange();
+    }
+
+    fn exchange(&mut self) {
+        let (leader, follower) = (&mut self.leader, &mut self.follower);
+        for _ in 0..2 {
+            while let Some(news) = follower.net.take_news() {
+                leader.net.on_news(leader.now, news, &mut leader.wire);
+            }
+            while let Some(news) = leader.net.take_news() {
+                assert!(!news.is_for_leader());
+                follower.net.on_news(follower.now, news, &mut follower.wire);
+            }
+        }
+    }
+
+    fn route(&mut self, to: IpAddr) -> Route {
+        let route = self.follower.net.route(self.follower.now, to, &mut self.follower.wire);
+        self.exchange();
+        route
+    }
+}
+
+const AT_ONCE: DuplicateProbes = DuplicateProbes { ipv4: 0, ipv6: 0 };
+
+#[test]
+fn a_request_that_reaches_a_follower_is_left_to_the_leader() {
+    let mut cores = Cores::new(AT_ONCE);
+    let request = arp_frame(ArpOperation::Request, PEER, v4(1));
+    let handed = cores.follower.receive_any(&request, RxMeta::default());
+    assert!(matches!(handed, Some(Received::ForLeader(_))));
+    assert!(cores.follower.sent().is_empty() && cores.follower.counted().is_empty());
+    cores.leader.receive(&request);
+    assert_eq!(cores.leader.counted(), [(Counter::NetArpRepliesSent, 1)]);
+}
+
+/// RFC 1122 s2.3.2.1: at most one request a second, however many cores want to know.
+#[test]
+fn a_follower_asks_the_leader_who_asks_the_network_once() {
+    let mut cores = Cores::new(AT_ONCE);
+    assert_eq!(cores.leader.net.route(cores.leader.now, PEER.addr, &mut cores.leader.wire), Route::Pending);
+    assert_eq!(cores.route(PEER.addr), Route::Pending);
+    assert_eq!((cores.leader.sent().len(), cores.follower.sent().len()), (1, 0));
+    let changes = cores.follower.net.route_changes();
+    cores.leader.receive(&arp_frame(ArpOperation::Reply, PEER, v4(1)));
+    cores.exchange();
+    assert_ne!(cores.follower.net.route_changes(), changes);
+    assert!(matches!(cores.route(PEER.addr), Route::Ready(path) if path.remote_mac() == PEER.mac));
+}
+
+#[test]
+fn what_the_leader_knows_already_is_told_to_whoever_asks_later() {
+    let mut cores = Cores::new(AT_ONCE);
+    cores.leader.receive(&arp_frame(ArpOperation::Request, PEER, v4(1)));
+    while cores.leader.net.take_news().is_some() {}
+    cores.leader.sent();
+    assert_eq!(cores.route(PEER.addr), Route::Pending);
+    assert!(matches!(cores.route(PEER.addr), Route::Ready(_)));
+    assert!(cores.leader.sent().is_empty() && cores.follower.sent().is_empty());
+}
+
+#[test]
+fn a_follower_gives_a_silent_neighbour_up_by_itself() {
+    let mut cores = Cores::new(AT_ONCE);
+    assert_eq!(cores.route(PEER.addr), Route::Pending);
+    (0..5).for_each(|_| cores.pass(Nanos::from_secs(1)));
+    assert_eq!(cores.route(PEER.addr), Route::Unreachable);
+    assert!(cores.follower.sent().is_empty());
+}
+
+/// A neighbour that is in use on a follower alone is still looked for before it grows stale, by the leader.
+#[test]
+fn a_neighbour_in_use_on_a_follower_stays_known() {
+    let mut cores = Cores::new(AT_ONCE);
+    cores.route(PEER.addr);
+    for _ in 0..200 {
+        // Whoever is asked answers.
+        for frame in cores.leader.sent() {
+            if frame.get(12..14) == Some(&[8, 6]) {
+                cores.leader.receive(&arp_frame(ArpOperation::Reply, PEER, v4(1)));
+            }
+        }
+        cores.pass(Nanos::from_secs(1));
+        assert!(matches!(cores.route(PEER.addr), Route::Ready(_)), "at {:?}", cores.follower.now);
+    }
+    assert!(cores.follower.sent().is_empty());
+}
+
+/// RFC 4862 s5.4, RFC 5227 s2.1: nobody uses an address before the leader has asked for it, and then everybody does.
+#[test]
+fn an_address_is_usable_on_all_cores_when_the_leader_has_probed_for_it() {
+    let mut cores = Cores::new(DuplicateProbes { ipv4: 1, ipv6: 1 });
+    cores.leader.net.on_link_up(cores.leader.now, &mut cores.leader.wire);
+    assert_eq!(cores.route(PEER.addr), Route::Pending);
+    let ours = OURS.addr;
+    assert_eq!(cores.follower.net.address_state(ours), Some(AddressState::Tentative));
+    (0..80).for_each(|_| cores.pass(Nanos::from_millis(100)));
+    for core in [&cores.leader, &cores.follower] {
+        for addr in core.net.addresses() {
+            assert_eq!(core.net.address_state(addr), Some(AddressState::Usable), "{addr}");
+        }
+    }
+    assert!(cores.follower.receive(&tcp_frame(b"to us")).is_some());
+    assert!(cores.follower.sent().is_empty());
+}
+
+#[test]
+fn an_address_that_somebody_has_is_given_up_on_all_cores() {
+    let mut cores = Cores::new(DuplicateProbes { ipv4: 1, ipv6: 0 });
+    cores.leader.net.on_link_up(cores.leader.now, &mut cores.leader.wire);
+    let impostor = crate::Station { addr: OURS.addr, ..PEER };
+    cores.leader.receive(&arp_frame(ArpOperation::Request, impostor, v4(9)));
+    cores.exchange();
+    for core in [&cores.leader, &cores.follower] {
+        assert_eq!(core.net.address_state(OURS.addr), Some(AddressState::Duplicate));
+    }
+}
+
+#[test]
+fn a_path_mtu_that_one_core_learns_holds_on_the_others() {
+    let mut cores = Cores::new(AT_ONCE);
+    cores.follower.net.lower_path_mtu(cores.follower.now, PEER.addr, 1_400);
+    cores.exchange();
+    let flow = ironwarp_types::Flow { local: (OURS.addr, 1).into(), remote: (PEER.addr, 2).into() };
+    assert_eq!(cores.leader.net.path_to(&flow, PEER.mac).mtu_bytes(), 1_400);
+    assert!(cores.follower.net.take_news().is_none(), "what was told is not told back");
+}
+
+#[test]
+fn a_core_alone_has_no_news_for_anybody() {
+    let mut alone = Bench::dual();
+    alone.net.route(alone.now, PEER.addr, &mut alone.wire);
+    alone.receive(&arp_frame(ArpOperation::Reply, PEER, v4(1)));
+    alone.net.lower_path_mtu(alone.now, PEER.addr, 1_400);
+    assert!(alone.net.take_news().is_none());
+}
