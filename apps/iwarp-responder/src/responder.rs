@@ -45,8 +45,7 @@ impl<'a> Responder<'a> {
         let receive_bytes = args.receive_bytes().map_err(StartError::Argument)?;
         let peers_max = config.limits.queue_pairs as usize;
         let completions = config.limits.queue_pairs.saturating_mul(args.receives * 2).clamp(1, 1 << 18);
-        let (stack, mut workers) = Stack::builder(config).build()?;
-        let mut worker = workers.remove(0);
+        let (stack, mut worker) = Stack::builder(config).build_one()?;
         instrument(args, &worker)?;
         let mut ctx = stack.context()?;
         let pd = ctx.alloc_pd();

@@ -33,8 +33,9 @@ pub fn channel(queues: usize) -> (Ringer, Listener) {
     )
 }
 
-/// One queue's bell, shared by the two ends.
+/// One queue's bell, shared by the two ends. On a cache line of its own: bells of other queues ring on other cores.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Bell {
     rings: AtomicBool,
 }

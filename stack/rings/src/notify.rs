@@ -14,8 +14,9 @@ const SOLICITED: u8 = 1;
 /// Somebody waits for any completion. Above [`SOLICITED`]: who asks for both is asking for this.
 const ANY: u8 = 2;
 
-/// Whether somebody wants to be woken, and by what.
+/// Whether somebody wants to be woken, and by what. On a cache line of its own: others belong to other cores.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Armed {
     state: AtomicU8,
 }

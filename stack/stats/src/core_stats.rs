@@ -24,6 +24,12 @@ impl CoreStats {
         CoreStats { words: SharedWords::on_heap(layout::CORE_WORDS) }
     }
 
+    /// Where the counters lie in memory, for a test of which of them share cache lines.
+    #[doc(hidden)]
+    pub fn place(&self) -> usize {
+        self.words.as_ptr().addr()
+    }
+
     /// Adds one.
     #[inline(always)]
     pub fn count(&self, counter: Counter) {

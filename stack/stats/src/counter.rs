@@ -186,6 +186,12 @@ counters! {
         NetDropTcpHeader = "net_drop_tcp_header": "TCP segments shorter than their header or with an impossible data offset.",
         NetDropTcpChecksum = "net_drop_tcp_checksum": "TCP segments with a wrong checksum.",
     }
+    "cores" {
+        CoresSteered = "cores_steered": "Frames and reports handed to the core that they belong to.",
+        CoresSteeredIn = "cores_steered_in": "Frames and reports taken over from other cores.",
+        CoresSteerDrops = "cores_steer_drops": "Frames and reports dropped because the other core did not take them over in time.",
+        CoresNewsDropped = "cores_news_dropped": "News for other cores that found no place; whoever needs them asks again.",
+    }
     "verbs" {
         VerbsConnectionsEstablished = "verbs_connections_established": "Connections that reached full operation.",
         VerbsArrivalsDisplaced = "verbs_arrivals_displaced": "Incoming connections reset because their host had most of the places and another had fewer.",

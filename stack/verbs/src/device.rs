@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use ironwarp_port::dpdk::{
-    DpdkPort, Eal, EalConfig, Memif, MemifRole, Memory, PortSettings, Vdev, ring_pair,
+    DpdkPort, Eal, EalConfig, Memif, MemifRole, Memory, PortSettings, Vdev, ring_pair_of_queues,
 };
 use ironwarp_stats::CoreStats;
 
@@ -27,27 +27,31 @@ pub fn end_dpdk() {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
 
-/// Opens the configured device with one queue pair.
-pub(crate) fn open(config: &Config, adopted: Option<Eal>, stats: CoreStats) -> Result<DpdkPort, SetupError> {
+/// Opens the configured device with a queue pair for each core.
+pub(crate) fn open(
+    config: &Config,
+    adopted: Option<Eal>,
+    stats: Vec<CoreStats>,
+) -> Result<Vec<DpdkPort>, SetupError> {
     let device = Device::from_config(config)?;
     let eal = match adopted {
         Some(eal) => plug(eal, &device)?,
         None => start_or_plug(config, &device)?,
     };
-    Ok(DpdkPort::open(&eal, device.name(), &settings(config), stats)?)
+    Ok(DpdkPort::open_queues(&eal, device.name(), &settings(config), stats)?)
 }
 
-/// Opens two ports that are joined back to back inside this process.
+/// Opens two devices that are joined back to back inside this process, with a queue pair for each core.
 pub(crate) fn open_ring(
     config: &Config,
     adopted: Option<Eal>,
-    stats: [CoreStats; 2],
-) -> Result<[DpdkPort; 2], SetupError> {
+    stats: [Vec<CoreStats>; 2],
+) -> Result<[Vec<DpdkPort>; 2], SetupError> {
     let eal = match adopted {
         Some(eal) => eal,
         None => start_or_plug(config, &Device::None)?,
     };
-    Ok(ring_pair(&eal, &settings(config), stats)?)
+    Ok(ring_pair_of_queues(&eal, &settings(config), stats)?)
 }
 
 /// What DPDK is told about the device.
@@ -59,6 +63,7 @@ enum Device {
 
 impl Device {
     fn from_config(config: &Config) -> Result<Self, SetupError> {
+        let queues = config.core.count;
         let index = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
         Ok(match &config.port.device {
             DeviceConfig::Memory {} => return Err(SetupError::Port("memory", "is given with `memory_port`")),
@@ -74,9 +79,11 @@ impl Device {
             }
             DeviceConfig::Tap { interface } => Device::Virtual(Vdev::tap(index, interface)?),
             DeviceConfig::AfPacket { interface } => {
-                Device::Virtual(Vdev::af_packet(index, interface, config.port.mtu)?)
+                Device::Virtual(Vdev::af_packet(index, interface, config.port.mtu)?.with_queues(queues))
             }
-            DeviceConfig::AfXdp { interface } => Device::Virtual(Vdev::af_xdp(index, interface)?),
+            DeviceConfig::AfXdp { interface } => {
+                Device::Virtual(Vdev::af_xdp(index, interface)?.with_queues(queues))
+            }
             DeviceConfig::Pci { address } => Device::Pci(address.clone()),
         })
     }
@@ -135,7 +142,7 @@ fn environment(config: &Config, device: &Device) -> EalConfig {
 }
 
 fn memory(config: &Config) -> Memory {
-    let mib = config.eal.memory_mib.max(pools_mib(&config.port));
+    let mib = config.eal.memory_mib.max(pools_mib(&config.port, config.core.count));
     let ordinary = Memory::Ordinary { mib };
     match config.eal.hugepages {
         Hugepages::Require => Memory::Hugepages,
@@ -145,11 +152,11 @@ fn memory(config: &Config) -> Memory {
     }
 }
 
-/// MiB that the two pools take, with what surrounds each buffer, and as much again for DPDK itself.
-fn pools_mib(port: &PortConfig) -> u32 {
+/// MiB that the two pools of each core take, with what surrounds each buffer, and as much again for DPDK itself.
+fn pools_mib(port: &PortConfig, cores: u16) -> u32 {
     const AROUND_BYTES: u64 = 512;
     let buffer = u64::from(port.mtu).max(2048) + AROUND_BYTES;
-    let bytes = u64::from(port.rx_frames + port.tx_frames) * buffer;
+    let bytes = u64::from(cores) * u64::from(port.rx_frames + port.tx_frames) * buffer;
     u32::try_from(bytes >> 20).unwrap_or(u32::MAX).saturating_add(64)
 }
 

@@ -41,7 +41,7 @@ pub(crate) enum Control {
     DestroyCq { slot: u32 },
     /// Opens a connection.
     Connect { slot: u32, remote: SocketAddr, parcel: Box<Parcel> },
-    /// Takes connections for an address.
+    /// Takes connections for an address. Told to the core that leads, which tells the others.
     Listen { local: SocketAddr },
     /// Takes no more of them.
     Unlisten { local: SocketAddr },
@@ -77,6 +77,10 @@ pub(crate) struct CoreLink {
 
 /// A core's end of the rings to one context.
 pub(crate) struct ContextLink {
+    /// The context's number, the same on every core.
+    pub(crate) number: u16,
+    /// The context is gone, and no core listens for it any more.
+    pub(crate) listeners_closed: bool,
     pub(crate) doorbell: doorbell::Listener,
     pub(crate) control: spsc::Consumer<Control>,
     notices: spsc::Producer<Notice>,
@@ -114,14 +118,16 @@ impl ContextLink {
     }
 }
 
-/// The rings for a context and a core with `queue_pairs` queue pairs at most.
-pub(crate) fn link(queue_pairs: usize) -> (CoreLink, ContextLink) {
+/// The rings for context `number` and a core with `queue_pairs` queue pairs at most.
+pub(crate) fn link(number: u16, queue_pairs: usize) -> (CoreLink, ContextLink) {
     let (ringer, listener) = doorbell::channel(queue_pairs);
     let (control_tx, control_rx) = spsc::channel(CONTROL_MESSAGES);
     let (notices_tx, notices_rx) = spsc::channel(NOTICES);
     (
         CoreLink { doorbell: ringer, control: control_tx, notices: notices_rx },
         ContextLink {
+            number,
+            listeners_closed: false,
             doorbell: listener,
             control: control_rx,
             notices: notices_tx,

@@ -2,9 +2,10 @@
 //!
 //! Nothing here is touched on the data path: cores look at one flag an iteration, contexts at creation.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crossbeam_utils::CachePadded;
 use ironwarp_mem::MemTable;
 use ironwarp_types::PdId;
 
@@ -27,8 +28,11 @@ pub(crate) struct Shared {
     pub(crate) mem: MemTable,
     /// Tells this stack's protection domains from those of others.
     pub(crate) serial: u32,
-    pub(crate) cores: Box<[CoreShared]>,
-    contexts: AtomicU32,
+    pub(crate) cores: Box<[CachePadded<CoreShared>]>,
+    /// Numbers of contexts.
+    contexts: Slots,
+    /// By context, how many cores still have something of it.
+    remembering: Box<[AtomicU16]>,
     next_pd: AtomicU32,
 }
 
@@ -44,20 +48,25 @@ pub(crate) struct CoreShared {
 
 impl Shared {
     pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> Arc<Self> {
-        let cores = (0..cores).map(|_| CoreShared::new(&config)).collect();
-        let (contexts, next_pd) = (AtomicU32::new(0), AtomicU32::new(1));
-        Arc::new(Shared { config, mem, serial: next_object(), cores, contexts, next_pd })
+        let cores = (0..cores).map(|_| CachePadded::new(CoreShared::new(&config))).collect();
+        let (contexts, next_pd) = (Slots::new(config.limits.contexts), AtomicU32::new(1));
+        let remembering = (0..config.limits.contexts).map(|_| AtomicU16::new(0)).collect();
+        Arc::new(Shared { config, mem, serial: next_object(), cores, contexts, remembering, next_pd })
     }
 
-    /// A place for one more context, or `false` when the configured number exists.
-    pub(crate) fn admit_context(&self) -> bool {
-        let most = self.config.limits.contexts;
-        let admit = |now: u32| (now < most).then_some(now + 1);
-        self.contexts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit).is_ok()
+    /// A number for one more context, or `None` when as many as configured exist.
+    pub(crate) fn admit_context(&self) -> Option<u16> {
+        let number = self.contexts.take()?;
+        self.remembering.get(number as usize)?.store(self.cores.len() as u16, Ordering::Relaxed);
+        Some(number as u16)
     }
 
-    pub(crate) fn forget_context(&self) {
-        self.contexts.fetch_sub(1, Ordering::Relaxed);
+    /// A core has nothing of a context any more. When none has, its number is free.
+    pub(crate) fn forget_context(&self, number: u16) {
+        let left = self.remembering.get(usize::from(number));
+        if left.is_some_and(|cores| cores.fetch_sub(1, Ordering::Relaxed) == 1) {
+            self.contexts.give_back(number.into());
+        }
     }
 
     pub(crate) fn next_pd(&self) -> PdId {
@@ -75,6 +84,11 @@ impl CoreShared {
             cq_slots: Slots::new(config.limits.completion_queues),
             srq_slots: Slots::new(config.limits.shared_receive_queues),
         }
+    }
+
+    /// Queue pairs that have a place here.
+    pub(crate) fn queue_pairs(&self) -> u32 {
+        self.qp_slots.taken()
     }
 
     fn slots(&self, table: Table) -> &Slots {
@@ -239,16 +253,21 @@ impl Drop for Lease {
 
 /// Free places of a table, handed out on control threads.
 struct Slots {
+    places: u32,
     free: Mutex<Vec<u32>>,
 }
 
 impl Slots {
     fn new(places: u32) -> Self {
-        Slots { free: Mutex::new((0..places).rev().collect()) }
+        Slots { places, free: Mutex::new((0..places).rev().collect()) }
     }
 
     fn take(&self) -> Option<u32> {
         lock(&self.free).pop()
+    }
+
+    fn taken(&self) -> u32 {
+        self.places - lock(&self.free).len() as u32
     }
 
     fn give_back(&self, slot: u32) {

@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use ironwarp_arch::clock::TscClock;
 use ironwarp_mem::{MemLimits, MemTable};
-use ironwarp_port::Port;
+use ironwarp_net::Steering;
 use ironwarp_port::instrument::{Instrumented, WallClock};
 use ironwarp_port::memory::MemoryPort;
+use ironwarp_port::{Port, Spread};
 use ironwarp_stats::{Counter, StatsPage};
 use ironwarp_types::{Clock, CoreId, Nanos};
 
-use crate::config::Config;
+use crate::config::{Config, in_range};
 use crate::context::{Context, ProtectionDomain};
-use crate::core_loop::{CoreLoop, CoreParts};
+use crate::core_loop::{CoreLoop, CoreParts, mesh, steered_frames};
 use crate::error::{SetupError, VerbsError};
 use crate::shared::Shared;
 use crate::worker::Worker;
@@ -29,7 +30,7 @@ pub struct Stack {
 /// What a stack is built from.
 pub struct StackBuilder {
     config: Config,
-    memory: Option<MemoryPort>,
+    memory: Vec<MemoryPort>,
     #[cfg(feature = "dpdk")]
     eal: Option<ironwarp_port::dpdk::Eal>,
 }
@@ -49,7 +50,7 @@ impl Stack {
     pub fn builder(config: Config) -> StackBuilder {
         StackBuilder {
             config,
-            memory: None,
+            memory: Vec::new(),
             #[cfg(feature = "dpdk")]
             eal: None,
         }
@@ -66,28 +67,50 @@ impl Stack {
     }
 
     /// Two stacks in this process over two DPDK ports that are joined back to back; in the application's own
-    /// DPDK environment where it has one.
+    /// DPDK environment where it has one. Each has one core.
     #[cfg(feature = "dpdk")]
     pub fn ring_pair(
         near: Config,
         far: Config,
         eal: Option<ironwarp_port::dpdk::Eal>,
     ) -> Result<[(Stack, Worker); 2], SetupError> {
+        only_core(&near)?;
+        only_core(&far)?;
+        let [(near, near_workers), (far, far_workers)] = Self::ring_pair_of_cores(near, far, eal)?;
+        Ok([(near, only(near_workers)?), (far, only(far_workers)?)])
+    }
+
+    /// The same with several cores each, as many at both ends: what one sends, the other of the same number receives.
+    #[cfg(feature = "dpdk")]
+    pub fn ring_pair_of_cores(
+        near: Config,
+        far: Config,
+        eal: Option<ironwarp_port::dpdk::Eal>,
+    ) -> Result<[(Stack, Vec<Worker>); 2], SetupError> {
         let shape = |config: &Config| {
             let port = &config.port;
-            (port.mtu, port.ring, port.rx_frames, port.tx_frames)
+            (port.mtu, port.ring, port.rx_frames, port.tx_frames, config.core.count)
         };
         if shape(&near) != shape(&far) {
-            return Err(SetupError::Port("ring", "has one mtu, ring and pool size for both ends"));
+            return Err(SetupError::Port(
+                "ring",
+                "has one mtu, ring, pool size and core count for both ends",
+            ));
         }
         let frames = [Frame::new(near)?, Frame::new(far)?];
-        let stats = [frames[0].stats.core(0), frames[1].stats.core(0)];
+        let stats = [frames[0].all_stats(), frames[1].all_stats()];
         let [near_port, far_port] = crate::device::open_ring(&frames[0].shared.config, eal, stats)?;
         let [near, far] = frames;
         Ok([
             near.finish(near_port, |port| port.port_mut().link_up())?,
             far.finish(far_port, |port| port.port_mut().link_up())?,
         ])
+    }
+
+    /// Every counter of one core by name.
+    pub fn core_counters(&self, core: u16) -> Vec<(&'static str, u64)> {
+        let stats = self.stats.core(core);
+        Counter::ALL.iter().map(|counter| (counter.name(), stats.read(*counter))).collect()
     }
 
     /// Every counter by name, all cores together.
@@ -99,8 +122,14 @@ impl Stack {
 impl StackBuilder {
     /// Runs over this port instead of opening a device.
     #[must_use]
-    pub fn memory_port(mut self, port: MemoryPort) -> Self {
-        self.memory = Some(port);
+    pub fn memory_port(self, port: MemoryPort) -> Self {
+        self.memory_ports(vec![port])
+    }
+
+    /// Runs over these ports, the queues of one device, one for each core.
+    #[must_use]
+    pub fn memory_ports(mut self, ports: Vec<MemoryPort>) -> Self {
+        self.memory = ports;
         self
     }
 
@@ -112,29 +141,41 @@ impl StackBuilder {
         self
     }
 
-    /// Opens the device and builds the stack and its workers.
+    /// Opens the device and builds the stack and its workers, one for each core.
     pub fn build(self) -> Result<(Stack, Vec<Worker>), SetupError> {
-        self.build_one().map(|(stack, worker)| (stack, vec![worker]))
+        self.config.validate()?;
+        let frame = Frame::new(self.config)?;
+        if !self.memory.is_empty() {
+            return frame.finish(self.memory, |port| port.port_mut().link_up());
+        }
+        #[cfg(feature = "dpdk")]
+        {
+            let ports = crate::device::open(&frame.shared.config, self.eal, frame.all_stats())?;
+            frame.finish(ports, |port| port.port_mut().link_up())
+        }
+        #[cfg(not(feature = "dpdk"))]
+        Err(SetupError::Port(
+            frame.shared.config.port.device.kind(),
+            "is not in this build, which has no DPDK",
+        ))
     }
 
     /// As [`StackBuilder::build`], for a stack of one core.
     pub fn build_one(self) -> Result<(Stack, Worker), SetupError> {
-        self.config.validate()?;
-        let frame = Frame::new(self.config)?;
-        match self.memory {
-            Some(port) => frame.finish(port, |port| port.port_mut().link_up()),
-            #[cfg(feature = "dpdk")]
-            None => {
-                let port = crate::device::open(&frame.shared.config, self.eal, frame.stats.core(0))?;
-                frame.finish(port, |port| port.port_mut().link_up())
-            }
-            #[cfg(not(feature = "dpdk"))]
-            None => Err(SetupError::Port(
-                frame.shared.config.port.device.kind(),
-                "is not in this build, which has no DPDK",
-            )),
-        }
+        only_core(&self.config)?;
+        let (stack, workers) = self.build()?;
+        Ok((stack, only(workers)?))
     }
+}
+
+/// Refuses several cores where one worker is asked for.
+fn only_core(config: &Config) -> Result<(), SetupError> {
+    let allowed = "1, where one worker is asked for";
+    Ok(in_range("core.count", config.core.count, 1..=1, allowed)?)
+}
+
+fn only(workers: Vec<Worker>) -> Result<Worker, SetupError> {
+    workers.into_iter().next().ok_or(SetupError::Port("the stack", "has no core"))
 }
 
 impl StackBuilder {
@@ -154,16 +195,32 @@ impl StackBuilder {
         <P::Frame as ironwarp_port::Frame>::Sealed: Send,
         C: Clock + Clone + Send + 'static,
     {
+        only_core(&self.config)?;
+        let (stack, workers) = self.build_replayable_cores(vec![port], clock, secret)?;
+        Ok((stack, only(workers)?))
+    }
+
+    /// The same with several cores, over the queues of one device, one for each. Frames that a worker hands to another
+    /// are found by its next poll, so a run replays when the order of polls does.
+    #[doc(hidden)]
+    pub fn build_replayable_cores<P, C>(
+        self,
+        ports: Vec<P>,
+        clock: C,
+        secret: [u64; 2],
+    ) -> Result<(Stack, Vec<Worker>), SetupError>
+    where
+        P: Port + Send,
+        P::Frame: Send,
+        <P::Frame as ironwarp_port::Frame>::Sealed: Send,
+        C: Clock + Clone + Send + 'static,
+    {
         self.config.validate()?;
         let limits = mem_limits(&self.config);
         let mem = MemTable::replayable(limits, secret).map_err(SetupError::Regions)?;
         let frame = Frame::with_memory(self.config, mem)?;
-        frame.assemble(
-            port,
-            |_| true,
-            Times { core: clock.clone(), capture: clock, link_every: Nanos::MAX },
-            secret,
-        )
+        let times = Times { core: clock.clone(), capture: clock, link_every: Nanos::MAX };
+        frame.assemble(ports, |_| true, &times, secret)
     }
 }
 
@@ -181,47 +238,60 @@ impl Frame {
     }
 
     fn with_memory(config: Config, mem: MemTable) -> Result<Self, SetupError> {
+        let cores = config.core.count;
         let stats = match &config.stats.page {
-            Some(path) => StatsPage::create(path, 1).map_err(SetupError::StatsPage)?,
-            None => StatsPage::private(1),
+            Some(path) => StatsPage::create(path, cores).map_err(SetupError::StatsPage)?,
+            None => StatsPage::private(cores),
         };
-        Ok(Frame { shared: Shared::new(config, mem, 1), stats })
+        Ok(Frame { shared: Shared::new(config, mem, cores.into()), stats })
+    }
+
+    /// The counters of each core.
+    #[cfg(feature = "dpdk")]
+    fn all_stats(&self) -> Vec<ironwarp_stats::CoreStats> {
+        (0..self.stats.cores()).map(|core| self.stats.core(core)).collect()
     }
 
     fn finish<P: Port + Send>(
         self,
-        port: P,
+        ports: Vec<P>,
         link_up: fn(&mut Instrumented<P, WallClock>) -> bool,
-    ) -> Result<(Stack, Worker), SetupError>
+    ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
         CoreLoop<Instrumented<P, WallClock>, TscTime>: Send,
     {
         let times =
             Times { core: TscTime(TscClock::calibrated()), capture: WallClock, link_every: LINK_EVERY };
-        self.assemble(port, link_up, times, secret()?)
+        self.assemble(ports, link_up, &times, secret()?)
     }
 
-    fn assemble<P: Port, C: Clock + 'static, W: Clock + 'static>(
+    fn assemble<P: Port, C: Clock + Clone + 'static, W: Clock + Clone + 'static>(
         self,
-        port: P,
+        ports: Vec<P>,
         link_up: fn(&mut Instrumented<P, W>) -> bool,
-        times: Times<C, W>,
+        times: &Times<C, W>,
         secret: [u64; 2],
-    ) -> Result<(Stack, Worker), SetupError>
+    ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
         CoreLoop<Instrumented<P, W>, C>: Send,
     {
-        let core = 0;
-        let stats = self.stats.core(core);
-        let port = Instrumented::new(port, times.capture, stats.clone());
-        let control = port.control();
-        let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
-        let Times { core: clock, link_every, .. } = times;
-        let parts = CoreParts { core, clock, port, link_up, link_every, mem, stats, secret };
-        let idle = self.shared.config.core.idle;
-        let looped = CoreLoop::new(self.shared.clone(), parts)?;
-        let worker = Worker::new(Box::new(looped), control, idle);
-        Ok((Stack { shared: self.shared, stats: self.stats }, worker))
+        let config = &self.shared.config;
+        let there = ports.len().try_into().unwrap_or(u16::MAX);
+        in_range("core.count", config.core.count, there..=there, "as many as there are ports")?;
+        let spread = ports.first().map_or(Spread::Unknown, |port| port.caps().spread);
+        let peers = mesh(Steering::new(config.core.count, spread), steered_frames(config));
+        let mut workers = Vec::new();
+        for ((core, port), peers) in (0..).zip(ports).zip(peers) {
+            let stats = self.stats.core(core);
+            let port = Instrumented::new(port, times.capture.clone(), stats.clone());
+            let control = port.control();
+            let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
+            let (clock, link_every) = (times.core.clone(), times.link_every);
+            let parts = CoreParts { core, clock, port, link_up, link_every, mem, stats, peers, secret };
+            let looped = CoreLoop::new(self.shared.clone(), parts)?;
+            workers.push(Worker::new(Box::new(looped), control, (core, &config.core)));
+        }
+        Ok((Stack { shared: self.shared, stats: self.stats }, workers))
     }
 }
 
@@ -239,7 +309,7 @@ struct Times<C, W> {
 const LINK_EVERY: Nanos = Nanos::from_millis(250);
 
 fn mem_limits(config: &Config) -> MemLimits {
-    MemLimits { regions_max: config.limits.regions, cores_max: 1 }
+    MemLimits { regions_max: config.limits.regions, cores_max: config.core.count }
 }
 
 /// 128 random bits from the system.

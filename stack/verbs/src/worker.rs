@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use ironwarp_port::instrument::PortControl;
 use ironwarp_types::Nanos;
 
-use crate::config::IdlePolicy;
+use crate::config::{CoreConfig, IdlePolicy};
 use crate::core_loop::PollLoop;
 use crate::error::SetupError;
 
@@ -77,15 +77,34 @@ pub struct Worker {
     inner: Box<dyn PollLoop>,
     control: PortControl,
     idle: IdlePolicy,
+    core: u16,
+    processor: Option<usize>,
 }
 
 impl Worker {
-    pub(crate) fn new(inner: Box<dyn PollLoop>, control: PortControl, idle: IdlePolicy) -> Self {
-        Worker { inner, control, idle }
+    pub(crate) fn new(
+        inner: Box<dyn PollLoop>,
+        control: PortControl,
+        (core, config): (u16, &CoreConfig),
+    ) -> Self {
+        Worker { inner, control, idle: config.idle, core, processor: config.processor_of(core) }
+    }
+
+    /// The number of its core, from 0.
+    pub fn core(&self) -> u16 {
+        self.core
+    }
+
+    /// The processor that the configuration names for its thread.
+    pub fn processor(&self) -> Option<usize> {
+        self.processor
     }
 
     /// Runs one iteration of the loop: at most `budget` bursts of frames in, then everything that follows from
     /// them. Never blocks and never allocates.
+    ///
+    /// The workers of one stack hand frames to each other. Who lets them rest until a deadline polls all of them once
+    /// more when one of them has had work.
     pub fn poll(&mut self, budget: usize) -> Polled {
         self.inner.poll(budget)
     }

@@ -27,10 +27,22 @@ impl<P: Port> Tcp<P> {
 
     /// A local port under which `remote` can be connected to from `local`, or `None` when all are taken.
     pub fn ephemeral_port(&mut self, local: IpAddr, remote: SocketAddr) -> Option<u16> {
+        self.ephemeral_port_where(local, remote, |_, _| true)
+    }
+
+    /// The same among the ports for which `belongs_here` says yes, told the flow and its hash: where there are several
+    /// cores, answers to an ephemeral port come to the core that chose it.
+    pub fn ephemeral_port_where(
+        &mut self,
+        local: IpAddr,
+        remote: SocketAddr,
+        belongs_here: impl Fn(&Flow, u32) -> bool,
+    ) -> Option<u16> {
         for _ in 0..EPHEMERAL_PORTS {
             let port = self.numbers.port(local, remote);
             let flow = Flow { local: SocketAddr::new(local, port), remote };
-            if self.find(self.hasher.hash(&flow), &flow).is_none() {
+            let hash = self.hasher.hash(&flow);
+            if belongs_here(&flow, hash) && self.find(hash, &flow).is_none() {
                 return Some(port);
             }
         }

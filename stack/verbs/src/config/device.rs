@@ -51,7 +51,18 @@ impl PortConfig {
         in_range("port.tx_frames", self.tx_frames, least..=1 << 20, frames)?;
         self.device.validate(self.mtu)
     }
+
+    /// Where several cores take each other's frames over, each pool must last for what all of them hold.
+    pub(super) fn validate_for(&self, cores: u16) -> Result<(), ConfigError> {
+        let least = u32::from(self.ring) + FRAMES_A_CORE_MIN * u32::from(cores);
+        let allowed = "at least port.ring + 512 x core.count, at most 1048576";
+        if cores == 1 { Ok(()) } else { in_range("port.rx_frames", self.rx_frames, least..=1 << 20, allowed) }
+    }
 }
+
+/// Received frames that a core needs where there are several: a quarter of them may wait to be taken over, and 64 KiB
+/// that are out of order fit into the rest.
+const FRAMES_A_CORE_MIN: u32 = 512;
 
 /// The kinds of device.
 #[derive(Clone, Debug, Deserialize)]

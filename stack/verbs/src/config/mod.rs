@@ -50,13 +50,64 @@ pub struct Config {
 }
 
 /// How the cores run.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CoreConfig {
-    /// The processor that the worker's thread is pinned to, where the stack runs the thread.
+    /// Cores: each is a worker with a queue pair of the device.
+    pub count: u16,
+    /// The processor that the worker's thread is pinned to, where the stack runs the thread and there is one worker.
     pub processor: Option<usize>,
+    /// The processors that the workers' threads are pinned to, one for each.
+    pub processors: Vec<usize>,
     /// What a worker does when it found nothing to do.
     pub idle: IdlePolicy,
+}
+
+/// The most cores of one stack: every two of them share four rings.
+const CORES_MAX: u16 = 64;
+
+impl Default for CoreConfig {
+    fn default() -> Self {
+        CoreConfig { count: 1, processor: None, processors: Vec::new(), idle: IdlePolicy::default() }
+    }
+}
+
+impl CoreConfig {
+    fn validate(&self) -> Result<(), ConfigError> {
+        in_range("core.count", self.count, 1..=CORES_MAX, "1 to 64")?;
+        let refused = |key, value, allowed| Err(ConfigError::Value { key, value, allowed });
+        match (self.processor, self.processors.as_slice()) {
+            (Some(one), []) if self.count > 1 => refused(
+                "core.processor",
+                one.to_string(),
+                "with one core; core.processors names one for each",
+            ),
+            (Some(one), [_, ..]) => {
+                refused("core.processor", one.to_string(), "without core.processors, which says the same")
+            }
+            (_, []) => Ok(()),
+            (_, all) if all.len() != usize::from(self.count) => {
+                refused("core.processors", format!("{all:?}"), "as many processors as core.count says")
+            }
+            (_, all) => {
+                let twice =
+                    all.iter().enumerate().any(|(at, one)| all.iter().take(at).any(|other| other == one));
+                if twice {
+                    return refused(
+                        "core.processors",
+                        format!("{all:?}"),
+                        "a processor for each core, no two alike",
+                    );
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The processor of a worker's thread, where the configuration names one.
+    pub fn processor_of(&self, core: u16) -> Option<usize> {
+        self.processors.get(usize::from(core)).copied().or(self.processor)
+    }
 }
 
 /// Where the counters can be read from outside.
@@ -122,6 +173,8 @@ impl Config {
         self.net.validate(self.port.mtu)?;
         self.eal.validate()?;
         self.port.validate()?;
+        self.core.validate()?;
+        self.port.validate_for(self.core.count)?;
         self.tcp.validate()?;
         self.mpa.validate()?;
         self.ddp.validate(&self.mpa)?;

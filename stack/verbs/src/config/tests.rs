@@ -244,3 +244,28 @@ fn every_mistake_in_tcp_is_named_with_its_key_and_what_is_allowed() {
 fn with_tcp(lines: &str) -> String {
     format!("{GOOD}[tcp]\n{lines}\n")
 }
+
+#[test]
+fn cores_are_counted_and_pinned_one_to_a_processor() {
+    let with = |core: &str| Config::from_toml(&format!("{GOOD}[core]\n{core}\n"));
+    let config = with("count = 2\nprocessors = [3, 5]").expect("two cores");
+    assert_eq!([0, 1].map(|core| config.core.processor_of(core)), [Some(3), Some(5)]);
+    assert_eq!(with("processor = 7").expect("one core").core.processor_of(0), Some(7));
+    let said = |core: &str| with(core).expect_err("the configuration is wrong").to_string();
+    assert_eq!(said("count = 0"), "core.count = 0: 1 to 64");
+    assert_eq!(said("count = 65"), "core.count = 65: 1 to 64");
+    assert_eq!(
+        said("count = 2\nprocessor = 1"),
+        "core.processor = 1: with one core; core.processors names one for each"
+    );
+    let many = "as many processors as core.count says";
+    assert_eq!(said("count = 2\nprocessors = [1]"), format!("core.processors = [1]: {many}"));
+    assert_eq!(
+        said("count = 2\nprocessors = [1, 1]"),
+        "core.processors = [1, 1]: a processor for each core, no two alike"
+    );
+    assert_eq!(
+        said("count = 16"),
+        "port.rx_frames = 8192: at least port.ring + 512 x core.count, at most 1048576"
+    );
+}

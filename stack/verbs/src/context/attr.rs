@@ -39,6 +39,9 @@ pub struct QpAttr {
     pub srq: Option<SharedReceiveQueue>,
     /// How much of that queue this queue pair's peer may take. `None`: as much as there is.
     pub srq_share: Option<ReceiveShare>,
+    /// The core that it connects from. `None` is the one with the fewest queue pairs. A queue pair that accepts lives on
+    /// the core that the connection came to.
+    pub core: Option<u16>,
     /// Send requests outstanding, 1 to 65536; rounded up to a power of two.
     pub send_depth: u32,
     /// Receives outstanding, 1 to 65536; rounded up to a power of two.
@@ -72,6 +75,7 @@ impl QpAttr {
             recv_cq: cq,
             srq: None,
             srq_share: None,
+            core: None,
             send_depth: 128,
             recv_depth: 128,
             sges: SGE_MAX,
@@ -94,7 +98,9 @@ impl QpAttr {
         ReadDepths { ird: self.inbound_reads, ord: self.outbound_reads }
     }
 
-    pub(super) fn validate(&self, reads_max: u16) -> Result<(), VerbsError> {
+    pub(super) fn validate(&self, reads_max: u16, cores: usize) -> Result<(), VerbsError> {
+        let last = cores.saturating_sub(1) as u64;
+        within("core", self.core.unwrap_or_default().into(), 0, last, "below core.count")?;
         let (most, depth) = (WORK_DEPTH_MAX.into(), "1 to 65536");
         within("send depth", self.send_depth.into(), 1, most, depth)?;
         within("receive depth", self.recv_depth.into(), 1, most, depth)?;

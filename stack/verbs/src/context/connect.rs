@@ -6,6 +6,7 @@ use core::borrow::Borrow;
 use core::net::SocketAddr;
 
 use super::{AcceptParams, ConnectParams, Context, MpaRevision, QueuePair, RejectParams};
+use crate::core_loop::LEADER;
 use crate::error::VerbsError;
 use crate::event::ConnectionRequest;
 use crate::link::Control;
@@ -14,12 +15,12 @@ impl Context {
     /// Takes connections for `local`. Peers come as [`Event::ConnectRequest`](crate::Event::ConnectRequest); an
     /// address that is taken already comes as [`Event::ListenFailed`](crate::Event::ListenFailed).
     pub fn listen(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
-        (0..self.cores.len()).try_for_each(|core| self.control(core, Control::Listen { local }))
+        self.control(LEADER.into(), Control::Listen { local })
     }
 
     /// Takes no more connections for `local`. Those already made stay.
     pub fn unlisten(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
-        (0..self.cores.len()).try_for_each(|core| self.control(core, Control::Unlisten { local }))
+        self.control(LEADER.into(), Control::Unlisten { local })
     }
 
     /// Connects an idle queue pair to `remote`, telling the far application `private_data`: at most 508 bytes in
@@ -42,11 +43,20 @@ impl Context {
     ) -> Result<(), VerbsError> {
         let revision = params.revision.map_or(self.shared.config.mpa.revision, MpaRevision::number);
         let parcel = params.parcel(revision, self.reads_max(qp)?)?;
-        let core = 0;
+        let core = self.core_for(qp)?;
         self.expect_room(core.into(), 2)?;
         let (slot, half) = self.settle(qp, core)?;
         self.control(core.into(), Control::CreateQp(half))?;
         self.control(core.into(), Control::Connect { slot, remote, parcel })
+    }
+
+    /// The core for a queue pair that connects: the one that it asks for, else the one with the fewest queue pairs.
+    fn core_for(&self, qp: QueuePair) -> Result<u16, VerbsError> {
+        let asked = self.asked_core(qp)?;
+        let busy = |core: &u16| self.shared.cores.get(usize::from(*core)).map(|core| core.queue_pairs());
+        let there = (0..self.cores.len() as u16)
+            .filter(|core| self.shared.cores.get(usize::from(*core)).is_some_and(|core| !core.has_left()));
+        Ok(asked.or_else(|| there.min_by_key(busy)).unwrap_or(LEADER))
     }
 
     /// Accepts a request with an idle queue pair, telling the far application `private_data`. A request given by

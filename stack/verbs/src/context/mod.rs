@@ -77,16 +77,14 @@ impl ProtectionDomain {
 
 impl Context {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self, VerbsError> {
-        if !shared.admit_context() {
-            return Err(VerbsError::LimitReached("contexts"));
-        }
+        let number = shared.admit_context().ok_or(VerbsError::LimitReached("contexts"))?;
         let limits = &shared.config.limits;
         let places = limits.queue_pairs as usize;
         let cores = shared
             .cores
             .iter()
             .map(|core| {
-                let (ours, theirs) = link(places);
+                let (ours, theirs) = link(number, places);
                 core.attach(theirs);
                 ours
             })

@@ -45,6 +45,8 @@ pub(super) struct AppQp {
     /// Of no use with a shared receive queue.
     rq: SlotProducer<RecvWqe>,
     srq: Option<SharedReceiveQueue>,
+    /// The core that it wants to connect from.
+    core: Option<u16>,
     bell: Arc<Bell>,
     shared: Arc<QpShared>,
     sges: usize,
@@ -68,7 +70,7 @@ pub(super) struct AppQp {
 impl Context {
     /// A queue pair in `pd`, not connected.
     pub fn create_qp(&mut self, pd: ProtectionDomain, attr: &QpAttr) -> Result<QueuePair, VerbsError> {
-        attr.validate(self.shared.config.limits.reads)?;
+        attr.validate(self.shared.config.limits.reads, self.cores.len())?;
         let domain = self.domain(pd)?;
         self.cq(attr.send_cq).and(self.cq(attr.recv_cq))?;
         let recv_pd = self.join_srq(attr)?.unwrap_or(domain);
@@ -86,6 +88,7 @@ impl Context {
             sq,
             rq,
             srq: attr.srq,
+            core: attr.core,
             bell: bell.clone(),
             shared: shared.clone(),
             sges: attr.sges,
@@ -242,6 +245,11 @@ impl Context {
                 cq.users -= 1;
             }
         }
+    }
+
+    /// The core that a queue pair wants to connect from.
+    pub(super) fn asked_core(&self, qp: QueuePair) -> Result<Option<u16>, VerbsError> {
+        Ok(self.qp(qp)?.core)
     }
 
     /// Gives a resting queue pair a place on `core` and takes the core's half out, ready to be sent there.

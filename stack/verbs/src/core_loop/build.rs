@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use super::*;
-use ironwarp_net::{DuplicateProbes, Marking, NetConfig, VlanTag};
+use ironwarp_net::{DuplicateProbes, Marking, NetConfig, Part, VlanTag};
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::MacAddr;
 
@@ -19,7 +19,10 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) link_every: Nanos,
     pub(crate) mem: CoreMem,
     pub(crate) stats: CoreStats,
-    /// Keys initial sequence numbers, ephemeral ports and the flow hash.
+    /// The other cores, where there are any.
+    pub(crate) peers: Option<Box<Peers<P::Frame>>>,
+    /// The same for all cores of a stack, so that each could answer for any other. Keys initial sequence numbers, ephemeral
+    /// ports and the flow hash.
     pub(crate) secret: [u64; 2],
 }
 
@@ -29,11 +32,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let limits = &config.limits;
         let now = parts.clock.now();
         let caps = parts.port.caps();
-        let net = Net::new(net_config(config, caps.mac, parts.secret)?, caps, parts.stats.clone());
+        let part = parts.peers.as_ref().map_or(Part::Alone, |peers| peers.part());
+        let net = NetConfig { part, ..net_config(config, caps.mac, parts.secret)? };
+        let net = Net::new(net, caps, parts.stats.clone());
         let tcp_config = tcp_config(config);
         let connections = tcp_config.connections_max as usize;
         Ok(CoreLoop {
             core: parts.core,
+            peers: parts.peers,
             tcp: Tcp::new(tcp_config, net.hasher(), parts.secret, parts.stats.clone()),
             wire: Wire::new(parts.port),
             mem: parts.mem,
@@ -58,7 +64,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             link_up: parts.link_up,
             link_every: parts.link_every,
             link_lost: false,
-            announced: false,
+            // Whoever leads does that.
+            announced: part == Part::Follows,
             stats: parts.stats,
             clock: parts.clock,
             work: 0,
@@ -139,7 +146,7 @@ fn tcp_config(config: &Config) -> TcpConfig {
     let port = &config.port;
     let connections_max = limits.queue_pairs + 2 * limits.half_open;
     let (rx_reserve, rx_shared) = shares(
-        (port.rx_frames - u32::from(port.ring)).saturating_sub(u32::from(RX_RESCUE)),
+        rx_frames_a_core(config).saturating_sub(u32::from(RX_RESCUE)),
         connections_max,
         RX_RESERVE_MAX,
     );
@@ -165,6 +172,33 @@ fn tcp_config(config: &Config) -> TcpConfig {
 /// Frames kept for Terminates. What a Terminate says is kept by each queue pair; it is the frame that an empty pool would
 /// not give. Those of more queue pairs take turns: each comes back with the peer's acknowledgement.
 const TERMINATES: u16 = 8;
+/// Received frames beyond the device's ring that one core may hold. Where there are several, a frame may come from any
+/// queue's pool, so each pool must last for all of them and for what is on its way between them.
+fn rx_frames_a_core(config: &Config) -> u32 {
+    let beyond = config.port.rx_frames - u32::from(config.port.ring);
+    match u32::from(config.core.count) {
+        1 => beyond,
+        cores => (beyond - beyond / STEERED_SHARE) / cores,
+    }
+}
+
+/// Frames that may be on their way from one core to another: a power of two.
+pub(crate) fn steered_frames(config: &Config) -> usize {
+    let beyond = config.port.rx_frames - u32::from(config.port.ring);
+    let others = u32::from(config.core.count).saturating_sub(1).max(1);
+    let share = (beyond / STEERED_SHARE / others).clamp(STEERED_MIN, STEERED_MAX);
+    // The greatest power of two that is not greater.
+    1 << share.ilog2()
+}
+
+/// One of so many received frames beyond the device's ring may be on its way between cores.
+const STEERED_SHARE: u32 = 4;
+
+/// Four times what an iteration takes over from one core.
+const STEERED_MAX: u32 = 512;
+
+/// Half a burst.
+const STEERED_MIN: u32 = 16;
 
 /// Received frames that a connection may hold whatever the others do: a partial FPDU's tail and one more.
 const RX_RESERVE_MAX: u16 = 2;

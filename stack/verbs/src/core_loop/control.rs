@@ -3,6 +3,7 @@
 //! Contexts arrive by a flag, ask by control messages, and say by doorbells which queue pairs have new work. A
 //! context that is gone has its connections reset and its objects freed here, once.
 
+use super::cores::{LEADER, Mail};
 use super::*;
 use crate::context::QpState;
 use crate::event::Event;
@@ -16,11 +17,19 @@ const DOORBELL_BUDGET: usize = 256;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(super) fn mailboxes(&mut self, now: Nanos) {
+        // Before contexts are looked at: whose listener another core tells of, is here.
+        let mut budget = CONTROL_BUDGET;
+        if self.peers.is_some() {
+            self.exchange(now);
+            if !self.is_heard() {
+                budget = 0;
+            }
+        }
         if let Some(arrived) = self.shared.cores[usize::from(self.core)].take_arrived() {
             arrived.into_iter().for_each(|link| self.admit(link));
         }
         for context in 0..self.contexts.len() {
-            for _ in 0..CONTROL_BUDGET {
+            for _ in 0..budget {
                 let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
                 let Some(message) = link.control.pop() else { break };
                 self.work += 1;
@@ -42,10 +51,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     fn admit(&mut self, link: ContextLink) {
-        match self.contexts.iter().position(Option::is_none) {
-            Some(free) => self.contexts[free] = Some(link),
-            None => self.contexts.push(Some(link)),
+        let place = usize::from(link.number);
+        if self.contexts.len() <= place {
+            self.contexts.resize_with(place + 1, || None);
         }
+        self.contexts[place] = Some(link);
     }
 
     fn on_control(&mut self, now: Nanos, context: u16, message: Control) {
@@ -134,18 +144,31 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.sweep(now, context);
     }
 
+    /// Whoever leads has closed the listeners of a context that is gone: the others follow, and only then its number is
+    /// free.
+    pub(super) fn on_context_gone(&mut self, context: u16) {
+        self.close_listeners(context);
+        if let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) {
+            link.listeners_closed = true;
+        }
+    }
+
     #[cold]
     fn sweep(&mut self, now: Nanos, context: u16) {
+        if self.core == LEADER {
+            self.on_context_gone(context);
+            self.tell_cores(Mail::ContextGone { context });
+        }
         let owned: Vec<u32> = self.qps.owned_by(context).collect();
         for slot in owned {
             self.destroy_qp(now, slot);
         }
-        self.close_listeners(context);
         self.drop_passives(now, context);
         self.cqs.remove_owned_by(context);
-        if self.core == 0 {
-            self.shared.forget_context();
+        let place = self.contexts.get_mut(usize::from(context));
+        if let Some(place) = place.filter(|place| place.as_ref().is_some_and(|link| link.listeners_closed)) {
+            *place = None;
+            self.shared.forget_context(context);
         }
-        self.contexts[usize::from(context)] = None;
     }
 }

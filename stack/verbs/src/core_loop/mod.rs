@@ -14,6 +14,7 @@ mod build;
 mod check;
 mod connection;
 mod control;
+mod cores;
 mod qp;
 mod queues;
 mod receive;
@@ -32,8 +33,9 @@ use ironwarp_tcp::{ConnId, Patience, Tcp, TcpEvents};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Clock, Nanos};
 
-pub(crate) use build::CoreParts;
+pub(crate) use build::{CoreParts, steered_frames};
 use connection::passive::PassiveTable;
+pub(crate) use cores::{LEADER, Peers, mesh};
 use qp::QpTable;
 pub(crate) use qp::{QpCore, QpSetup};
 use queues::Queues;
@@ -75,9 +77,13 @@ enum Sender {
     Passive(u32),
 }
 
-/// One core's loop over port `P` with clock `C`.
+/// One core's loop over port `P` with clock `C`. On cache lines of its own: other cores' loops may lie beside it.
+#[repr(align(64))]
 pub(crate) struct CoreLoop<P: Port, C: Clock> {
     core: u16,
+    /// The other cores of the stack, where there are any. Let go of before the port: the frames in their rings must be back
+    /// in its pool.
+    peers: Option<Box<Peers<P::Frame>>>,
     clock: C,
     wire: Wire<P>,
     net: Net,
@@ -135,6 +141,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.wire.flush();
         self.cqs.notify();
         self.tell_limits();
+        if self.peers.is_some() {
+            self.post_news();
+        }
         self.rest();
         Polled { work: self.work, next_deadline: self.next_deadline(now) }
     }
@@ -158,6 +167,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             || !self.waiting.is_empty()
             || self.wire.waiting_frames() > 0
             || self.paths_at.is_some()
+            || self.peers.as_ref().is_some_and(|peers| peers.is_busy())
         {
             return Some(now);
         }

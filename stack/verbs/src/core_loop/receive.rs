@@ -4,6 +4,7 @@
 //! queue pair's stream, which checks, places and delivers them. What TCP reports about a connection is handled
 //! here, in the order in which a connection's life has it.
 
+use super::cores::Steered;
 use super::qp::Phase;
 use super::*;
 use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
@@ -53,11 +54,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     #[inline]
-    fn on_received(&mut self, now: Nanos, received: Received<P::Frame>) {
+    pub(super) fn on_received(&mut self, now: Nanos, received: Received<P::Frame>) {
         let segment = match received {
             Received::Segment(segment) => segment,
-            Received::IcmpError(error) => return self.on_icmp_error(now, &error),
+            Received::IcmpError(error) => return self.on_report(now, error),
+            Received::ForLeader(frame) => return self.hand_to_leader(frame),
         };
+        if let Some(peers) = &mut self.peers
+            && let Some(to) = peers.elsewhere(&segment.flow, segment.hash)
+        {
+            return peers.hand(to, Steered::Segment(segment), &self.stats);
+        }
         let (net, wire) = (&self.net, &mut self.wire);
         let (flow, mac) = (segment.flow, segment.remote_mac);
         let path = || net.path_to(&flow, mac);
@@ -68,7 +75,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Somebody on the way reports. What TCP believes of the path's MTU holds for later connections too.
     #[cold]
-    fn on_icmp_error(&mut self, now: Nanos, error: &IcmpError) {
+    pub(super) fn on_icmp_error(&mut self, now: Nanos, error: &IcmpError) {
         if let Some((conn, events)) = self.tcp.on_icmp_error(now, error, &mut self.wire) {
             self.on_tcp_events(now, conn, events);
         }

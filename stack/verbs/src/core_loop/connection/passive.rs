@@ -12,6 +12,7 @@ use core::net::{IpAddr, SocketAddr};
 use super::crowd::Crowd;
 use super::setup::Setup;
 use super::*;
+use crate::core_loop::cores::Mail;
 use crate::core_loop::qp::Phase;
 use ironwarp_iwarp::mpa::startup::{
     Agreed, Answer, Decision, FrameBytes, FrameSource, Responder, StartupFault, responder::Progress,
@@ -150,12 +151,29 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// A context takes connections for an address.
     pub(in crate::core_loop) fn listen(&mut self, context: u16, local: SocketAddr) {
         match self.tcp.listen(local) {
-            Ok(id) => self.passives.listening.push(Listening { id, local, context }),
+            Ok(id) => {
+                self.passives.listening.push(Listening { id, local, context });
+                self.tell_cores(Mail::Listen { context, local });
+            }
             Err(_) => self.tell_event(context, Event::ListenFailed { local }),
         }
     }
 
     pub(in crate::core_loop) fn unlisten(&mut self, context: u16, local: SocketAddr) {
+        self.unlisten_here(context, local);
+        self.tell_cores(Mail::Unlisten { context, local });
+    }
+
+    /// The core that leads listens for an address, and so does this one: what is taken there is taken here.
+    pub(in crate::core_loop) fn listen_too(&mut self, context: u16, local: SocketAddr) {
+        let listening = self.tcp.listen(local);
+        debug_assert!(listening.is_ok(), "all cores have the same listeners");
+        if let Ok(id) = listening {
+            self.passives.listening.push(Listening { id, local, context });
+        }
+    }
+
+    pub(in crate::core_loop) fn unlisten_here(&mut self, context: u16, local: SocketAddr) {
         self.stop_listening(|listening| listening.context == context && listening.local == local);
     }
 

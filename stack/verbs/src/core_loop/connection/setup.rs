@@ -108,7 +108,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             Route::Unreachable => return self.stop_resolving(now, slot, ConnectFailure::Unreachable),
         };
         let address = path.local_addr();
-        let Some(port) = self.tcp.ephemeral_port(address, remote) else {
+        let peers = self.peers.as_deref();
+        let is_home = |flow: &Flow, hash| peers.is_none_or(|peers| peers.is_home(flow, hash));
+        let Some(port) = self.tcp.ephemeral_port_where(address, remote, is_home) else {
             return self.stop_resolving(now, slot, ConnectFailure::NoResources);
         };
         let flow = Flow { local: SocketAddr::new(address, port), remote };

@@ -1,0 +1,275 @@
+//! Stacks of several cores: flows spread over them, frames that arrive at the wrong one, and what all of them must know.
+
+mod bench;
+mod network;
+mod threads;
+
+use bench::{Bench, Plan, contents, far_addr, pattern};
+use ironwarp::memory::QueueRule;
+use ironwarp::{
+    Config, Event, Holdings, QpAttr, RemoteMemory, SendWr, SetupError, Stack, VerbsError, memory,
+};
+
+fn spread_over(cores: u16, rule: Option<QueueRule>) -> Bench {
+    Plan { cores, rule, tune: |_| () }.bench()
+}
+
+/// design decision 4: whatever the device does with arriving frames, connections live on all cores and every byte arrives.
+#[test]
+fn connections_spread_over_all_cores_whatever_the_device_does() {
+    let rules = [None, Some(QueueRule::All(0)), Some(QueueRule::All(1)), Some(QueueRule::Toeplitz)];
+    for (cores, rule) in [2, 4].into_iter().flat_map(|cores| rules.map(|rule| (cores, rule))) {
+        let mut bench = spread_over(cores, rule);
+        let qps = bench.connect([None; 16]);
+        let even = vec![16 / usize::from(cores); cores.into()];
+        assert_eq!(bench.near.spread(), even, "{cores} cores, {rule:?}");
+        assert!(bench.far.spread().iter().all(|&qps| qps > 0), "{:?}, {rule:?}", bench.far.spread());
+        bench.exchange(&qps, 20_000);
+        // What is on its way between cores arrives.
+        (0..4).for_each(|_| bench.turn());
+        for node in [&bench.near, &bench.far] {
+            assert_eq!(node.counter("cores_steer_drops"), 0);
+            assert_eq!(node.counter("cores_steered"), node.counter("cores_steered_in"));
+            assert_eq!(node.counter("tcp_tx_resent"), 0);
+            assert_eq!(node.counter("tcp_drop_no_connection"), 0);
+        }
+    }
+}
+
+/// Equal stacks whose queues are joined one by one agree where a flow belongs, and so does a card that hashes: nothing has
+/// to be handed on.
+#[test]
+fn frames_that_arrive_where_they_belong_are_handed_to_nobody() {
+    for rule in [None, Some(QueueRule::Toeplitz)] {
+        let mut bench = spread_over(4, rule);
+        let qps = bench.connect([None; 16]);
+        bench.exchange(&qps, 20_000);
+        for node in [&bench.near, &bench.far] {
+            let segments = (0..4).map(|core| node.core_counter(core, "tcp_rx_segments"));
+            assert!(segments.min().unwrap_or_default() > 0);
+            // ARP alone concerns the core that leads.
+            assert!(node.counter("cores_steered") < 16, "{:?}, {rule:?}", node.counted());
+        }
+    }
+}
+
+/// A device that puts everything into one queue: that core hands on what is not its own, without loss.
+#[test]
+fn frames_that_arrive_elsewhere_are_handed_on() {
+    let mut bench = Plan::one_queue(4, 2).bench();
+    let qps = bench.connect([Some(0), Some(1), Some(3)]);
+    bench.exchange(&qps, 50_000);
+    assert_eq!(bench.near.spread(), [1, 1, 0, 1]);
+    assert_eq!(bench.near.core_counter(2, "tcp_rx_segments"), 0);
+    assert!(bench.near.core_counter(2, "cores_steered") > 100);
+    for core in [0, 1, 3] {
+        assert!(bench.near.core_counter(core, "cores_steered_in") > 30);
+        assert_eq!(bench.near.core_counter(core, "cores_steered"), 0);
+    }
+}
+
+/// semantics "Atomics": steered frames may be dropped. A core that falls behind loses frames, counted, and TCP recovers.
+#[test]
+fn a_core_that_falls_behind_loses_frames_and_tcp_repairs_it() {
+    let small = |config: &mut Config| {
+        (config.port.ring, config.port.rx_frames) = (64, 64 + 1024);
+        // First flights of eight connections together are twice what the ring between two cores holds.
+        config.tcp.initial_window_segments = 64;
+    };
+    let mut bench = Plan { cores: 2, rule: Some(QueueRule::All(0)), tune: small }.bench();
+    let qps = bench.connect([Some(1); 8]);
+    let what = pattern(200_000, 5);
+    let (source, target) = (bench.near.memory(&what), bench.far.memory(&vec![0; what.len()]));
+    let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    // Towards the near node, whose core 1 rests: its Reads are answered faster than it looks.
+    let sinks: Vec<_> = qps.iter().map(|_| bench.near.memory(&vec![0; what.len()])).collect();
+    let write = [source.slice(0, what.len() as u32).expect("inside")];
+    bench.near.ctx.post_send(qps[0], &SendWr::write(1, &write, remote)).expect("room");
+    bench.until("the Write", |bench| bench.near.completions.len() == 1);
+    for (qp, sink) in qps.iter().zip(&sinks) {
+        let into = [sink.slice(0, what.len() as u32).expect("inside")];
+        bench.near.ctx.post_send(*qp, &SendWr::read(2, &into, remote)).expect("room");
+    }
+    let mut turns = 0;
+    bench.until("the Reads", |bench| {
+        // Core 1 looks once while core 0 looks forty times.
+        turns += 1;
+        for _ in 0..40 {
+            bench.advance(ironwarp::Nanos::from_micros(5));
+            bench.near.poll_core(0);
+            bench.far.poll();
+            bench.carry();
+        }
+        bench.near.completions.len() == 9
+    });
+    assert!(turns > 1 && bench.near.core_counter(0, "cores_steer_drops") > 0, "{:?}", bench.near.counted());
+    assert!(bench.far.counter("tcp_tx_resent") > 0);
+    assert!(sinks.iter().all(|sink| contents(sink) == what));
+}
+
+/// A completion queue is one ring a core: order is kept for each queue pair, and nothing is lost.
+#[test]
+fn one_completion_queue_is_fed_by_all_cores_in_the_order_of_each_queue_pair() {
+    let mut bench = Plan::one_queue(4, 0).bench();
+    let qps = bench.connect([None; 8]);
+    let target = bench.far.memory(&[0; 8]);
+    let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    for round in 0..50 {
+        for qp in &qps {
+            bench.near.ctx.post_send(*qp, &SendWr::write_inline(round, b"in order", remote)).expect("room");
+        }
+        bench.turn();
+    }
+    bench.until("every completion", |bench| bench.near.completions.len() == 400);
+    for qp in &qps {
+        let order = bench.near.completions.iter().filter(|one| one.qp == qp.num()).map(|one| one.wr_id);
+        assert!(order.eq(0..50));
+    }
+}
+
+#[test]
+fn a_queue_pair_connects_from_the_core_that_it_asks_for() {
+    let mut bench = Plan::one_queue(4, 0).bench();
+    bench.connect([Some(2), Some(2), None, None, None]);
+    assert_eq!(bench.near.spread(), [1, 1, 2, 1]);
+    let beyond = QpAttr { core: Some(4), ..QpAttr::new(bench.near.cq) };
+    let refused = bench.near.ctx.create_qp(bench.near.pd, &beyond);
+    assert!(matches!(refused, Err(VerbsError::Attribute { what: "core", value: 4, .. })));
+}
+
+/// Everything is given back on every core, in whichever order the ends close.
+#[test]
+fn closing_leaves_nothing_on_any_core() {
+    let mut bench = Plan::one_queue(4, 3).bench();
+    let qps = bench.connect([None; 12]);
+    for qp in qps.iter().step_by(2) {
+        bench.near.ctx.disconnect(*qp).expect("room");
+    }
+    bench.until("the first half", |bench| {
+        let far = bench.far.accepted.iter().filter(|qp| bench.far.is_down(**qp));
+        far.count() == 6 && qps.iter().step_by(2).all(|qp| bench.near.is_down(*qp))
+    });
+    for qp in bench.far.accepted.clone() {
+        if !bench.far.is_down(qp) {
+            bench.far.ctx.disconnect(qp).expect("room");
+        }
+    }
+    bench.until("every end", |bench| {
+        qps.iter().all(|qp| bench.near.is_down(*qp))
+            && bench.far.accepted.iter().all(|qp| bench.far.is_down(*qp))
+    });
+    qps.iter().for_each(|qp| bench.near.ctx.destroy_qp(*qp).expect("room"));
+    for qp in bench.far.accepted.drain(..) {
+        bench.far.ctx.destroy_qp(qp).expect("room");
+    }
+    bench.far.ctx.unlisten(far_addr()).expect("room");
+    let nothing = Holdings { completion_queues: 1, ..Holdings::default() };
+    bench.until("nothing held", |bench| {
+        let workers = bench.near.workers.iter().chain(&bench.far.workers);
+        workers.into_iter().all(|worker| worker.holdings() == nothing)
+    });
+}
+
+/// Every core listens, one speaks for them: an address is one context's on all cores, and free on all when it goes.
+#[test]
+fn who_listens_is_the_same_on_every_core() {
+    let mut bench = Plan::one_queue(4, 1).bench();
+    let mut rival = bench.far.stack.context().expect("a second context");
+    rival.listen(far_addr()).expect("room");
+    (0..4).for_each(|_| bench.turn());
+    let heard: Vec<_> = core::iter::from_fn(|| rival.poll_event()).collect();
+    assert!(matches!(heard.as_slice(), [Event::ListenFailed { .. }]), "{heard:?}");
+    assert!(bench.far.workers.iter().all(|worker| worker.holdings().listeners == 1));
+    bench.far.ctx.unlisten(far_addr()).expect("room");
+    (0..4).for_each(|_| bench.turn());
+    assert!(bench.far.workers.iter().all(|worker| worker.holdings().listeners == 0));
+    rival.listen(far_addr()).expect("room");
+    (0..4).for_each(|_| bench.turn());
+    assert!(rival.poll_event().is_none());
+    drop(rival);
+    (0..4).for_each(|_| bench.turn());
+    assert!(bench.far.workers.iter().all(|worker| worker.holdings().listeners == 0));
+    bench.far.ctx.listen(far_addr()).expect("room");
+    (0..4).for_each(|_| bench.turn());
+    assert!(bench.far.events.is_empty(), "{:?}", bench.far.events);
+    bench.connect([None; 4]);
+}
+
+/// A context's number is another's only when no core remembers the first.
+#[test]
+fn contexts_that_come_and_go_leave_no_place_taken_on_any_core() {
+    let few = |config: &mut Config| (config.limits.contexts, config.limits.completion_queues) = (2, 3);
+    let mut bench = Plan { cores: 2, rule: Some(QueueRule::All(0)), tune: few }.bench();
+    for _ in 0..20 {
+        let mut visitor = bench.near.stack.context().expect("a place");
+        assert!(matches!(bench.near.stack.context(), Err(VerbsError::LimitReached("contexts"))));
+        visitor.create_cq(4).expect("a place");
+        visitor.listen(([10, 0, 0, 1], 9).into()).expect("room");
+        bench.turn();
+        drop(visitor);
+        // The core that does not lead looks first, and must not forget too early.
+        bench.near.poll_core(1);
+        assert!(matches!(bench.near.stack.context(), Err(VerbsError::LimitReached("contexts"))));
+        (0..3).for_each(|_| bench.turn());
+    }
+}
+
+/// semantics "Memory": what one core may still read is released when it has passed, whichever core it is.
+#[test]
+fn memory_waits_for_the_core_that_may_use_it() {
+    let mut bench = Plan::one_queue(2, 0).bench();
+    let qps = bench.connect([Some(1)]);
+    let (source, target) = (bench.near.memory(&[7; 64]), bench.far.memory(&[0; 64]));
+    let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    let gather = [source.slice(0, 64).expect("inside")];
+    bench.near.ctx.post_send(qps[0], &SendWr::write(1, &gather, remote)).expect("room");
+    while bench.near.workers[1].poll(1).work == 0 {}
+    drop(source);
+    (0..10).for_each(|_| bench.near.poll_core(0));
+    assert_eq!(bench.near.workers[0].holdings().regions, 1, "core 1 was in the middle of it");
+    while bench.near.workers[1].poll(1).work > 0 {}
+    bench.near.poll_core(0);
+    assert_eq!(bench.near.workers[0].holdings().regions, 0);
+}
+
+/// Both ends on one node, on whichever cores they fall: frames to ourselves are handed on like others.
+#[test]
+fn a_node_connects_to_itself_across_its_cores() {
+    let mut bench = Plan::one_queue(4, 0).bench();
+    let ours = ([10, 0, 0, 1], bench::PORT).into();
+    bench.near.ctx.listen(ours).expect("room");
+    bench.turn();
+    let qps: Vec<_> = (0..8).map(|_| bench.near.dial(None, ours)).collect();
+    bench.until("both ends of all", |bench| {
+        let accepted = &bench.near.accepted;
+        accepted.len() == 8 && accepted.iter().chain(&qps).all(|qp| bench.near.is_up(*qp))
+    });
+    assert_eq!(bench.near.spread().iter().sum::<usize>(), 16);
+    let target = bench.near.memory(&vec![0; 100_000]);
+    let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    let source = bench.near.memory(&pattern(100_000, 9));
+    let all = [source.slice(0, 100_000).expect("inside")];
+    for qp in &qps {
+        bench.near.ctx.post_send(*qp, &SendWr::write(1, &all, remote)).expect("room");
+    }
+    bench.until("every Write", |bench| bench.near.completions.len() == 8);
+    assert_eq!(contents(&target), pattern(100_000, 9));
+    assert!(bench.near.counter("cores_steered") > 0);
+}
+
+#[test]
+fn a_number_of_cores_that_does_not_fit_is_refused_with_what_is_allowed() {
+    let two = || {
+        let mut config = Config::in_memory("10.0.0.1/24").expect("a configuration");
+        config.core.count = 2;
+        config
+    };
+    let said = |outcome: Result<(Stack, Vec<ironwarp::Worker>), SetupError>| {
+        outcome.err().expect("two cores do not fit").to_string()
+    };
+    let (port, _far) = memory::detached(&memory::MemoryConfig::default());
+    let built = Stack::builder(two()).memory_port(port).build();
+    assert_eq!(said(built), "core.count = 2: as many as there are ports");
+    let one = Stack::builder(two()).build_one().map(|(stack, worker)| (stack, vec![worker]));
+    assert_eq!(said(one), "core.count = 2: 1, where one worker is asked for");
+}

@@ -1,0 +1,139 @@
+//! What the network sees of a stack of several cores: one station.
+
+use crate::bench::{Bench, Plan, far_addr};
+use ironwarp::memory::QueueRule;
+use ironwarp::{Event, Nanos, RemoteMemory, SendWr};
+
+/// Frames of ARP that the near node has sent.
+fn arp_frames(bench: &Bench) -> usize {
+    bench.sent.iter().filter(|frame| frame.get(12..14) == Some(&[8, 6])).count()
+}
+
+/// RFC 1122 s2.3.2.1: four cores that want to know one neighbour ask once, and all hear the answer, wherever it arrives.
+#[test]
+fn one_core_asks_for_a_neighbour_and_all_know_it() {
+    for queue in 0..4 {
+        let mut bench = Plan::one_queue(4, queue).bench();
+        (0..4).for_each(|_| bench.turn());
+        bench.sent.clear();
+        let qps = bench.connect([Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!(arp_frames(&bench), 1, "the answer came to queue {queue}");
+        assert_eq!(
+            bench.near.core_counter(0, "net_arp_requests_sent"),
+            bench.near.counter("net_arp_requests_sent")
+        );
+        bench.exchange(&qps, 3_000);
+    }
+}
+
+/// RFC 826: a request is answered once, by the core that leads, whichever it reached.
+#[test]
+fn a_request_is_answered_once_whichever_core_it_reaches() {
+    for queue in 0..4 {
+        let mut bench = Plan::one_queue(4, queue).bench();
+        bench.sent.clear();
+        let mut request = vec![0xff; 6];
+        request.extend([2, 0, 0, 0, 0, 9, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 10, 0, 0, 9]);
+        request.extend([0, 0, 0, 0, 0, 0, 10, 0, 0, 1]);
+        bench.inject_near(&request);
+        (0..4).for_each(|_| bench.turn());
+        assert_eq!(arp_frames(&bench), 1);
+        assert_eq!(bench.near.core_counter(0, "net_arp_replies_sent"), 1);
+    }
+}
+
+/// An ICMP error about a packet of ours: "fragmentation needed", from a router, quoting the packet.
+fn too_big(packet: &[u8], mtu_bytes: u16) -> Vec<u8> {
+    let ip = &packet[14..];
+    let quoted = &ip[..28];
+    let mut message = vec![3, 4, 0, 0, 0, 0];
+    message.extend(mtu_bytes.to_be_bytes());
+    message.extend(quoted);
+    let sum = checksum(&message).to_be_bytes();
+    message[2..4].copy_from_slice(&sum);
+    let mut header = vec![0x45, 0, 0, 20 + message.len() as u8, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, 254];
+    header.extend(&ip[12..16]);
+    let sum = checksum(&header).to_be_bytes();
+    header[10..12].copy_from_slice(&sum);
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 254, 8, 0];
+    frame.extend(header);
+    frame.extend(message);
+    frame
+}
+
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+    let sum: u32 = words.sum();
+    !((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+/// semantics "Many cores": an ICMP error goes by the flow that it quotes, not by its own addresses.
+#[test]
+fn an_icmp_error_reaches_the_core_of_the_flow_that_it_quotes() {
+    let mut bench = Plan::one_queue(2, 0).bench();
+    for core in [1, 0] {
+        let qps = bench.connect([Some(core)]);
+        let target = bench.far.memory(&[0; 4000]);
+        let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+        let source = bench.near.memory(&[7; 4000]);
+        bench.plugged = false;
+        bench.sent.clear();
+        let all = [source.slice(0, 4000).expect("inside")];
+        bench.near.ctx.post_send(qps[0], &SendWr::write(1, &all, remote)).expect("room");
+        bench.until("a full packet", |bench| bench.sent.iter().any(|frame| frame.len() > 1_000));
+        let packet = bench.sent.iter().find(|frame| frame.len() > 1_000).expect("a full packet").clone();
+        bench.inject_near(&too_big(&packet, 1_000));
+        (0..2).for_each(|_| bench.turn());
+        assert_eq!(bench.near.core_counter(core.into(), "tcp_rx_icmp"), 1, "{:?}", bench.near.counted());
+        bench.plugged = true;
+        bench.until("the Write", |bench| !bench.near.completions.is_empty());
+        bench.near.completions.clear();
+    }
+    assert_eq!(bench.near.counter("tcp_drop_icmp"), 0);
+}
+
+/// RFC 4862 s5.4: an address is probed for by the core that leads, and usable on the others when it is there.
+#[test]
+fn a_connection_from_another_core_waits_until_the_address_is_ours() {
+    let with_ipv6 = |config: &mut ironwarp::Config| {
+        let number = if config.net.address.as_deref() == Some("10.0.0.1/24") { 1 } else { 2 };
+        config.net.addresses = vec![format!("fd00::{number}/64")];
+        config.net.probe_ipv6 = 1;
+        config.validate().expect("a valid configuration");
+    };
+    let mut bench = Plan { cores: 2, rule: Some(QueueRule::All(1)), tune: with_ipv6 }.bench();
+    let at = "[fd00::2]:4791".parse().expect("an address");
+    bench.far.ctx.listen(at).expect("room");
+    bench.turn();
+    let qp = bench.near.dial(Some(1), at);
+    (0..50).for_each(|_| bench.turn());
+    assert_eq!(bench.near.workers[1].holdings().resolving, 1);
+    for _ in 0..300 {
+        bench.advance(Nanos::from_millis(10));
+        bench.turn();
+    }
+    bench.until("the connection", |bench| bench.near.is_up(qp));
+    bench.exchange(&[qp], 5_000);
+}
+
+/// A peer that is not there fails for each core, and no core asks more often than one station may.
+#[test]
+fn a_neighbour_that_is_silent_fails_on_every_core() {
+    let mut bench = Plan::one_queue(2, 1).bench();
+    let nobody = ([10, 0, 0, 77], far_addr().port()).into();
+    bench.sent.clear();
+    let qps = [bench.near.dial(Some(0), nobody), bench.near.dial(Some(1), nobody)];
+    for _ in 0..1_200 {
+        bench.advance(Nanos::from_millis(10));
+        bench.turn();
+    }
+    for qp in qps {
+        let failed = bench.near.events.iter();
+        assert!(
+            failed
+                .into_iter()
+                .any(|event| matches!(event, Event::ConnectFailed { qp: one, .. } if *one == qp))
+        );
+    }
+    assert!(arp_frames(&bench) <= 13, "{} requests in twelve seconds", arp_frames(&bench));
+}
