@@ -282,6 +282,9 @@ def print_score(rows):
     declined = [row["id"] for row in rows if row["level"] == "MUST" and row["status"] == "declined"]
     if declined:
         print(f"MUSTs declined by decision: {', '.join(declined)}")
+    below = [row for row in rows if row["status"] == "not-applicable" and "below the port" in row["reason"]]
+    if below:
+        print(f"left out with them, since they ask it of IPsec itself: {len(below)} rows")
 
 
 if __name__ == "__main__":

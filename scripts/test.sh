@@ -91,12 +91,14 @@ without_dpdk() {
 
 loom() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
-        cargo test --release --locked -p ironwarp-rings -p ironwarp-mem --test loom
+        cargo test --release --locked -p ironwarp-rings --test loom &&
+        RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
+            cargo test --release --locked -p ironwarp-mem --lib
 }
 
 miri() {
     CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/miri \
-        cargo +nightly miri test --locked -p ironwarp-types -p ironwarp-rings -p ironwarp-mem --lib
+        cargo +nightly miri test --locked -p ironwarp-types -p ironwarp-rings -p ironwarp-mem --lib --test owners --test atomics
 }
 
 # DPDK's archives and drivers in the program: no shared library of DPDK's is needed, and its devices are there.
