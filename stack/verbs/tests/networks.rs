@@ -69,8 +69,6 @@ fn full_segments_over_ipv6_fit_the_mtu_of_jumbo_frames() {
     let mut pair = pair_with(&port, mtu, "[fd00::2]:4791");
     let (near, far) = pair.connect();
     exchange(&mut pair, near, far);
-    for node in [&pair.near, &pair.far] {
-    }
 }
 
 #[test]
