@@ -4,9 +4,11 @@ use ironwarp::{
     CompletionStatus, DisconnectReason, Event, QueuePair, Region, RemoteMemory, STag, SendWr, Terminate,
 };
 
+use ironwarp_tcp::TcpEvents;
+
 use crate::common::contents;
 use crate::common::peer::Scene;
-use crate::common::speech::{REQUEST, TAKES_WRITES, fpdu, place, reply, send, tagged, terminate};
+use crate::common::speech::{REQUEST, TAKES_WRITES, fpdu, place, reply, request, send, tagged, terminate};
 
 /// Q1: siw lays the Terminate's nibbles and header bits out the other way round; both orders are understood.
 #[test]
@@ -21,19 +23,29 @@ fn q1_a_terminate_in_siws_octet_order_is_understood() {
     }
 }
 
-/// Q17: siw's FIN ends the connection in both directions; it is no half close.
+/// Q17, RFC5041-6.2.1-06: siw's FIN ends the connection in both directions; it is no half close. Ours goes behind an
+/// acknowledgement of theirs, and no reset does, whichever side asked for the connection.
 #[test]
 fn q17_a_fin_is_answered_with_a_fin() {
-    let mut scene = Scene::new(|_| {});
-    scene.calls(REQUEST.len());
-    scene.peer.say(&reply(0x50, 2, &TAKES_WRITES));
-    scene.hear("the indication", 20);
-    scene.peer.close();
-    let reason = scene.event("the end", |event| match event {
-        Event::Disconnected { reason, .. } => Some(*reason),
-        _ => None,
-    });
-    assert_eq!(reason, DisconnectReason::Closed);
+    for calls in [true, false] {
+        let mut scene = Scene::new(|_| {});
+        if calls {
+            scene.calls(REQUEST.len());
+            scene.peer.say(&reply(0x50, 2, &TAKES_WRITES));
+            scene.hear("the indication", 20);
+        } else {
+            scene.answers(&request(0x40, 1, b""), 20);
+        }
+        assert_eq!(scene.peer.events & TcpEvents::OVER.union(TcpEvents::PEER_CLOSED), TcpEvents::empty());
+        scene.peer.close();
+        scene.hears_fin();
+        assert_eq!(scene.disconnected(), DisconnectReason::Closed);
+        scene.until("both directions closed", |scene| scene.peer.events.intersects(TcpEvents::OVER));
+        assert_eq!(scene.peer.events & TcpEvents::OVER, TcpEvents::CLOSED, "no reset");
+        assert!(scene.peer.heard.is_empty(), "nothing goes before the FIN: {:02x?}", scene.peer.heard);
+        assert!(!scene.node.events.iter().any(|event| matches!(event, Event::Terminated { .. })));
+        assert!(is_flushed(&scene, 1));
+    }
 }
 
 /// RFC 6581 s9.1, s9.2: what a responder accepts and we cannot keep ends with a Terminate as our first FPDU.
