@@ -2,7 +2,7 @@
 
 use ironwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 
-use crate::plan::Offence;
+use crate::plan::{Offence, Placing};
 
 use super::ledger::{Attacked, Message, Plots, Posted, Receive, Session, Side, Stage, Unsure};
 use super::memory::{Piece, Plot};
@@ -156,6 +156,7 @@ impl Session {
     }
 
     fn flush(&mut self, side: usize, posted: Posted) -> Result<(), String> {
+        let placing = self.plan.placing[side];
         let (ours, theirs) = self.pair(side);
         ours.send_failed = true;
         ours.give_sources(&posted);
@@ -168,8 +169,8 @@ impl Session {
         }
         match (posted.opcode, &mut ours.plots) {
             (CompletionOpcode::Read, Some(plots)) => {
-                let outcome =
-                    plots.sink.expect_beginning(posted.target, posted.pattern, posted.library_offset);
+                let (target, offset) = (posted.target, posted.library_offset);
+                let outcome = plots.sink.expect_part(target, posted.pattern, offset, placing);
                 plots.sink.give(posted.target);
                 // Its request may still be on the way: the peer's stream has not ended.
                 ours.unanswered.extend(posted.loan);
@@ -227,10 +228,11 @@ impl Session {
             }
         }
         for side in [0, 1] {
+            let placing = self.plan.placing[1 - side];
             let (ours, theirs) = self.pair(side);
             for unsure in core::mem::take(&mut ours.unsure) {
                 let Some(plots) = &mut theirs.plots else { continue };
-                let outcome = plots.shared.expect_beginning(unsure.target, unsure.pattern, 0);
+                let outcome = plots.shared.expect_part(unsure.target, unsure.pattern, 0, placing);
                 outcome.map_err(|fault| format!("side {side}, Write {}: {fault}", unsure.wr_id))?;
                 theirs.give_written(unsure.target, unsure.loan);
             }
@@ -405,7 +407,8 @@ fn leave(landing: &mut Plot, receive: &Receive, arriving: Option<&Message>) -> R
         if let Some(message) = arriving {
             let taken = piece.len.min(message.len - offset);
             let (touched, rest) = piece.split(taken);
-            landing.expect_beginning(touched, message.pattern, offset).map_err(named)?;
+            // Untagged segments wait for their turn on every host.
+            landing.expect_part(touched, message.pattern, offset, Placing::InOrder).map_err(named)?;
             landing.verify(rest).map_err(named)?;
             offset += taken;
         } else {

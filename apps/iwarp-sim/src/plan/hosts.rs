@@ -8,7 +8,7 @@ use ironwarp_types::{Entropy, MacAddr, Nanos, SeededEntropy};
 
 use super::scenario::Shape;
 use super::{
-    Attack, CablePlan, Ending, Fault, HostPlan, HostilePlan, Offence, Plan, PoolPlan, SessionPlan,
+    Attack, CablePlan, Ending, Fault, HostPlan, HostilePlan, Offence, Placing, Plan, PoolPlan, SessionPlan,
     log_uniform,
 };
 
@@ -106,9 +106,11 @@ impl Plan {
             let step = if own { 0 } else { 1 }
                 + if own { 0 } else { dice.below(self.hosts.len() as u64 - 1) as usize };
             let ops = [0, 1].map(|_| 1 + dice.below(2 * per_side) as u32);
+            let hosts = [from, (from + step) % self.hosts.len()];
             let session = SessionPlan {
                 key: dice.next_u64(),
-                hosts: [from, (from + step) % self.hosts.len()],
+                hosts,
+                placing: hosts.map(|host| self.hosts[host].placing()),
                 by_v6: self.common.family(dice),
                 port: 4_791 + dice.below(3) as u16,
                 start: Nanos(dice.below(self.heal_at.0)),
@@ -183,6 +185,7 @@ impl Plan {
         SessionPlan {
             key: dice.next_u64(),
             hosts: [hostile, host],
+            placing: [Placing::InOrder, self.hosts[host].placing()],
             by_v6: false,
             start: Nanos(dice.below(self.heal_at.0)),
             ending: Ending::Attack { after: dice.below(12), attack },
@@ -194,6 +197,12 @@ impl Plan {
             crowded: false,
             ..usual.clone()
         }
+    }
+}
+
+impl HostPlan {
+    fn placing(&self) -> Placing {
+        if self.config.ddp.place_out_of_order { Placing::Early } else { Placing::InOrder }
     }
 }
 

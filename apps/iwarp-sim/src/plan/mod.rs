@@ -20,7 +20,7 @@ pub use attack::{Attack, Manner, REPROACH};
 pub use faults::Fault;
 pub use offence::Offence;
 pub use scenario::Scenario;
-pub use session::{Ending, SessionPlan};
+pub use session::{Ending, Placing, SessionPlan};
 pub use settings::{Common, addresses_of};
 
 /// Everything that a run is made of.

@@ -48,6 +48,15 @@ pub enum Ending {
     },
 }
 
+/// In what order a host places the segments of tagged messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placing {
+    /// As they were sent.
+    InOrder,
+    /// Those beyond a gap too, save for the last of a message.
+    Early,
+}
+
 /// What one session is to do. Rates are requests in a million.
 #[derive(Clone, Debug)]
 pub struct SessionPlan {
@@ -91,6 +100,8 @@ pub struct SessionPlan {
     pub errand_ppm: u32,
     /// Sides that take their receives from their host's shared queue.
     pub shared: [bool; 2],
+    /// How the host of each side places what arrives.
+    pub placing: [Placing; 2],
     /// Whether requests complete when their bytes are copied.
     pub complete_on_copy: bool,
     /// Requests of which a side lends memory, or ends a loan, in a million.

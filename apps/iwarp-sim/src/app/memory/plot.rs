@@ -8,6 +8,7 @@ use ironwarp::{Access, Context, Margins, ProtectionDomain, Region, RemoteMemory,
 use ironwarp_types::SeededEntropy;
 
 use super::Pattern;
+use crate::plan::Placing;
 
 /// Some bytes of a plot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,18 +109,24 @@ impl Plot {
         self.verify(piece)
     }
 
-    /// A piece holds the first bytes of the message, as many as were placed, and behind them what it held before.
-    pub fn expect_beginning(&mut self, piece: Piece, pattern: Pattern, offset: usize) -> Result<(), String> {
+    /// A piece holds as much of the message as was placed before its stream ended, and for the rest what it held before.
+    pub fn expect_part(
+        &mut self,
+        piece: Piece,
+        pattern: Pattern,
+        offset: usize,
+        placing: Placing,
+    ) -> Result<(), String> {
         let mut wanted = vec![0; piece.len];
         pattern.fill(offset, &mut wanted);
         self.read(piece);
         let shadow = &mut self.shadow[piece.at..piece.at + piece.len];
-        let placed = self.scratch.iter().zip(&wanted).take_while(|(got, want)| got == want).count();
-        if self.scratch[placed..] != shadow[placed..] {
-            return Err(format!("{piece:?} holds neither the old bytes nor the new behind byte {placed}"));
-        }
+        let fault = match placing {
+            Placing::InOrder => beginning(&self.scratch, shadow, &wanted),
+            Placing::Early => parts(&self.scratch, shadow, &wanted),
+        };
         shadow.copy_from_slice(&self.scratch);
-        Ok(())
+        fault.map_or(Ok(()), |fault| Err(format!("{piece:?} {fault}")))
     }
 
     /// A piece holds what the shadow says.
@@ -176,5 +183,53 @@ impl Plot {
         if self.region.read_at(piece.at, &mut self.scratch).is_err() {
             unreachable!("a piece lies in its region");
         }
+    }
+}
+
+/// What is wrong where a message was placed from its beginning on, up to some byte.
+fn beginning(found: &[u8], old: &[u8], new: &[u8]) -> Option<String> {
+    let placed = found.iter().zip(new).take_while(|(found, new)| found == new).count();
+    let fault = || format!("holds neither the old bytes nor the new behind byte {placed}");
+    (found[placed..] != old[placed..]).then(fault)
+}
+
+/// What is wrong where segments of a message were placed as they came. RFC 5041 s5.3 allows it; our stack holds back the
+/// segment that ends the message until everything before it is there.
+fn parts(found: &[u8], old: &[u8], new: &[u8]) -> Option<String> {
+    let neither = |at: &usize| found[*at] != old[*at] && found[*at] != new[*at];
+    if let Some(at) = (0..found.len()).find(neither) {
+        return Some(format!("holds at byte {at} neither the old one nor the new one"));
+    }
+    let ended = found.last() != old.last();
+    let missing = found.iter().zip(new).position(|(found, new)| found != new)?;
+    ended.then(|| format!("holds the last byte of a message and not byte {missing}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{beginning, parts};
+
+    const OLD: [u8; 6] = [0; 6];
+    const NEW: [u8; 6] = [1, 2, 3, 4, 5, 6];
+
+    /// Without early placement what was placed ends at one byte.
+    #[test]
+    fn in_order_only_a_beginning_may_have_been_placed() {
+        for placed in 0..=6 {
+            let found = [&NEW[..placed], &OLD[placed..]].concat();
+            assert_eq!(beginning(&found, &OLD, &NEW), None, "{found:?}");
+        }
+        assert!(beginning(&[1, 2, 0, 4, 0, 0], &OLD, &NEW).is_some());
+        assert!(beginning(&[1, 2, 9, 0, 0, 0], &OLD, &NEW).is_some());
+    }
+
+    /// RFC 5041 s5.3: segments may be placed in any order; a byte that is neither old nor new was never right.
+    #[test]
+    fn early_any_segment_but_the_last_may_have_been_placed() {
+        for found in [OLD, NEW, [1, 2, 0, 0, 0, 0], [0, 0, 3, 4, 0, 0], [1, 0, 3, 0, 5, 0]] {
+            assert_eq!(parts(&found, &OLD, &NEW), None, "{found:?}");
+        }
+        assert!(parts(&[1, 2, 9, 0, 0, 0], &OLD, &NEW).is_some());
+        assert!(parts(&[1, 2, 0, 0, 5, 6], &OLD, &NEW).is_some());
     }
 }
