@@ -108,6 +108,7 @@ counters! {
         IwarpRxCrcErrors = "iwarp_rx_crc_errors": "FPDUs whose CRC was wrong; each ended its stream.",
         IwarpRxSends = "iwarp_rx_sends": "Sends delivered.",
         IwarpRxWrites = "iwarp_rx_writes": "RDMA Writes whose last segment was placed.",
+        IwarpRxImmediates = "iwarp_rx_immediates": "Immediate Data messages delivered.",
         IwarpRxReadRequests = "iwarp_rx_read_requests": "Read Requests accepted.",
         IwarpRxTerminates = "iwarp_rx_terminates": "Terminates received.",
         IwarpTxTerminates = "iwarp_tx_terminates": "Terminates handed to TCP.",

@@ -48,6 +48,13 @@ impl Dialect {
         }
     }
 
+    /// The kind that a segment's operation names, if messages of that kind may come on its queue. The version is not
+    /// looked at: what DDP finds wrong with the segment goes before.
+    pub fn expected(self, header: &Untagged) -> Option<Opcode> {
+        let opcode = Opcode::decode_extended(Opcode::with_our_version(header.ulp)).ok()?;
+        (self.queue(opcode) == Some(header.qn)).then_some(opcode)
+    }
+
     /// The kind of an untagged segment, if messages of that kind may come on its queue (RFC 7306 s8.2: operation, then
     /// version). The word for a tag to invalidate is not looked at (s4.1).
     #[inline]

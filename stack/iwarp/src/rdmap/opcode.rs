@@ -5,6 +5,8 @@ use super::RdmapFault;
 const VERSION_SHIFT: u8 = 6;
 const VERSION: u8 = 1;
 const OPCODE_MASK: u8 = 0x0f;
+/// Set in every operation code that RFC 5040 leaves reserved.
+const EXTENDED_BIT: u8 = 0x08;
 
 /// The messages of RFC 5040 s4.1, figure 4, and RFC 7306 s4.1, figure 2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +62,17 @@ impl Opcode {
             _ => return Err(RdmapFault::Opcode),
         };
         check_version(control).map(|()| opcode)
+    }
+
+    /// Whether a control octet may be of a message that RFC 5040 does not have, by the one bit that tells.
+    #[inline]
+    pub const fn may_be_extended(control: u8) -> bool {
+        control & EXTENDED_BIT != 0
+    }
+
+    /// A control octet with its version replaced by ours.
+    pub(super) const fn with_our_version(control: u8) -> u8 {
+        VERSION << VERSION_SHIFT | control & OPCODE_MASK
     }
 
     /// What a control octet says on a stream that has the operations of RFC 7306 as well.

@@ -19,6 +19,7 @@ mod check;
 mod complete;
 mod cursor;
 mod early;
+mod extended;
 mod local;
 mod receive;
 mod rtr;
@@ -37,7 +38,7 @@ pub use transmit::Transmit;
 use crate::ddp::untagged::Queue;
 use crate::mpa::marker::Rhythm;
 use crate::mpa::startup::{Agreed, Markers, ReadDepths, Rtr, RtrKinds};
-use crate::rdmap::{Offender, Outstanding, OutstandingReads, PendingResponses, Response, Terminate};
+use crate::rdmap::{Dialect, Offender, Outstanding, OutstandingReads, PendingResponses, Response, Terminate};
 use crate::wr::{Completion, RecvWqe, SendWqe};
 use complete::Acknowledged;
 use cursor::Cursor;
@@ -108,6 +109,8 @@ pub struct StreamConfig {
     pub sends_cut_in: bool,
     /// Place tagged segments that lie beyond a gap before their turn, where markers and CRCs are in use.
     pub place_out_of_order: bool,
+    /// The operations of RFC 7306, and by which text; `None` is RFC 5040 alone, to which they do not exist.
+    pub extensions: Option<Dialect>,
 }
 
 /// Which side sent the MPA Request Frame.

@@ -22,7 +22,7 @@ use crate::rdmap::{
 use crate::wr::{Completion, CompletionFlags, CompletionStatus};
 
 /// Why a segment is refused, and what besides the stream it ends.
-struct Refused {
+pub(super) struct Refused {
     error: Terminate,
     /// The Read Request to show with it.
     request: Option<[u8; READ_REQUEST_BYTES]>,
@@ -31,7 +31,7 @@ struct Refused {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Victim {
+pub(super) enum Victim {
     Receive,
     Read,
 }
@@ -171,10 +171,12 @@ impl Stream {
                 _ => Err(RdmapFault::Opcode.into()),
             },
             (Header::Untagged(header), payload) => match header.qn {
-                SEND_QUEUE => self.on_send(&header, payload, io),
-                READ_QUEUE => self.on_read_request(&header, payload, io),
+                SEND_QUEUE if !Opcode::may_be_extended(header.ulp) => self.on_send(&header, payload, io),
+                READ_QUEUE if !Opcode::may_be_extended(header.ulp) => {
+                    self.on_read_request(&header, payload, io)
+                }
                 TERMINATE_QUEUE => self.on_terminate(&header, payload, io),
-                _ => Err(DdpFault::InvalidQueue.into()),
+                _ => self.on_extended(&header, payload, io),
             },
         }
     }
@@ -271,15 +273,7 @@ impl Stream {
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<Opcode, Refused> {
-        let head = io.receives.head();
-        if io.receives.at(head).is_none() {
-            self.find_receive(header, io)?;
-        }
-        let room = io.receives.at(head).map(|wqe| wqe.room_bytes());
-        self.sends_in.check(header, payload.len(), room).map_err(|fault| match fault {
-            DdpFault::TooLong => Refused::with_victim(fault, Victim::Receive, CompletionStatus::LocalLength),
-            fault => fault.into(),
-        })?;
+        self.check_receive(header, payload.len(), io)?;
         let opcode = Opcode::decode(header.ulp)?;
         if !opcode.is_send() {
             return Err(RdmapFault::Opcode.into());
@@ -291,14 +285,33 @@ impl Stream {
         Ok(opcode)
     }
 
-    /// Looks for a receive that has come since the last look, or for one of a shared queue. A segment that is
-    /// refused anyway takes none.
-    fn find_receive<C: CompletionSink>(
+    /// RFC 5041 s7.1: what is common to all segments on queue 0.
+    #[inline(always)]
+    pub(super) fn check_receive<C: CompletionSink>(
         &self,
         header: &Untagged,
+        payload_bytes: usize,
+        io: &mut Io<'_, C>,
+    ) -> Result<(), Refused> {
+        let head = io.receives.head();
+        if io.receives.at(head).is_none() {
+            self.find_receive(header.msn == self.sends_in.msn(), io)?;
+        }
+        let room = io.receives.at(head).map(|wqe| wqe.room_bytes());
+        self.sends_in.check(header, payload_bytes, room).map_err(|fault| match fault {
+            DdpFault::TooLong => Refused::with_victim(fault, Victim::Receive, CompletionStatus::LocalLength),
+            fault => fault.into(),
+        })
+    }
+
+    /// Looks for a receive that has come since the last look, or for one of a shared queue. A segment that is
+    /// refused anyway, because it is not the next message, takes none.
+    pub(super) fn find_receive<C: CompletionSink>(
+        &self,
+        is_next: bool,
         io: &mut Io<'_, C>,
     ) -> Result<(), RdmapFault> {
-        if io.receives.refresh() != io.receives.head() || header.msn != self.sends_in.msn() {
+        if io.receives.refresh() != io.receives.head() || !is_next {
             return Ok(());
         }
         let Some(feed) = io.feed.as_deref_mut() else { return Ok(()) };
@@ -329,9 +342,7 @@ impl Stream {
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), Refused> {
-        // RFC 5040 s5.2.2: queue 1 has as many buffers as Reads were agreed on; one more finds none.
-        let buffer = self.responses.has_room().then_some(READ_REQUEST_BYTES as u32);
-        self.reads_in.check(header, payload.len(), buffer)?;
+        self.reads_in.check(header, payload.len(), self.request_room())?;
         if Opcode::decode(header.ulp)? != Opcode::ReadRequest {
             return Err(RdmapFault::Opcode.into());
         }
@@ -344,6 +355,11 @@ impl Stream {
         self.reads_in.advance(true, payload.len());
         io.stats.count(Counter::IwarpRxReadRequests);
         Ok(())
+    }
+
+    /// The buffer that waits on queue 1. RFC 5040 s5.2.2: there are as many as Reads were agreed on; one more finds none.
+    pub(super) fn request_room(&self) -> Option<u32> {
+        self.responses.has_room().then_some(READ_REQUEST_BYTES as u32)
     }
 
     /// RFC 5040 s7.2, check 4. Nothing of an empty Read is looked at (s5.2.1).

@@ -2,6 +2,7 @@
 
 mod early;
 mod errors;
+mod immediate;
 mod markers;
 mod memory;
 mod operations;
@@ -111,6 +112,7 @@ fn config() -> StreamConfig {
         complete_on_copy: false,
         sends_cut_in: false,
         place_out_of_order: false,
+        extensions: None,
     }
 }
 

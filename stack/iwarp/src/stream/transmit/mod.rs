@@ -8,6 +8,7 @@
 //! share a segment. Every FPDU is copied first and its CRC taken over the copy. Where the peer wants markers, the room
 //! counts for less and they are put in when the FPDU is sealed.
 
+mod extended;
 mod room;
 mod sender;
 
@@ -228,8 +229,9 @@ impl Stream {
         let seq = self.sender.next;
         let domain = Domain { memory: io.memory, reach: self.reach() };
         let outcome = match io.sends.at(seq) {
+            Some(wqe) if wqe.opcode.is_message() => self.message_segment(wqe, domain, room),
             Some(wqe) if wqe.opcode.is_read() => self.read_request(wqe, domain, room),
-            Some(wqe) => self.message_segment(wqe, domain, room),
+            Some(wqe) => self.extended_segment(wqe, room),
             None => Ok(None),
         };
         match outcome {

@@ -1,0 +1,276 @@
+//! Immediate Data: what goes out, what a receiver makes of it, and what it refuses.
+
+use super::*;
+use crate::rdmap::Dialect;
+use crate::wr::CompletionFlags;
+
+const OCTETS: [u8; 8] = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
+
+fn extended(dialect: Dialect) -> StreamConfig {
+    StreamConfig { extensions: Some(dialect), ..config() }
+}
+
+fn pair_by(dialect: Dialect) -> (Side, Side) {
+    let side = |role| Side::started(extended(dialect), role, true);
+    (side(Role::Initiator), side(Role::Responder))
+}
+
+fn immediate(side: &mut Side, wr_id: u64, opcode: SendOpcode, octets: [u8; 8]) {
+    side.post(wr_id, opcode, |wqe| wqe.set_inline(&octets));
+}
+
+/// The segment of a whole untagged message by hand: RDMAP control octet, queue, number, offset.
+fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8> {
+    [&[0x41, ulp, 0, 0, 0, 0, 0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, mo], payload].concat()
+}
+
+/// RFC7306-6.3-01, RFC7306-6.3-04, RFC7306-6.3-05 and RFC7306-4.1-03: untagged, queue 0, numbered with Sends, no tag to
+/// invalidate, eight octets and nothing else.
+#[test]
+fn immediates_go_out_octet_for_octet() {
+    let (mut a, _) = pair_by(Dialect::RFC_7306);
+    a.send_inline(1, b"first");
+    immediate(&mut a, 2, SendOpcode::Immediate, OCTETS);
+    immediate(&mut a, 3, SendOpcode::ImmediateSolicited, OCTETS);
+    let sent = ulpdus(&a.pull(ROOM));
+    assert_eq!(sent[1..], [segment(0x48, [0, 2, 0], &OCTETS), segment(0x49, [0, 3, 0], &OCTETS)]);
+}
+
+/// RFC7306-6.1-01, RFC7306-6.3-02 and RFC7306-6.3-03: each takes one receive in its turn among Sends, its octets come with
+/// the completion, and the receive's memory is left alone.
+#[test]
+fn immediates_and_sends_take_receives_in_the_order_sent() {
+    let (mut a, mut b) = pair_by(Dialect::RFC_7306);
+    let inbox = b.filled(64, EVERYTHING);
+    b.receive(10, &[]);
+    for id in 11..14 {
+        b.receive(id, &[all(&inbox)]);
+    }
+    immediate(&mut a, 1, SendOpcode::Immediate, OCTETS);
+    immediate(&mut a, 2, SendOpcode::ImmediateSolicited, [9; 8]);
+    a.send_inline(3, b"Send");
+    immediate(&mut a, 4, SendOpcode::Immediate, [7; 8]);
+    run(&mut a, &mut b);
+    let told: Vec<_> =
+        b.log.receives.iter().map(|one| (one.wr_id, one.opcode, one.immediate, one.byte_len)).collect();
+    let (receive, immediate) = (CompletionOpcode::Receive, CompletionOpcode::ReceiveImmediate);
+    let want = [
+        (10, immediate, OCTETS, 8),
+        (11, immediate, [9; 8], 8),
+        (12, receive, [0; 8], 4),
+        (13, immediate, [7; 8], 8),
+    ];
+    assert_eq!(told, want);
+    let solicited: Vec<_> =
+        b.log.receives.iter().map(|one| one.flags.contains(CompletionFlags::SOLICITED)).collect();
+    assert_eq!(solicited, [false, true, false, false]);
+    assert_eq!(Side::bytes(&inbox)[..4], *b"Send");
+    assert_eq!(Side::bytes(&inbox)[4..], pattern(64)[4..]);
+    assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK), (4, OK)]);
+    assert_eq!(a.log.sends[0].opcode, CompletionOpcode::Immediate);
+    assert_eq!(b.counted(Counter::IwarpRxImmediates), 3);
+}
+
+/// RFC7306-6.4-01: like a Send it completes when the peer's TCP has it, and not before.
+#[test]
+fn an_immediate_completes_when_it_is_acknowledged() {
+    let (mut a, mut b) = pair_by(Dialect::RFC_7306);
+    immediate(&mut a, 1, SendOpcode::Immediate, OCTETS);
+    let unit = a.pull(ROOM);
+    b.receive(1, &[]);
+    b.feed(&unit).unwrap();
+    assert!(a.log.sends.is_empty());
+    a.acked();
+    assert_eq!(ids(&a.log.sends), [(1, OK)]);
+}
+
+/// RFC7306-7-01: the Write before it is in memory when the receiver hears of it.
+#[test]
+fn an_immediate_behind_a_write_vouches_for_it() {
+    let (mut a, mut b) = pair_by(Dialect::RFC_7306);
+    let (source, target) = (a.filled(4000, EVERYTHING), b.region(4000, EVERYTHING));
+    b.receive(1, &[]);
+    a.write(1, &[all(&source)], remote(&target));
+    immediate(&mut a, 2, SendOpcode::Immediate, OCTETS);
+    let units = a.pull_all(ROOM);
+    for unit in &units[..units.len() - 1] {
+        b.feed(unit).unwrap();
+        assert!(b.log.receives.is_empty());
+    }
+    b.feed(units.last().unwrap()).unwrap();
+    assert_eq!(ids(&b.log.receives), [(1, OK)]);
+    assert_eq!(Side::bytes(&target), pattern(4000));
+}
+
+/// RFC7306-7-02 and RFC7306-7-05: a Read before an immediate may be answered after it, one behind it is answered after it
+/// has completed.
+#[test]
+fn an_immediate_completes_before_the_response_to_a_later_read() {
+    let (mut a, mut b) = pair_by(Dialect::RFC_7306);
+    let (source, sink) = (b.filled(8, EVERYTHING), a.region(8, EVERYTHING));
+    b.receive(1, &[]);
+    a.read(1, all(&sink), remote(&source));
+    immediate(&mut a, 2, SendOpcode::Immediate, OCTETS);
+    a.read(3, all(&sink), remote(&source));
+    b.feed(&a.pull(ROOM)).unwrap();
+    assert_eq!(ids(&b.log.receives), [(1, OK)], "no response has been generated yet");
+    run(&mut a, &mut b);
+    assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK)]);
+}
+
+/// Figure 2 of draft -01: the one with Solicited Event is numbered among the requests of queue 1, at both ends.
+#[test]
+fn by_figure_2_of_draft_01_a_solicited_immediate_is_a_message_of_queue_1() {
+    let (mut a, mut b) = pair_by(Dialect::DRAFT_01_FIGURE_2);
+    let (source, sink) = (b.filled(8, EVERYTHING), a.region(8, EVERYTHING));
+    b.receive(1, &[]);
+    b.receive(2, &[]);
+    immediate(&mut a, 1, SendOpcode::ImmediateSolicited, OCTETS);
+    a.read(2, all(&sink), remote(&source));
+    immediate(&mut a, 3, SendOpcode::Immediate, [3; 8]);
+    let unit = a.pull(ROOM);
+    let sent = ulpdus(&unit);
+    assert_eq!(sent[0], segment(0x49, [1, 1, 0], &OCTETS));
+    assert_eq!((sent[1][9], sent[1][13]), (1, 2), "the Read is number 2 of queue 1");
+    assert_eq!(sent[2], segment(0x48, [0, 1, 0], &[3; 8]));
+    b.feed(&unit).unwrap();
+    run(&mut a, &mut b);
+    assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
+    assert_eq!(b.log.receives[0].flags, CompletionFlags::SOLICITED);
+    assert_eq!(Side::bytes(&sink), pattern(8));
+    // A receive that a Send has begun to fill is not to be had.
+    let (_, mut b) = pair_by(Dialect::DRAFT_01_FIGURE_2);
+    let inbox = b.region(64, EVERYTHING);
+    b.receive(1, &[all(&inbox)]);
+    let mut begun = segment(0x43, [0, 1, 0], b"half");
+    begun[0] = 0x01;
+    b.feed(&framed(&begun)).unwrap();
+    let refused = b.feed(&framed(&segment(0x49, [1, 1, 0], &OCTETS)));
+    assert_eq!(refused, failed(0, 2, 7));
+    assert_eq!(ids(&b.log.receives), [(1, FLUSHED)]);
+}
+
+fn failed(layer: u8, etype: u8, code: u8) -> Result<(), StreamError> {
+    Err(StreamError::Failed(Terminate { layer, etype, code }))
+}
+
+/// What a receiver with one receive of 64 octets, number 1, makes of a segment: the error, with its Terminate, which shows
+/// the DDP header and nothing behind it, no completion but a flushed one, and memory as it was.
+#[track_caller]
+fn refuses(ulpdu: &[u8], code: [u8; 3]) {
+    let (_, mut b) = pair_by(Dialect::RFC_7306);
+    let inbox = b.filled(64, EVERYTHING);
+    b.receive(1, &[all(&inbox)]);
+    refused_by(b, ulpdu, code);
+    assert_eq!(Side::bytes(&inbox), pattern(64));
+}
+
+#[track_caller]
+fn refused_by(mut b: Side, ulpdu: &[u8], [layer, etype, code]: [u8; 3]) {
+    assert_eq!(b.feed(&framed(ulpdu)), failed(layer, etype, code));
+    assert!(b.log.receives.iter().all(|one| one.status == FLUSHED));
+    let shown = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
+    assert_eq!(ulpdus(&b.pull(ROOM)), [segment(0x47, [2, 1, 0], &shown)]);
+}
+
+/// RFC7306-4-03, RFC7306-6.3-07, RFC7306-6.1-02 and RFC7306-8.1-02: seven octets, nine, none, more than the receive has.
+#[test]
+fn an_immediate_of_any_other_length_is_refused() {
+    for bytes in [0, 1, 7, 9, 16, 100] {
+        for ulp in [0x48, 0x49] {
+            refuses(&segment(ulp, [0, 1, 0], &vec![5; bytes]), [0, 2, 0xff]);
+        }
+    }
+}
+
+/// RFC7306-8.2-01 and RFC7306-8.2-02: number, offset and buffer are looked at as with a Send.
+#[test]
+fn an_immediate_out_of_its_turn_is_refused() {
+    refuses(&segment(0x48, [0, 2, 0], &OCTETS), [1, 2, 3]);
+    refuses(&segment(0x48, [0, 0, 0], &OCTETS), [1, 2, 3]);
+    refuses(&segment(0x48, [0, 1, 8], &OCTETS), [1, 2, 4]);
+    let (_, b) = pair_by(Dialect::RFC_7306);
+    refused_by(b, &segment(0x48, [0, 1, 0], &OCTETS), [1, 2, 2]);
+}
+
+/// RFC7306-8.2-03 and RFC7306-8.2-04: the operation where it belongs, and the version.
+#[test]
+fn an_immediate_of_another_version_or_queue_is_refused() {
+    refuses(&segment(0x88, [0, 1, 0], &OCTETS), [0, 2, 5]);
+    for ulp in [0x48, 0x49] {
+        refuses(&segment(ulp, [1, 1, 0], &OCTETS), [0, 2, 6]);
+        refuses(&segment(ulp, [2, 1, 0], &OCTETS), [0, 2, 6]);
+        refuses(&segment(ulp, [4, 1, 0], &OCTETS), [1, 2, 1]);
+    }
+    refuses(&segment(0x8c, [0, 1, 0], &OCTETS), [0, 2, 6]);
+}
+
+/// The message is one segment: neither a first one that is not the last, nor the rest of a Send.
+#[test]
+fn an_immediate_in_pieces_is_refused() {
+    let mut first = segment(0x48, [0, 1, 0], &OCTETS);
+    first[0] = 0x01;
+    refuses(&first, [0, 2, 7]);
+    let (_, mut b) = pair_by(Dialect::RFC_7306);
+    let inbox = b.region(64, EVERYTHING);
+    b.receive(1, &[all(&inbox)]);
+    let mut begun = segment(0x43, [0, 1, 0], b"half");
+    begun[0] = 0x01;
+    b.feed(&framed(&begun)).unwrap();
+    refused_by(b, &segment(0x48, [0, 1, 4], &OCTETS), [0, 2, 7]);
+}
+
+/// RFC7306-4.1-04: the word for a tag to invalidate is not looked at.
+#[test]
+fn the_word_for_a_tag_is_ignored() {
+    let (_, mut b) = pair_by(Dialect::RFC_7306);
+    b.receive(1, &[]);
+    let mut ulpdu = segment(0x48, [0, 1, 0], &OCTETS);
+    ulpdu[2..6].fill(0xff);
+    b.feed(&framed(&ulpdu)).unwrap();
+    assert_eq!((b.log.receives[0].immediate, b.log.receives[0].flags), (OCTETS, CompletionFlags::empty()));
+}
+
+/// RFC7306-1.1-05: without the extensions each of their operations does not exist, on whatever queue it comes.
+#[test]
+fn a_stream_without_extensions_knows_none_of_their_operations() {
+    for ulp in [0x48, 0x49, 0x4a, 0x4b] {
+        for (qn, code) in [(0, [0, 2, 6]), (1, [0, 2, 6]), (2, [0, 2, 6]), (3, [1, 2, 1])] {
+            let mut b = Side::responder();
+            b.receive(1, &[]);
+            let inbox = b.region(64, EVERYTHING);
+            b.receive(2, &[all(&inbox)]);
+            let bytes = if qn == 0 { 0 } else { 8 };
+            refused_by(b, &segment(ulp, [qn, 1, 0], &OCTETS[..bytes]), code);
+        }
+    }
+}
+
+/// A request for what the stream does not have fails, like a Read where none is allowed; so does one of another length.
+#[test]
+fn an_immediate_that_cannot_be_sent_fails_with_its_stream() {
+    let mut a = Side::initiator();
+    immediate(&mut a, 1, SendOpcode::Immediate, OCTETS);
+    assert!(a.pull(ROOM).is_empty());
+    assert_eq!(ulpdus(&a.pull(ROOM)), [segment(0x47, [2, 1, 0], &[0; 4])]);
+    assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalOperation)]);
+    for bytes in [7, 9, 300] {
+        let (mut a, _) = pair_by(Dialect::RFC_7306);
+        a.post(1, SendOpcode::Immediate, |wqe| wqe.set_inline(&vec![0; bytes]));
+        assert!(a.pull(ROOM).is_empty());
+        assert_eq!(ulpdus(&a.pull(ROOM)), [segment(0x47, [2, 1, 0], &[0; 4])]);
+        assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalLength)]);
+    }
+}
+
+/// Which text a stream goes by is settled before it starts.
+#[test]
+fn extensions_are_chosen_before_the_start() {
+    let mut side = Side::idle(config());
+    side.stream.extend(Some(Dialect::RFC_7306));
+    side.stream.start(Start::plain(Role::Responder, true));
+    side.stream.extend(None);
+    side.receive(1, &[]);
+    side.feed(&framed(&segment(0x48, [0, 1, 0], &OCTETS))).unwrap();
+    assert_eq!(side.log.receives[0].immediate, OCTETS);
+}
