@@ -70,6 +70,9 @@ pub enum VerbsError {
     /// A message longer than RDMAP can carry.
     #[error("a message of {0} bytes is longer than the protocol carries")]
     MessageTooLong(u64),
+    /// The connection does not have the operation: [`Extensions`](crate::Extensions) says which it has.
+    #[error("the connection's extensions do not have this operation")]
+    NoSuchOperation,
     /// A Read's data lands in one place.
     #[error("a Read has exactly one sink element")]
     ReadSink,

@@ -34,7 +34,7 @@ mod stack;
 mod worker;
 mod wr;
 
-pub use config::{Config, ConfigError, IdlePolicy};
+pub use config::{Config, ConfigError, Extensions, IdlePolicy};
 pub use context::{
     AcceptParams, CompletionQueue, ConnectParams, Context, CqInfo, Framing, KeepAlive, Limits, MpaRevision,
     ProtectionDomain, QpAttr, QpInfo, QpState, QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue,

@@ -64,6 +64,36 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, SendOpcode::Write, remote, Source::Inline(bytes))
     }
 
+    /// Immediate Data: eight bytes, copied now, that reach the peer in the completion of its oldest receive, whose memory
+    /// stays as it is (RFC 7306 s6). The connection must have it: [`Extensions`](crate::Extensions).
+    pub fn immediate(wr_id: u64, octets: &'a [u8; 8]) -> Self {
+        Self::new(wr_id, SendOpcode::Immediate, Self::NOWHERE, Source::Inline(octets))
+    }
+
+    /// An RDMA Write whose end the peer hears of by Immediate Data: two requests with one number, to be posted with
+    /// [`Context::post_all`](crate::Context::post_all). The first completes only when it fails.
+    ///
+    /// ```no_run
+    /// # fn tell(
+    /// #     ctx: &mut ironwarp::Context, qp: ironwarp::QueuePair, filled: &[ironwarp::Sge],
+    /// #     there: ironwarp::RemoteMemory,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use ironwarp::SendWr;
+    /// let number = 7u64.to_be_bytes();
+    /// let [write, immediate] = SendWr::write_with_immediate(1, filled, there, &number);
+    /// ctx.post_all(qp, &[write, immediate.solicited()])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write_with_immediate(
+        wr_id: u64,
+        gather: &'a [Sge],
+        remote: RemoteMemory,
+        octets: &'a [u8; 8],
+    ) -> [Self; 2] {
+        [Self::write(wr_id, gather, remote).unsignaled(), Self::immediate(wr_id, octets)]
+    }
+
     /// An RDMA Read of the peer's memory into the one element `sink`.
     pub fn read(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory) -> Self {
         Self::new(wr_id, SendOpcode::Read, remote, Source::Gather(sink))
@@ -140,12 +170,13 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Raises an event at a peer that listens for solicited completions only. Sends alone carry this.
+    /// Raises an event at a peer that listens for solicited completions only. Sends and Immediate Data alone carry this.
     #[must_use]
     pub fn solicited(mut self) -> Self {
         self.opcode = match self.opcode {
             SendOpcode::Send => SendOpcode::SendSolicited,
             SendOpcode::SendInvalidate => SendOpcode::SendSolicitedInvalidate,
+            SendOpcode::Immediate => SendOpcode::ImmediateSolicited,
             other => other,
         };
         self

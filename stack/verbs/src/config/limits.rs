@@ -1,6 +1,7 @@
 //! Settings of the protocol layers, and how many of everything there may be.
 
 use ironwarp_iwarp::mpa::startup::RtrKinds;
+use ironwarp_iwarp::rdmap::Dialect;
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 use serde::Deserialize;
@@ -126,6 +127,42 @@ impl DdpConfig {
             return Err(ConfigError::Value { key: "ddp.place_out_of_order", value: "true".into(), allowed });
         }
         Ok(())
+    }
+}
+
+/// What connections carry beside the operations of RFC 5040.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RdmapConfig {
+    /// What a connection carries unless its application says otherwise. By default nothing: a peer that does not have an
+    /// operation ends the connection when one comes (RFC 7306 s1.1).
+    pub extensions: Extensions,
+}
+
+/// The operations of RFC 7306, and by which text. Nothing about them is negotiated on the wire: both applications have to
+/// know (s1.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Extensions {
+    /// None. Such a message ends the connection like any other that does not exist.
+    #[default]
+    Off,
+    /// RFC 7306.
+    Rfc7306,
+    /// Draft -03, and -01 by its text: the RFC, and Swap.
+    Draft03,
+    /// Draft -01 by its figure 2: Swap, and Atomic Responses and solicited immediates on queue 1.
+    Draft01,
+}
+
+impl Extensions {
+    pub(crate) fn dialect(self) -> Option<Dialect> {
+        match self {
+            Extensions::Off => None,
+            Extensions::Rfc7306 => Some(Dialect::RFC_7306),
+            Extensions::Draft03 => Some(Dialect::DRAFT_03),
+            Extensions::Draft01 => Some(Dialect::DRAFT_01_FIGURE_2),
+        }
     }
 }
 

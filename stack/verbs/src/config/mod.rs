@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, PortConfig};
-pub use limits::{DdpConfig, IdlePolicy, Indication, LimitsConfig, MpaConfig};
+pub use limits::{DdpConfig, Extensions, IdlePolicy, Indication, LimitsConfig, MpaConfig, RdmapConfig};
 pub use net::{AddressConfig, RouteConfig};
 pub use tcp::{Congestion, KeepAliveConfig, TcpSettings};
 
@@ -41,6 +41,9 @@ pub struct Config {
     /// Placement.
     #[serde(default)]
     pub ddp: DdpConfig,
+    /// Operations beyond RFC 5040.
+    #[serde(default)]
+    pub rdmap: RdmapConfig,
     /// How many of everything.
     #[serde(default)]
     pub limits: LimitsConfig,

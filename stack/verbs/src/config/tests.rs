@@ -124,6 +124,23 @@ fn placement_out_of_order_is_off_and_needs_markers_and_crcs() {
     }
 }
 
+/// RFC 7306 s1.1: the extensions are for those who ask for them.
+#[test]
+fn extensions_are_off_unless_asked_for() {
+    let set = |line: &str| format!("{GOOD}[rdmap]\nextensions = \"{line}\"\n");
+    assert_eq!(Config::from_toml(GOOD).expect("a complete configuration").rdmap.extensions, Extensions::Off);
+    let named = [
+        ("off", Extensions::Off),
+        ("rfc7306", Extensions::Rfc7306),
+        ("draft03", Extensions::Draft03),
+        ("draft01", Extensions::Draft01),
+    ];
+    for (name, extensions) in named {
+        assert_eq!(Config::from_toml(&set(name)).expect(name).rdmap.extensions, extensions);
+    }
+    assert!(refusal(&set("on")).contains("unknown variant `on`"));
+}
+
 /// `net` in place of the usual address.
 fn with_net(net: &str) -> String {
     GOOD.replace("address = \"10.0.0.1/24\"", net)

@@ -45,7 +45,7 @@ impl Context {
         let parcel = params.parcel(revision, self.reads_max(qp)?)?;
         let core = self.core_for(qp)?;
         self.expect_room(core.into(), 2)?;
-        let (slot, half) = self.settle(qp, core)?;
+        let (slot, half) = self.settle(qp, core, params.extensions)?;
         self.control(core.into(), Control::CreateQp(half))?;
         self.control(core.into(), Control::Connect { slot, remote, parcel })
     }
@@ -81,7 +81,7 @@ impl Context {
         let parcel = params.parcel(request.enhanced, self.reads_max(qp)?)?;
         let core = usize::from(request.core);
         self.expect_room(core, 2)?;
-        let (slot, half) = self.settle(qp, request.core)?;
+        let (slot, half) = self.settle(qp, request.core, params.extensions)?;
         self.control(core, Control::CreateQp(half))?;
         self.control(core, Control::Accept { request: (request.slot, request.generation), slot, parcel })
     }

@@ -6,6 +6,7 @@
 use ironwarp_iwarp::mpa::startup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds, private_data_bytes_max};
 use ironwarp_types::Nanos;
 
+use crate::config::Extensions;
 use crate::error::VerbsError;
 use crate::event::PrivateData;
 
@@ -44,6 +45,8 @@ pub struct ConnectParams<'a> {
     pub rtr: Option<RtrKinds>,
     /// How long to wait before the first message.
     pub first_fpdu_holdoff: Option<Nanos>,
+    /// What the connection carries beside the operations of RFC 5040. The peer is not asked.
+    pub extensions: Option<Extensions>,
 }
 
 /// How to accept. `None` is what the configuration, or the queue pair, says.
@@ -55,6 +58,8 @@ pub struct AcceptParams<'a> {
     pub reads: Option<ReadDepths>,
     /// The indications that are taken in the peer-to-peer model.
     pub rtr: Option<RtrKinds>,
+    /// What the connection carries beside the operations of RFC 5040. The peer is not asked.
+    pub extensions: Option<Extensions>,
 }
 
 /// How to reject.

@@ -7,6 +7,7 @@ use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
+use ironwarp_iwarp::rdmap::Dialect;
 use ironwarp_iwarp::{RecvWqe, SendFlags, SendWqe};
 use ironwarp_rings::doorbell::Bell;
 use ironwarp_rings::slots::{self, SlotProducer};
@@ -16,6 +17,7 @@ use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 use super::attr::{QpAttr, QpShared, QpState};
 use super::cq::{AppCq, place};
 use super::{CompletionQueue, Context, ProtectionDomain, QpInfo, SharedReceiveQueue};
+use crate::config::Extensions;
 use crate::core_loop::{QpCore, QpSetup, Selected, SrqPlace};
 use crate::error::VerbsError;
 use crate::event::Settled;
@@ -51,6 +53,8 @@ pub(super) struct AppQp {
     shared: Arc<QpShared>,
     sges: usize,
     inline_bytes: usize,
+    /// What its connection carries beside the operations of RFC 5040.
+    extensions: Option<Dialect>,
     /// The numbers of Reads that there are places for.
     reads: ReadDepths,
     send_cq: CompletionQueue,
@@ -93,6 +97,7 @@ impl Context {
             shared: shared.clone(),
             sges: attr.sges,
             inline_bytes: attr.inline_bytes,
+            extensions: None,
             reads: attr.reads(),
             send_cq: attr.send_cq,
             recv_cq: attr.recv_cq,
@@ -165,6 +170,24 @@ impl Context {
             }
             outcome => outcome.map_err(|error| (posted, error)),
         }
+    }
+
+    /// Posts requests to the send queue in order and rings the doorbell once, all of them or, on error, none.
+    pub fn post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
+        match self.try_post_all(qp, wrs) {
+            Err(VerbsError::CqFull) if self.reclaim(self.qp(qp)?.send_cq) => self.try_post_all(qp, wrs),
+            outcome => outcome,
+        }
+    }
+
+    fn try_post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
+        let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
+        let app = app.filter(|app| app.is(qp)).ok_or(VerbsError::UnknownQueuePair)?;
+        let cq = self.cqs.get_mut(app.send_cq.slot()).and_then(Option::as_mut);
+        app.stage_all(cq.ok_or(VerbsError::UnknownCompletionQueue)?, wrs)?;
+        app.sq.publish();
+        app.ring(&mut self.cores);
+        Ok(())
     }
 
     /// Posts one receive.
@@ -252,8 +275,15 @@ impl Context {
         Ok(self.qp(qp)?.core)
     }
 
-    /// Gives a resting queue pair a place on `core` and takes the core's half out, ready to be sent there.
-    pub(super) fn settle(&mut self, qp: QueuePair, core: u16) -> Result<(u32, Box<QpCore>), VerbsError> {
+    /// Gives a resting queue pair a place on `core` and takes the core's half out, ready to be sent there. Its connection
+    /// carries what is asked for, or what the configuration says.
+    pub(super) fn settle(
+        &mut self,
+        qp: QueuePair,
+        core: u16,
+        extensions: Option<Extensions>,
+    ) -> Result<(u32, Box<QpCore>), VerbsError> {
+        let extensions = extensions.unwrap_or(self.shared.config.rdmap.extensions).dialect();
         let app = self.qp(qp)?;
         let state = app.shared.state();
         if app.resting.is_none() {
@@ -270,7 +300,8 @@ impl Context {
         let slot = lease.slot();
         let app = self.qp_mut(qp)?;
         let mut half = app.resting.take().ok_or(VerbsError::WrongState(state))?;
-        half.settle(lease, queues);
+        half.settle(lease, queues, extensions);
+        app.extensions = extensions;
         app.home = Some((core, slot));
         app.shared.set(QpState::Connecting);
         Ok((slot, half))
@@ -349,10 +380,16 @@ impl AppQp {
         }
     }
 
-    fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+    #[inline]
+    fn check_may_send(&self) -> Result<(), VerbsError> {
         if self.closing || matches!(self.shared.state(), QpState::Idle | QpState::Draining) {
             self.check_open()?;
         }
+        Ok(())
+    }
+
+    fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+        self.check_may_send()?;
         self.check_send(wr)?;
         if self.sq.free() == 0 {
             return Err(VerbsError::QueueFull);
@@ -362,7 +399,31 @@ impl AppQp {
         Ok(())
     }
 
+    /// All of them, or none.
+    fn stage_all(&mut self, cq: &mut AppCq, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
+        self.check_may_send()?;
+        wrs.iter().try_for_each(|wr| self.check_send(wr))?;
+        if (self.sq.free() as usize) < wrs.len() {
+            return Err(VerbsError::QueueFull);
+        }
+        for promised in 0..wrs.len() {
+            cq.promise().inspect_err(|_| cq.give_back(promised as u32))?;
+        }
+        wrs.iter()
+            .try_for_each(|wr| self.sq.stage(|slot| write_send(slot, wr)).map(drop))
+            .map_err(|_| VerbsError::QueueFull)
+    }
+
+    /// What only a connection with extensions carries.
+    #[cold]
+    fn check_extended(&self) -> Result<(), VerbsError> {
+        self.extensions.map(drop).ok_or(VerbsError::NoSuchOperation)
+    }
+
     fn check_send(&self, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+        if wr.opcode.is_extended() {
+            return self.check_extended();
+        }
         let (asked, bytes) = match wr.source {
             Source::Inline(bytes) if bytes.len() > self.inline_bytes => {
                 return Err(VerbsError::InlineTooLong { asked: bytes.len(), allowed: self.inline_bytes });

@@ -4,6 +4,7 @@ use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
+use ironwarp_iwarp::rdmap::Dialect;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
 use ironwarp_mem::CoreMem;
 use ironwarp_rings::doorbell::Bell;
@@ -45,6 +46,7 @@ impl QpSetup {
             complete_on_copy: self.attr.complete_on_copy,
             sends_cut_in: true,
             place_out_of_order: self.attr.place_out_of_order.unwrap_or(false),
+            extensions: None,
         }
     }
 }
@@ -159,8 +161,9 @@ impl QpCore {
         self.handle
     }
 
-    /// Gives the queue pair its places on a core.
-    pub(crate) fn settle(&mut self, lease: Lease, queues: Selected) {
+    /// Gives the queue pair its places on a core, and what the connection to come carries.
+    pub(crate) fn settle(&mut self, lease: Lease, queues: Selected, extensions: Option<Dialect>) {
+        self.stream.extend(extensions);
         (self.slot, self.queues) = (lease.slot(), Selected { qp: lease.slot(), ..queues });
         self.lease = Some(lease);
     }

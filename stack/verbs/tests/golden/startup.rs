@@ -18,6 +18,7 @@ const ONE: ConnectParams<'static> = ConnectParams {
     peer_to_peer: None,
     rtr: None,
     first_fpdu_holdoff: None,
+    extensions: None,
 };
 
 fn depths(ird: u16, ord: u16) -> ReadDepths {

@@ -1,0 +1,173 @@
+//! Immediate Data from verbs to frames and back, and who has it at all (RFC 7306 s1.1, s6).
+
+mod common;
+
+use common::peer::Scene;
+use common::speech::{fpdu, untagged};
+use common::{Pair, config, contents, pattern};
+use ironwarp::memory::MemoryConfig;
+use ironwarp::{
+    AcceptParams, CompletionFlags, CompletionOpcode, CompletionStatus, Config, ConnectParams, Event,
+    Extensions, QpAttr, QpState, QueuePair, RecvWr, RemoteMemory, SendWr, VerbsError,
+};
+
+const OCTETS: [u8; 8] = *b"8 octets";
+
+fn extended(address: &str) -> Config {
+    let mut config = config(address);
+    config.rdmap.extensions = Extensions::Rfc7306;
+    config
+}
+
+fn pair() -> Pair {
+    Pair::over(&MemoryConfig::default(), extended)
+}
+
+fn receives(pair: &mut Pair, far: QueuePair, ids: core::ops::Range<u64>) {
+    ids.for_each(|id| pair.far.ctx.post_recv(far, &RecvWr::new(id, &[])).unwrap());
+}
+
+/// RFC7306-6.1-01: the far application gets the octets with its receive, and the event that was asked for.
+#[test]
+fn eight_octets_reach_the_far_application_in_a_completion() {
+    let mut pair = pair();
+    let (near, far) = pair.connect();
+    receives(&mut pair, far, 1..3);
+    pair.near.ctx.post_send(near, &SendWr::immediate(5, &OCTETS)).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::immediate(6, &[7; 8]).solicited()).unwrap();
+    pair.until("all completions", |pair| pair.near.completions.len() + pair.far.completions.len() == 4);
+    let told: Vec<_> = pair.far.completions.iter().map(|one| (one.wr_id, one.immediate, one.flags)).collect();
+    assert_eq!(told, [(1, OCTETS, CompletionFlags::empty()), (2, [7; 8], CompletionFlags::SOLICITED)]);
+    assert!(pair.far.completions.iter().all(|one| one.opcode == CompletionOpcode::ReceiveImmediate));
+    let sent: Vec<_> = pair.near.completions.iter().map(|one| (one.wr_id, one.opcode, one.status)).collect();
+    let good = |id| (id, CompletionOpcode::Immediate, CompletionStatus::Success);
+    assert_eq!(sent, [good(5), good(6)]);
+}
+
+/// RFC7306-7-01: when the octets come, the Write before them is in memory. One completion at each end.
+#[test]
+fn a_write_with_immediate_is_one_doorbell_and_one_completion() {
+    let mut pair = pair();
+    let (near, far) = pair.connect();
+    receives(&mut pair, far, 1..2);
+    let (source, target) = (pair.near.memory(&pattern(70_000, 3)), pair.far.memory(&[0; 70_000]));
+    let there = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    let gather = [source.slice(0, 70_000).unwrap()];
+    pair.near.ctx.post_all(near, &SendWr::write_with_immediate(9, &gather, there, &OCTETS)).unwrap();
+    pair.until("the immediate", |pair| !pair.far.completions.is_empty());
+    assert_eq!(contents(&target), pattern(70_000, 3));
+    assert_eq!((pair.far.completions[0].wr_id, pair.far.completions[0].immediate), (1, OCTETS));
+    pair.until("the completion", |pair| !pair.near.completions.is_empty());
+    let sent = pair.near.completions[0];
+    assert_eq!((sent.wr_id, sent.opcode), (9, CompletionOpcode::Immediate));
+    assert_eq!(pair.near.ctx.query_qp(near).unwrap().sends_outstanding, 0);
+}
+
+/// Two requests that belong together are never parted by a queue with room for one.
+#[test]
+fn a_list_that_does_not_fit_is_not_posted_at_all() {
+    let mut pair = pair();
+    let small = pair.near.ctx.create_cq(3).unwrap();
+    let near_attr = QpAttr { send_depth: 4, send_cq: small, ..QpAttr::new(pair.near.cq) };
+    let far_attr = QpAttr::new(pair.far.cq);
+    let (near, far) = pair.connect_with(&near_attr, &far_attr);
+    receives(&mut pair, far, 1..20);
+    let one = SendWr::immediate(1, &OCTETS);
+    assert!(matches!(pair.near.ctx.post_all(near, &[one; 5]), Err(VerbsError::QueueFull)));
+    assert!(matches!(pair.near.ctx.post_all(near, &[one; 4]), Err(VerbsError::CqFull)));
+    let long = SendWr::send_inline(2, &[0; 300]);
+    assert!(matches!(pair.near.ctx.post_all(near, &[one, long]), Err(VerbsError::InlineTooLong { .. })));
+    pair.near.ctx.post_all(near, &[one; 3]).unwrap();
+    pair.until("all of them", |pair| pair.far.completions.len() == 3);
+    assert!(matches!(pair.near.ctx.post_all(near, &[one]), Err(VerbsError::CqFull)));
+    let mut reaped = [ironwarp::Completion::default(); 8];
+    pair.until("the completions", |pair| pair.near.ctx.query_qp(near).unwrap().sends_outstanding == 0);
+    assert_eq!(pair.near.ctx.poll_cq(small, &mut reaped).unwrap(), 3);
+    pair.near.ctx.post_all(near, &[one.unsignaled(); 3]).unwrap();
+    pair.until("three more", |pair| pair.far.completions.len() == 6);
+    pair.until("their slots", |pair| pair.near.ctx.query_qp(near).unwrap().sends_outstanding == 0);
+    // The places of requests that completed silently are found again.
+    pair.near.ctx.post_all(near, &[one; 3]).unwrap();
+}
+
+/// A receive of a shared queue serves as well as one of the queue pair's own.
+#[test]
+fn immediates_take_receives_of_a_shared_queue() {
+    let mut pair = pair();
+    let srq = pair.far.ctx.create_srq(pair.far.pd, 8, 1).unwrap();
+    let near_attr = QpAttr::new(pair.near.cq);
+    let far_attr = QpAttr { srq: Some(srq), ..QpAttr::new(pair.far.cq) };
+    let (near, _) = pair.connect_with(&near_attr, &far_attr);
+    (1..3).for_each(|id| pair.far.ctx.post_srq_recv(srq, &RecvWr::new(id, &[])).unwrap());
+    pair.near.ctx.post_send(near, &SendWr::immediate(1, &OCTETS)).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::immediate(2, &[3; 8])).unwrap();
+    pair.until("both", |pair| pair.far.completions.len() == 2);
+    let told: Vec<_> = pair.far.completions.iter().map(|one| (one.wr_id, one.immediate)).collect();
+    assert_eq!(told, [(1, OCTETS), (2, [3; 8])]);
+}
+
+/// Connects with what each side says for this connection.
+fn connect_by(pair: &mut Pair, near: Option<Extensions>, far: Option<Extensions>) -> (QueuePair, QueuePair) {
+    let (near_attr, far_attr) = (QpAttr::new(pair.near.cq), QpAttr::new(pair.far.cq));
+    let one = pair.near.ctx.create_qp(pair.near.pd, &near_attr).unwrap();
+    let other = pair.far.ctx.create_qp(pair.far.pd, &far_attr).unwrap();
+    let _ = pair.far.ctx.listen(pair.at);
+    pair.far.turn();
+    let params = ConnectParams { extensions: near, ..ConnectParams::default() };
+    pair.near.ctx.connect_with(one, pair.at, &params).unwrap();
+    let is_request = |event: &Event| matches!(event, Event::ConnectRequest { .. });
+    pair.until("the request", |pair| pair.far.events.iter().any(is_request));
+    let at = pair.far.events.iter().position(is_request).unwrap();
+    let Event::ConnectRequest { request, .. } = pair.far.events.remove(at) else { unreachable!() };
+    let params = AcceptParams { extensions: far, ..AcceptParams::default() };
+    pair.far.ctx.accept_with(request, other, &params).unwrap();
+    pair.until("both ends", |pair| pair.near.is_established(one) && pair.far.is_established(other));
+    (one, other)
+}
+
+/// RFC7306-1.1-05: each side opts in for itself, connection by connection; the application of the one that does not is
+/// refused at once, and its peer's message ends the connection as one that does not exist.
+#[test]
+fn the_extensions_are_a_connections_own() {
+    let mut pair = Pair::new();
+    let (near, far) = connect_by(&mut pair, None, Some(Extensions::Rfc7306));
+    let refused = pair.near.ctx.post_send(near, &SendWr::immediate(1, &OCTETS));
+    assert!(matches!(refused, Err(VerbsError::NoSuchOperation)));
+    receives(&mut pair, far, 1..2);
+    pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"")).unwrap();
+    pair.until("a plain Send", |pair| pair.far.completions.len() == 1);
+
+    let (near, far) = connect_by(&mut pair, Some(Extensions::Draft03), Some(Extensions::Rfc7306));
+    receives(&mut pair, far, 3..4);
+    pair.near.ctx.post_send(near, &SendWr::immediate(4, &OCTETS)).unwrap();
+    pair.until("an immediate", |pair| pair.far.completions.len() == 2);
+    assert_eq!(pair.far.completions[1].immediate, OCTETS);
+
+    let (near, far) = connect_by(&mut pair, Some(Extensions::Rfc7306), None);
+    receives(&mut pair, far, 5..6);
+    pair.near.ctx.post_send(near, &SendWr::immediate(6, &OCTETS)).unwrap();
+    pair.until("the end", |pair| pair.near.is_disconnected(near) && pair.far.is_disconnected(far));
+    let told = |event: &Event| {
+        matches!(event, Event::Terminated { sent: false, terminate, .. }
+        if (terminate.layer, terminate.etype, terminate.code) == (0, 2, 6))
+    };
+    assert!(pair.near.events.iter().any(told));
+}
+
+/// RFC7306-6.3-07: seven octets and nine from a peer end its connection, and no other.
+#[test]
+fn an_immediate_of_another_length_ends_its_connection_alone() {
+    for bytes in [7, 9] {
+        let mut scene = Scene::new(|config| config.rdmap.extensions = Extensions::Rfc7306);
+        let (idle, _) = (scene.qp(), scene.node.memory(&[0; 8]));
+        let (qp, inbox) = scene.called();
+        scene.peer.say(&fpdu(&untagged(8, 0, 1, 0, &vec![5; bytes])));
+        let (sent, terminate) = scene.terminated();
+        assert_eq!((sent, terminate.layer, terminate.etype, terminate.code), (true, 0, 2, 0xff));
+        scene.until("the flushed receive", |scene| !scene.node.completions.is_empty());
+        assert_eq!(scene.node.completions[0].status, CompletionStatus::FlushedInError);
+        assert_eq!(contents(&inbox), [0; 64]);
+        assert_eq!(scene.node.ctx.qp_state(qp).unwrap(), QpState::Error);
+        assert_eq!(scene.node.ctx.qp_state(idle).unwrap(), QpState::Idle);
+    }
+}
