@@ -1,0 +1,112 @@
+//! What start-up settles, one thing with another (RFC 5044 s4.3, s4.4, s7.1, RFC 6581 s9): numbers of Reads, indications,
+//! markers and CRCs.
+
+mod common;
+
+use common::peer::Scene;
+use common::speech::{reply, request};
+use common::{Pair, config, contents, pattern};
+use ironwarp::memory::MemoryConfig;
+use ironwarp::{
+    AcceptParams, CompletionStatus, ConnectParams, Event, QpAttr, QueuePair, ReadDepths, RejectParams,
+    RemoteMemory, RtrKinds, SendWr,
+};
+
+/// Whether either side asks for markers, and whether both have CRCs.
+const FRAMINGS: [(bool, bool); 4] = [(false, true), (false, false), (true, true), (true, false)];
+const DEPTHS: [(u16, u16); 4] = [(16, 16), (2, 5), (1, 1), (5, 2)];
+const KINDS: [RtrKinds; 3] = [RtrKinds::SEND, RtrKinds::WRITE, RtrKinds::READ];
+const BYTES: usize = 3000;
+
+fn depths(ird: u16, ord: u16) -> ReadDepths {
+    ReadDepths { ird, ord }
+}
+
+/// One combination: the indication, the framing that both ask for, and what each side names.
+fn combination(kind: RtrKinds, (markers, crc): (bool, bool), ours: ReadDepths, theirs: ReadDepths) {
+    let name = format!("{kind:?}, markers {markers}, CRC {crc}, {ours:?}, {theirs:?}");
+    let mut pair = Pair::over(&MemoryConfig::default(), |address| {
+        let mut config = config(address);
+        (config.mpa.markers, config.mpa.crc) = (markers, crc);
+        config
+    });
+    let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
+    let far = pair.far.ctx.create_qp(pair.far.pd, &QpAttr::new(pair.far.cq)).unwrap();
+    pair.far.ctx.listen(pair.at).unwrap();
+    pair.far.turn();
+    let connect = ConnectParams { reads: Some(ours), rtr: Some(kind), ..Default::default() };
+    pair.near.ctx.connect_with(near, pair.at, &connect).unwrap();
+    pair.until("the request", |pair| !pair.far.events.is_empty());
+    let Event::ConnectRequest { request, asked, .. } = pair.far.events.remove(0) else { panic!("{name}") };
+    assert_eq!((asked.peer_reads, asked.peer_to_peer), (Some(ours), true), "{name}");
+    let accept = AcceptParams { reads: Some(theirs), ..Default::default() };
+    pair.far.ctx.accept_with(request, far, &accept).unwrap();
+    pair.until(&name, |pair| pair.near.is_established(near) && pair.far.is_established(far));
+    settles(&pair, [near, far], [ours, theirs], &name);
+    assert_eq!((pair.near.counter("iwarp_tx_rtrs"), pair.far.counter("iwarp_rx_rtrs")), (1, 1), "{name}");
+    assert_eq!(pair.near.counter("iwarp_marked_streams"), markers.into(), "{name}");
+    // The side that was asked may speak first, and each may read as often as was settled and not oftener.
+    reads(&mut pair, far, false, &name);
+    reads(&mut pair, near, true, &name);
+}
+
+/// RFC 6581 s9.1: neither side may have more Reads outstanding than the other one takes.
+fn settles(pair: &Pair, [near, far]: [QueuePair; 2], [ours, theirs]: [ReadDepths; 2], name: &str) {
+    let near = pair.near.ctx.qp_settled(near).unwrap().unwrap();
+    let far = pair.far.ctx.qp_settled(far).unwrap().unwrap();
+    let from_near = ours.ord.min(theirs.ird);
+    let from_far = theirs.ord.min(ours.ird);
+    assert_eq!(near.reads, depths(ours.ird, from_near), "{name}");
+    assert_eq!(far.reads, depths(theirs.ird, from_far), "{name}");
+    assert_eq!((near.peer_reads, far.peer_reads), (Some(depths(theirs.ird, from_far)), Some(ours)), "{name}");
+}
+
+/// Twenty Reads at once, more than any depth, all of them answered.
+fn reads(pair: &mut Pair, qp: QueuePair, from_near: bool, name: &str) {
+    let (home, away) = if from_near { (&mut pair.near, &pair.far) } else { (&mut pair.far, &pair.near) };
+    let (source, sink) = (away.memory(&pattern(BYTES, 7)), home.memory(&[0; BYTES]));
+    let remote = RemoteMemory { stag: source.stag(), tagged_offset: source.base_to() };
+    let into = [sink.slice(0, BYTES as u32).unwrap()];
+    (0..20).for_each(|id| home.ctx.post_send(qp, &SendWr::read(id, &into, remote)).unwrap());
+    pair.until(name, |pair| {
+        let home = if from_near { &pair.near } else { &pair.far };
+        home.completions.len() == 20
+    });
+    let home = if from_near { &mut pair.near } else { &mut pair.far };
+    let done: Vec<_> = home.completions.drain(..).map(|one| (one.wr_id, one.status)).collect();
+    assert!(done.into_iter().eq((0..20).map(|id| (id, CompletionStatus::Success))), "{name}");
+    assert_eq!(contents(&sink), pattern(BYTES, 7), "{name}");
+}
+
+/// RFC 6581 s9.1, s9.2 and RFC 5044 s4.3, s4.4: each of what start-up settles with each of the others.
+#[test]
+fn numbers_and_indications_together() {
+    for kind in KINDS {
+        for framing in FRAMINGS {
+            for (ours, theirs) in DEPTHS.into_iter().zip(DEPTHS.into_iter().rev()) {
+                combination(kind, framing, depths(ours.0, ours.1), depths(theirs.0, theirs.1));
+            }
+        }
+    }
+}
+
+/// RFC6581-9.1-08, RFC6581-9.3-02: a responder has nothing to terminate with before the first FPDU has come (RFC 5044
+/// s7.1.2). A peer that takes fewer Reads than ours would have gets what s9.1 gives a responder: its number taken over,
+/// or a refusal that names ours. The Terminate of code 6 is the initiator's.
+#[test]
+fn a_responder_with_too_few_reads_takes_the_peers_number_or_refuses() {
+    // The peer takes two Reads and has four.
+    let asks = request(0x50, 2, &[0x80, 2, 0x80, 4]);
+    let mut scene = Scene::new(|_| {});
+    let (.., heard) = scene.answers(&asks, 24);
+    assert_eq!(heard, reply(0x50, 2, &[0x80, 16, 0x80, 2]), "our number of Reads is the peer's");
+    let mut scene = Scene::new(|_| {});
+    let (asked, _) = scene.is_asked(&asks);
+    let params = RejectParams { private_data: b"", wanted: Some(depths(0, 8)) };
+    scene.node.ctx.reject_with(asked, &params).unwrap();
+    let heard = scene.hear("the refusal", 24);
+    assert_eq!(heard, reply(0x70, 2, &[0x80, 0, 0x80, 8]), "refused, and our number is named");
+    scene.hears_fin();
+    assert!(scene.peer.heard.is_empty(), "no Terminate goes before the first FPDU");
+    assert_eq!(scene.node.counter("iwarp_tx_terminates"), 0);
+}
