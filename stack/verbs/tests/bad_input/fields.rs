@@ -1,6 +1,6 @@
 //! Every header field out of its range (RFC 5044 s4, RFC 5041 s4, s7.1, RFC 5040 s4.1, s7.2).
 
-use ironwarp::DisconnectReason;
+use ironwarp::{Access, CompletionFlags, CompletionStatus, DisconnectReason};
 use proptest::prelude::*;
 
 use crate::bench::{Begins, Bench, Victim};
@@ -229,5 +229,31 @@ fn operations_where_they_may_not_come() {
                 }
             }
         }
+    }
+}
+
+/// RFC5041-4.3-05: the word for the layer above may differ from segment to segment, and any one's may be taken. The last
+/// one's is: neither the operation nor the tag to invalidate is looked at before the message is whole.
+#[test]
+fn an_operation_or_a_tag_that_changes_within_a_message() {
+    let mut bench = Bench::new();
+    // Each of the four kinds of Send as the last segment, behind another kind that names nobody's tag.
+    for (first, last) in [(4, 5), (3, 4), (5, 6), (6, 3)] {
+        let victim = bench.victim(Begins::Peer);
+        let own = bench.scene.node.ctx.register_for(victim.qp, vec![0x7a; 8], Access::REMOTE_READ).unwrap();
+        let mut head = untagged(first, 0, 1, 0, b"one ");
+        head[0] &= !0x40;
+        head[2..6].copy_from_slice(&0xbad0_bad0u32.to_be_bytes());
+        let mut tail = untagged(last, 0, 1, 4, b"message");
+        tail[2..6].copy_from_slice(&own.stag().0.to_be_bytes());
+        bench.says(&[head, tail]);
+        bench.scene.until("the message", |scene| !scene.node.completions.is_empty());
+        let done = bench.scene.node.completions[0];
+        assert_eq!((done.status, done.byte_len), (CompletionStatus::Success, 11));
+        assert_eq!(done.flags.contains(CompletionFlags::SOLICITED), matches!(last, 5 | 6));
+        assert_eq!(done.flags.contains(CompletionFlags::INVALIDATED), matches!(last, 4 | 6));
+        assert_eq!(contents(&victim.inbox)[..11], *b"one message");
+        bench.scene.peer.close();
+        bench.is_over(victim, DisconnectReason::Closed);
     }
 }
