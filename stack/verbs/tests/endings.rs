@@ -173,6 +173,37 @@ fn what_crosses_our_fin_is_delivered() {
     assert_eq!(statuses(&scene), [(1, OK)]);
 }
 
+/// RFC 5041 s6.2.1: nor does the peer's FIN take back what was posted before our disconnect: both sides may disconnect
+/// at once.
+#[test]
+fn what_was_posted_goes_out_though_the_peer_has_closed() {
+    const POSTED: u32 = 1 << 20;
+    let (mut scene, qp, _inbox) = connected();
+    let source = scene.node.memory(&vec![7; POSTED as usize]);
+    let remote = RemoteMemory { stag: STag(1), tagged_offset: 0 };
+    let all = [source.slice(0, POSTED).unwrap()];
+    scene.node.ctx.post_send(qp, &SendWr::write(2, &all, remote)).unwrap();
+    scene.node.ctx.disconnect(qp).unwrap();
+    scene.peer.close();
+    assert_eq!(scene.event("the end", ended), DisconnectReason::Closed);
+    assert!(scene.peer.heard.len() > POSTED as usize, "all of it came");
+    assert_eq!(statuses(&scene), [(2, OK), (1, FLUSHED)]);
+}
+
+/// A Read that is not answered never will be, so there the peer's FIN ends it all.
+#[test]
+fn a_read_that_drains_ends_with_the_peers_fin() {
+    let (mut scene, qp, _inbox) = connected();
+    let sink = scene.node.memory(&[0; 8]);
+    let remote = RemoteMemory { stag: STag(1), tagged_offset: 0 };
+    scene.node.ctx.post_send(qp, &SendWr::read(2, &[sink.slice(0, 8).unwrap()], remote)).unwrap();
+    scene.node.ctx.disconnect(qp).unwrap();
+    scene.hear("the Read Request", 52);
+    scene.peer.close();
+    assert_eq!(scene.event("the end", ended), DisconnectReason::Closed);
+    assert_eq!(statuses(&scene), [(2, FLUSHED), (1, FLUSHED)]);
+}
+
 /// RFC 5041 s6.2.1, s6.2.2: an error there ends the connection by a reset, since no Terminate goes behind a FIN.
 #[test]
 fn an_error_behind_our_fin_resets() {

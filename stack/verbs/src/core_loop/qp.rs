@@ -110,6 +110,8 @@ pub(crate) struct QpCore {
     pub(super) hold_until: Nanos,
     /// When a disconnect that is still draining is given up.
     pub(super) drain_until: Nanos,
+    /// The peer's FIN has come while it drains.
+    pub(super) peer_closed: bool,
     /// What its application says of its patience.
     pub(super) patience: OwnPatience,
     /// What TCP has said of the end while a delivery was held.
@@ -146,6 +148,7 @@ impl QpCore {
             read_seen: None,
             hold_until: Nanos::ZERO,
             drain_until: Nanos::MAX,
+            peer_closed: false,
             patience,
             closing: TcpEvents::empty(),
             reason: DisconnectReason::Closed,

@@ -4,7 +4,7 @@
 //! Running --disconnect--> Draining --all sent, answered, acknowledged: FIN--> HalfClosed --peer's FIN--+
 //!    |                                                                                             v
 //!    +--error found, or Terminate received--> Terminating --Terminate out: FIN------------------> Closing --> Ended
-//!    +--peer's FIN: FIN-----------------------------------------------------------------------------^
+//!    +--peer's FIN: FIN (from Draining: once all is sent, if the peer still can take it)------------^
 //!    +--reset, user timeout--> Ended
 //! ```
 //! Whatever the way, every posted request has its completion before the context hears that it is over. While a
@@ -36,19 +36,22 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// Sends FIN once a draining queue pair has nothing left to do.
+    /// Sends FIN once a draining queue pair has nothing left to do, or nothing that a peer which has closed could answer.
     pub(in crate::core_loop) fn close_if_drained(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         if !matches!(qp.phase, Phase::Draining) {
             return;
         }
-        let conn = qp.conn;
+        let Some(conn) = qp.conn else { return };
+        let peer_closed = qp.peer_closed;
         let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
-        let drained = stream.is_drained(&mut io);
-        if let (true, Some(conn)) = (drained, conn)
-            && self.tcp.all_acked(conn)
-        {
-            self.half_close(now, slot, conn);
+        let drained = stream.is_drained(&mut io) && self.tcp.all_acked(conn);
+        let in_vain = stream.read_progress().is_some() || !stream.may_send();
+        match (drained, peer_closed) {
+            (true, false) => self.half_close(now, slot, conn),
+            (true, true) => self.close(now, slot, conn),
+            (false, true) if in_vain => self.close(now, slot, conn),
+            (false, _) => {}
         }
     }
 
@@ -167,12 +170,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// The peer's FIN. RFC 5040 has no half-closed streams: we close too.
+    /// The peer's FIN: we close too. RFC 5041 s6.2.1: what was posted before a disconnect goes out first, since a peer
+    /// that has closed its half still takes it.
     pub(in crate::core_loop) fn on_peer_closed(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
             _ if qp.is_coming_up() => self.on_setup_lost(now, slot, ConnectFailure::Closed),
-            Phase::Running | Phase::Draining | Phase::HalfClosed => self.close(now, slot, conn),
+            Phase::Running | Phase::HalfClosed => self.close(now, slot, conn),
+            Phase::Draining => {
+                qp.peer_closed = true;
+                self.close_if_drained(now, slot);
+            }
             _ => {}
         }
     }
