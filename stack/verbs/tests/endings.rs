@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::peer::{PEER, Scene};
 use common::speech::{EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request, send, tagged, terminate};
 use ironwarp::{
@@ -202,6 +204,33 @@ fn a_read_that_drains_ends_with_the_peers_fin() {
     scene.peer.close();
     assert_eq!(scene.event("the end", ended), DisconnectReason::Closed);
     assert_eq!(statuses(&scene), [(2, FLUSHED), (1, FLUSHED)]);
+}
+
+/// The user timeout is for a peer that falls silent: what drains may take longer than that as a whole.
+#[test]
+fn what_drains_may_take_longer_than_the_user_timeout() {
+    const PIECES: u64 = 40;
+    let mut scene = Scene::new(|config| config.tcp.user_timeout_ms = 40);
+    let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
+    scene.peer.say(&fpdu(&EMPTY_WRITE));
+    let sink = scene.node.memory(&[0; PIECES as usize]);
+    let remote = RemoteMemory { stag: STag(1), tagged_offset: 0 };
+    scene.node.ctx.post_send(qp, &SendWr::read(2, &[sink.slice(0, PIECES as u32).unwrap()], remote)).unwrap();
+    scene.node.ctx.disconnect(qp).unwrap();
+    scene.hear("the Read Request", 52);
+    let begun = Instant::now();
+    for piece in 0..PIECES {
+        let due = Duration::from_millis(4 * piece);
+        scene.until("time for the next piece", |_| begun.elapsed() >= due);
+        let mut segment = tagged(2, sink.stag().0, sink.base_to() + piece, b"x");
+        if piece + 1 < PIECES {
+            // Not the last.
+            segment[0] &= !0x40;
+        }
+        scene.peer.say(&fpdu(&segment));
+    }
+    closes(&mut scene);
+    assert_eq!(statuses(&scene), [(2, OK)]);
 }
 
 /// RFC 5041 s6.2.1, s6.2.2: an error there ends the connection by a reset, since no Terminate goes behind a FIN.

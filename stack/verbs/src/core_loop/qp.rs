@@ -108,8 +108,10 @@ pub(crate) struct QpCore {
     pub(super) read_seen: Option<u64>,
     /// Sends are held until then ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
     pub(super) hold_until: Nanos,
-    /// When a disconnect that is still draining is given up.
+    /// When a disconnect that is still draining is given up, unless it gets on.
     pub(super) drain_until: Nanos,
+    /// How far it was when that was set: octets acknowledged, and the oldest Read.
+    pub(super) drain_seen: (u64, Option<u64>),
     /// The peer's FIN has come while it drains.
     pub(super) peer_closed: bool,
     /// What its application says of its patience.
@@ -148,6 +150,7 @@ impl QpCore {
             read_seen: None,
             hold_until: Nanos::ZERO,
             drain_until: Nanos::MAX,
+            drain_seen: (0, None),
             peer_closed: false,
             patience,
             closing: TcpEvents::empty(),

@@ -26,6 +26,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             Phase::Running => {
                 qp.enter(Phase::Draining);
                 qp.drain_until = now + qp.patience.over(self.patience).user_timeout;
+                let acked = qp.conn.map_or(0, |conn| self.tcp.acked_bytes(conn));
+                qp.drain_seen = (acked, qp.stream.read_progress());
                 // A hold-off that still runs keeps the timer; draining takes it over when the hold-off ends.
                 let deadline = if now < qp.hold_until { qp.hold_until } else { qp.drain_until };
                 self.arm_qp(slot, deadline);
@@ -252,7 +254,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         match qp.phase {
             _ if qp.is_coming_up() => self.give_up(now, slot, ConnectFailure::TimedOut),
             Phase::HalfClosed | Phase::Terminating | Phase::Closing => self.end_by_patience(now, slot),
-            Phase::Draining if now >= qp.drain_until => self.end_by_patience(now, slot),
+            Phase::Draining if now >= qp.drain_until => self.on_drain_timer(now, slot),
             Phase::Running => self.on_running_timer(now, slot),
             Phase::Draining => {
                 let deadline = qp.drain_until;
@@ -261,6 +263,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             }
             Phase::Idle | Phase::Setup(_) | Phase::Ended => {}
         }
+    }
+
+    /// What drains has the user timeout for each step, however long all of it takes.
+    fn on_drain_timer(&mut self, now: Nanos, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let acked = qp.conn.map_or(0, |conn| self.tcp.acked_bytes(conn));
+        let seen = (acked, qp.stream.read_progress());
+        if core::mem::replace(&mut qp.drain_seen, seen) == seen {
+            return self.end_by_patience(now, slot);
+        }
+        qp.drain_until = now + qp.patience.over(self.patience).user_timeout;
+        let deadline = qp.drain_until;
+        self.arm_qp(slot, deadline);
     }
 
     /// A hold-off is over, or a Read has had its time.
