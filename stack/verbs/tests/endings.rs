@@ -233,6 +233,30 @@ fn what_drains_may_take_longer_than_the_user_timeout() {
     assert_eq!(statuses(&scene), [(2, OK)]);
 }
 
+/// RFC 5041 s6.2.1: a peer that still has much to say is heard out, for the user timeout and no longer.
+#[test]
+fn a_peer_that_goes_on_behind_our_fin_has_the_user_timeout() {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let mut scene = Scene::new(|config| {
+        config.mpa.terminate_timeout_ms = 10;
+        config.tcp.user_timeout_ms = PATIENCE.as_millis() as u64;
+    });
+    let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
+    scene.peer.say(&fpdu(&EMPTY_WRITE));
+    scene.settled();
+    let begun = Instant::now();
+    scene.node.ctx.disconnect(qp).unwrap();
+    closes(&mut scene);
+    scene.until("RST", |scene| {
+        if scene.peer.has_said_all() {
+            scene.peer.say(&fpdu(&EMPTY_WRITE));
+        }
+        scene.peer.events.contains(TcpEvents::RESET)
+    });
+    assert!(begun.elapsed() >= PATIENCE, "it was heard out");
+    assert_eq!(scene.event("the end", ended), DisconnectReason::TimedOut);
+}
+
 /// RFC 5041 s6.2.1, s6.2.2: an error there ends the connection by a reset, since no Terminate goes behind a FIN.
 #[test]
 fn an_error_behind_our_fin_resets() {

@@ -108,7 +108,9 @@ pub(crate) struct QpCore {
     pub(super) read_seen: Option<u64>,
     /// Sends are held until then ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
     pub(super) hold_until: Nanos,
-    /// When a disconnect that is still draining is given up, unless it gets on.
+    /// Something came since the timer was set, behind our FIN.
+    pub(super) heard: bool,
+    /// When a disconnect that is still draining is given up, unless it gets on; behind our FIN, whatever comes.
     pub(super) drain_until: Nanos,
     /// How far it was when that was set: octets acknowledged, and the oldest Read.
     pub(super) drain_seen: (u64, Option<u64>),
@@ -149,6 +151,7 @@ impl QpCore {
             awaits_peer: false,
             read_seen: None,
             hold_until: Nanos::ZERO,
+            heard: false,
             drain_until: Nanos::MAX,
             drain_seen: (0, None),
             peer_closed: false,

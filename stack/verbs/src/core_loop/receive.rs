@@ -177,6 +177,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
             Phase::Running | Phase::Draining | Phase::HalfClosed => {
+                qp.heard = true;
                 let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
                 let mut bytes = self.tcp.rx(conn);
                 let outcome = stream.on_readable(&mut bytes, &mut self.scratch, &mut io);

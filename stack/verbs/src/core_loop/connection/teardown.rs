@@ -62,6 +62,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn half_close(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(qp) = self.qps.at(slot) {
             qp.enter(Phase::HalfClosed);
+            qp.heard = false;
+            qp.drain_until = now + qp.patience.over(self.patience).user_timeout;
         }
         self.send_fin(now, slot, conn);
     }
@@ -253,6 +255,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
             _ if qp.is_coming_up() => self.give_up(now, slot, ConnectFailure::TimedOut),
+            Phase::HalfClosed if core::mem::take(&mut qp.heard) && now < qp.drain_until => {
+                let deadline = qp.drain_until.min(now + self.mpa.terminate_timeout());
+                self.arm_qp(slot, deadline);
+            }
             Phase::HalfClosed | Phase::Terminating | Phase::Closing => self.end_by_patience(now, slot),
             Phase::Draining if now >= qp.drain_until => self.on_drain_timer(now, slot),
             Phase::Running => self.on_running_timer(now, slot),
