@@ -105,6 +105,18 @@ fn a_local_error_before_the_first_fpdu_claims_no_terminate() {
     assert_eq!(statuses(&scene), [(2, CompletionStatus::LocalProtection), (1, FLUSHED)]);
 }
 
+/// semantics "Vanished peers": a client that never sends its first FPDU leaves the server's Sends waiting, but not for
+/// ever.
+#[test]
+fn sends_that_wait_for_a_silent_initiator_are_given_up() {
+    let mut scene = Scene::new(|config| config.tcp.user_timeout_ms = 20);
+    let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
+    scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"hello")).unwrap();
+    resets(&mut scene);
+    assert_eq!(scene.event("the end", ended), DisconnectReason::TimedOut);
+    assert_eq!(statuses(&scene), [(2, FLUSHED), (1, FLUSHED)]);
+}
+
 /// The same where the connection counts as up only with the indication: it never was.
 #[test]
 fn a_local_error_before_the_indication_has_come_is_a_connection_that_failed() {

@@ -104,6 +104,8 @@ pub(crate) struct QpCore {
     pub(super) deficit: i64,
     /// It accepted, and has not heard the peer's first message.
     pub(super) awaits_peer: bool,
+    /// Sends were waiting for that message when the timer was set.
+    pub(super) sends_seen: bool,
     /// How far its oldest Read was when the timer was set, and whether it is set.
     pub(super) read_seen: Option<u64>,
     /// Sends are held until then ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
@@ -149,6 +151,7 @@ impl QpCore {
             waiting: false,
             deficit: 0,
             awaits_peer: false,
+            sends_seen: false,
             read_seen: None,
             hold_until: Nanos::ZERO,
             heard: false,

@@ -90,6 +90,24 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
+    /// The user timeout of a queue pair.
+    pub(super) fn silence_allowed(&mut self, slot: u32) -> Nanos {
+        self.qps.at(slot).map_or(Nanos::MAX, |qp| qp.patience.over(self.patience).user_timeout)
+    }
+
+    /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has nothing of ours to miss an
+    /// acknowledgement for. Those that wait when the timer is set have until it fires. Answers whether they have had it.
+    pub(super) fn sends_are_stuck(&mut self, now: Nanos, slot: u32) -> bool {
+        let Some(qp) = self.qps.at(slot).filter(|qp| qp.awaits_peer) else { return false };
+        let waits = qp.sq.refresh() != qp.sq.head();
+        if core::mem::replace(&mut qp.sends_seen, waits) && waits {
+            return true;
+        }
+        let silence = self.silence_allowed(slot);
+        self.arm_qp(slot, now + silence);
+        false
+    }
+
     /// The timer of a running queue pair: a hold-off is over, or a Read has had its time. Answers whether the peer
     /// has fallen silent.
     pub(super) fn reads_are_stuck(&mut self, now: Nanos, slot: u32) -> bool {

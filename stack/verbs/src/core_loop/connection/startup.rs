@@ -145,7 +145,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.spend(context, setup);
         }
         // Without its indication the initiator is as silent as one that sends no request.
-        self.arm_qp(slot, if awaits { now + self.mpa.startup_timeout() } else { Nanos::MAX });
+        let silence = match start.role {
+            Role::Responder if awaits => self.mpa.startup_timeout(),
+            Role::Responder => self.silence_allowed(slot),
+            Role::Initiator => Nanos::MAX,
+        };
+        self.arm_qp(slot, now + silence);
         if let Some(fault) = fault {
             return self.end_at_once(now, slot, fault);
         }

@@ -284,9 +284,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.arm_qp(slot, deadline);
     }
 
-    /// A hold-off is over, or a Read has had its time.
+    /// A hold-off is over, a Read has had its time, or the initiator's first message has.
     fn on_running_timer(&mut self, now: Nanos, slot: u32) {
-        if self.reads_are_stuck(now, slot) {
+        if self.sends_are_stuck(now, slot) || self.reads_are_stuck(now, slot) {
             self.end_by_patience(now, slot);
         } else {
             self.make_ready(Sender::Qp(slot));
