@@ -87,6 +87,8 @@ pub(crate) struct ContextLink {
     /// Notices that found the ring full, oldest first. A handful for each queue pair of the context: while any wait, no
     /// peer is announced.
     delayed: VecDeque<Notice>,
+    /// Whether the link was there when it changed last, until the context can be told: links may flap for ever.
+    link_news: Option<bool>,
 }
 
 impl ContextLink {
@@ -99,6 +101,13 @@ impl ContextLink {
         waits
     }
 
+    /// Tells of the link's last change; of earlier ones that have not been told, no more.
+    #[cold]
+    pub(crate) fn tell_link(&mut self, up: bool) {
+        self.link_news = Some(up);
+        self.retry();
+    }
+
     /// Passes on what waits, as far as there is room, and answers how much that was.
     pub(crate) fn retry(&mut self) -> usize {
         let mut moved = 0;
@@ -109,7 +118,18 @@ impl ContextLink {
             }
             moved += 1;
         }
-        moved
+        moved + self.retry_link()
+    }
+
+    /// Passes on how the link is, behind everything that waits.
+    #[inline]
+    fn retry_link(&mut self) -> usize {
+        let Some(up) = self.link_news.filter(|_| self.delayed.is_empty()) else { return 0 };
+        let told = self.notices.push(Notice::Event(Event::Link { up })).is_ok();
+        if told {
+            self.link_news = None;
+        }
+        usize::from(told)
     }
 
     /// Whether the context leaves its notices unread.
@@ -132,6 +152,28 @@ pub(crate) fn link(number: u16, queue_pairs: usize) -> (CoreLink, ContextLink) {
             control: control_rx,
             notices: notices_tx,
             delayed: VecDeque::new(),
+            link_news: None,
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A context that reads nothing costs the core one notice for a link that flaps for ever, and hears the last of it.
+    #[test]
+    fn a_link_that_flaps_unheard_is_told_once() {
+        let (mut core, mut context) = link(0, 1);
+        for flap in 0..10 * NOTICES {
+            context.tell_link(flap % 2 == 0);
+        }
+        assert!(context.delayed.is_empty());
+        let mut told = Vec::new();
+        while let Some(Notice::Event(Event::Link { up })) = core.notices.pop() {
+            told.push(up);
+            context.retry();
+        }
+        assert_eq!((told.len(), told.last()), (NOTICES + 1, Some(&false)));
+    }
 }

@@ -116,6 +116,32 @@ fn passing_a_share_is_told_and_left_to_the_application() {
     assert_eq!(shared.told(), [greedy, greedy], "and over it again");
 }
 
+/// Shares that are passed again and again cost the core nothing while the application reads no events: it hears of each
+/// queue pair when it listens again.
+#[test]
+fn what_nobody_listens_to_does_not_pile_up() {
+    let mut shared = shared(Some(ReceiveShare { receives: 1, enforced: false }));
+    shared.pair.far.events.clear();
+    for _ in 0..1200 {
+        let Shared { pair, near, .. } = &mut shared;
+        for id in 0..2 {
+            pair.near.ctx.post_send(near[0], &SendWr::send_inline(id, b"x")).unwrap();
+        }
+        let mut reaped = [ironwarp::Completion::default(); 8];
+        let mut left = 2;
+        while left > 0 {
+            pair.near.turn();
+            pair.far.worker.poll(4);
+            left -= pair.far.ctx.poll_cq(pair.far.cq, &mut reaped).unwrap();
+        }
+        (0..2).for_each(|slot| shared.post(slot));
+    }
+    assert_eq!(shared.pair.far.counter("verbs_shares_exceeded"), 1200);
+    assert_eq!(shared.pair.far.counter("verbs_notices_delayed"), 1);
+    (0..10).for_each(|_| shared.pair.turn());
+    assert!(shared.told().len() < 1200 && shared.told().iter().all(|qp| *qp == shared.far[0]));
+}
+
 /// A queue pair in the place of one that has gone begins with nothing taken.
 #[test]
 fn a_share_is_not_inherited() {

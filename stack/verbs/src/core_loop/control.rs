@@ -12,6 +12,9 @@ use crate::link::{Control, Notice};
 /// Control messages taken from one context in one iteration, so that a flood of them cannot starve frames.
 const CONTROL_BUDGET: usize = 16;
 
+/// News of shared receive queues looked at in one iteration.
+const SRQ_NEWS_BUDGET: usize = 64;
+
 /// Doorbells taken from one context in one iteration.
 const DOORBELL_BUDGET: usize = 256;
 
@@ -127,10 +130,25 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.tell(context, Notice::Event(event));
     }
 
-    /// Tells of shared receive queues that run low.
+    /// Tells of shared receive queues that run low. A peer can make that happen again and again, so it stays where it is,
+    /// noted once, while the context leaves its notices unread.
     pub(super) fn tell_limits(&mut self) {
-        while let Some((context, event)) = self.cqs.next_passed() {
-            self.tell_event(context, event);
+        for _ in 0..self.cqs.srq_news().min(SRQ_NEWS_BUDGET) {
+            let Some((context, news)) = self.cqs.next_srq_news() else { continue };
+            let link = self.contexts.get(usize::from(context)).and_then(Option::as_ref);
+            if link.is_some_and(ContextLink::is_behind) {
+                self.cqs.keep(news);
+            } else if let Some(event) = self.cqs.event_of(news) {
+                self.work += 1;
+                self.tell_event(context, event);
+            }
+        }
+    }
+
+    /// Tells every context whether the link is there.
+    pub(super) fn tell_link(&mut self, up: bool) {
+        for link in self.contexts.iter_mut().flatten() {
+            link.tell_link(up);
         }
     }
 

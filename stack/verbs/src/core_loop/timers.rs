@@ -4,7 +4,6 @@
 //! queue pairs first, waiting connections behind them, the look at the link last.
 
 use super::*;
-use crate::event::Event;
 use ironwarp_net::Path;
 
 /// How often the paths of all connections are looked at: twice while a neighbour's answer is believed, so that those in
@@ -168,9 +167,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             // Whoever is at the far end may not have been there before.
             self.net.on_link_up(now, &mut self.wire);
         }
-        for context in 0..self.contexts.len() as u16 {
-            self.tell_event(context, Event::Link { up });
-        }
+        self.tell_link(up);
     }
 
     fn arm_link(&mut self, now: Nanos) {

@@ -7,6 +7,7 @@ mod share;
 mod srq;
 
 use core::num::NonZeroU32;
+use std::collections::VecDeque;
 
 use ironwarp_iwarp::{Completion, CompletionSink, NoReceive, RecvWqe};
 use ironwarp_rings::slots::SlotProducer;
@@ -46,18 +47,32 @@ impl SrqPlace {
 
 const _: () = assert!(size_of::<Selected>() == 16);
 
+/// Something that a context is to be told of a shared receive queue, by place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum News {
+    /// Its limit was passed.
+    Limit(SrqPlace),
+    /// The queue pair at a place took more than its share.
+    Share(SrqPlace, u32),
+}
+
+impl News {
+    fn srq(self) -> usize {
+        let (News::Limit(srq) | News::Share(srq, _)) = self;
+        srq.slot() as usize
+    }
+}
+
 /// Every completion queue and shared receive queue of a core, by place.
 pub(super) struct Queues {
     cqs: Box<[Option<Box<CqCore>>]>,
     srqs: Box<[Option<Box<SrqCore>>]>,
     /// Completion queues with news, each at most once.
     news: Vec<u32>,
-    /// Shared receive queues whose limit was passed, each at most once.
-    passed: Vec<u32>,
+    /// What is to be told of shared receive queues, each at most once, until the context listens.
+    srq_news: VecDeque<News>,
     /// What each queue pair has of its shared receive queue, by place.
     shares: Box<[Share]>,
-    /// Queue pairs that took more than their share, each at most once, and of which queue.
-    over: Vec<(SrqPlace, u32)>,
     /// The queues of the queue pair that is being worked on.
     selected: Selected,
     /// A message found no place for its completion; the queue pair that is being worked on ends.
@@ -72,9 +87,8 @@ impl Queues {
             cqs: (0..cqs).map(|_| None).collect(),
             srqs: (0..srqs).map(|_| None).collect(),
             news: Vec::with_capacity(cqs as usize),
-            passed: Vec::with_capacity(srqs as usize),
+            srq_news: VecDeque::with_capacity((srqs + qps) as usize),
             shares: (0..qps).map(|_| Share::NOBODYS).collect(),
-            over: Vec::with_capacity(qps as usize),
             selected: Selected::default(),
             full: None,
             stats,
@@ -114,13 +128,21 @@ impl Queues {
     }
 
     pub(super) fn remove_srq(&mut self, slot: u32) -> Option<Box<SrqCore>> {
-        self.srqs.get_mut(slot as usize)?.take()
+        let srq = self.srqs.get_mut(slot as usize)?.take();
+        self.forget_gone();
+        srq
+    }
+
+    /// Nothing is told of a shared receive queue that has gone: another may be in its place soon.
+    fn forget_gone(&mut self) {
+        let srqs = &self.srqs;
+        self.srq_news.retain(|news| srqs.get(news.srq()).is_some_and(Option::is_some));
     }
 
     /// A new queue pair has taken nothing.
     pub(super) fn begin_share(&mut self, place: u32, qp: QueuePair, share: Option<ReceiveShare>) {
         if let Some(begun) = self.shares.get_mut(place as usize) {
-            self.over.retain(|(_, other)| *other != place);
+            self.srq_news.retain(|news| !matches!(news, News::Share(_, other) if *other == place));
             *begun = Share::new(qp, share);
         }
     }
@@ -128,7 +150,7 @@ impl Queues {
     pub(super) fn arm_srq(&mut self, slot: u32, limit: u32) {
         let Some(srq) = self.srqs.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
         if !srq.passed && srq.arm(limit) {
-            self.passed.push(slot);
+            self.srq_news.push_back(News::Limit(SrqPlace::new(slot)));
         }
     }
 
@@ -145,6 +167,7 @@ impl Queues {
                 *srq = None;
             }
         }
+        self.forget_gone();
     }
 
     fn push(&mut self, slot: u32, completion: Completion) {
@@ -172,30 +195,37 @@ impl Queues {
     fn exceed(&mut self, srq: SrqPlace, place: u32) {
         self.stats.count(Counter::VerbsSharesExceeded);
         if self.shares.get_mut(place as usize).is_some_and(Share::list) {
-            self.over.push((srq, place));
+            self.srq_news.push_back(News::Share(srq, place));
         }
     }
 
-    /// What there is to tell of shared receive queues, and the context to tell.
-    pub(super) fn next_passed(&mut self) -> Option<(u16, Event)> {
-        if let Some((srq, place)) = self.over.pop() {
-            return self.exceeded(srq, place);
-        }
-        while let Some(slot) = self.passed.pop() {
-            if let Some(srq) = self.srqs.get_mut(slot as usize).and_then(Option::as_deref_mut) {
-                srq.passed = false;
-                return Some((srq.context, Event::SharedReceiveLimit { srq: srq.handle }));
-            }
-        }
-        None
+    /// How much there is to tell of shared receive queues.
+    pub(super) fn srq_news(&self) -> usize {
+        self.srq_news.len()
     }
 
-    #[cold]
-    fn exceeded(&mut self, srq: SrqPlace, place: u32) -> Option<(u16, Event)> {
+    /// The next of it, and the context to tell.
+    pub(super) fn next_srq_news(&mut self) -> Option<(u16, News)> {
+        let news = self.srq_news.pop_front()?;
+        let srq = self.srqs.get(news.srq())?.as_deref()?;
+        Some((srq.context, news))
+    }
+
+    /// The context does not listen: it is told later.
+    pub(super) fn keep(&mut self, news: News) {
+        self.srq_news.push_back(news);
+    }
+
+    /// The event that tells it.
+    pub(super) fn event_of(&mut self, news: News) -> Option<Event> {
+        let srq = self.srqs.get_mut(news.srq())?.as_deref_mut()?;
+        let News::Share(_, place) = news else {
+            srq.passed = false;
+            return Some(Event::SharedReceiveLimit { srq: srq.handle });
+        };
         let share = self.shares.get_mut(place as usize)?;
         share.unlist();
-        let srq = self.srqs.get(srq.slot() as usize)?.as_deref()?;
-        Some((srq.context, Event::SharedReceiveShare { srq: srq.handle, qp: share.qp? }))
+        Some(Event::SharedReceiveShare { srq: srq.handle, qp: share.qp? })
     }
 
     /// The completion queue that had no place left, if that is why the queue pair ended.
@@ -241,7 +271,7 @@ impl CompletionSink for Queues {
         })?;
         srq.note(qp, &mut self.shares);
         if passed {
-            self.passed.push(slot);
+            self.srq_news.push_back(News::Limit(place));
         }
         if tell {
             self.exceed(place, qp);
