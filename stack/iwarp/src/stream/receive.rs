@@ -48,11 +48,15 @@ impl Refused {
     }
 }
 
-/// RFC 5040 s5.2.2: the Read that the segment should have continued fails with it, where there is one.
+/// RFC 5040 s5.2.2: the Read that the segment should have continued fails with it, where there is one that was posted: the
+/// indication is nobody's request.
 #[cold]
 #[inline(never)]
-fn bad_response(error: Terminate) -> Refused {
-    Refused::with_victim(error, Victim::Read, CompletionStatus::BadResponse)
+fn bad_response(error: Terminate, is_indication: bool) -> Refused {
+    match is_indication {
+        true => error.into(),
+        false => Refused::with_victim(error, Victim::Read, CompletionStatus::BadResponse),
+    }
 }
 
 impl Stream {
@@ -198,7 +202,8 @@ impl Stream {
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), Refused> {
-        self.outstanding.check(header, payload.len()).map_err(bad_response)?;
+        let checked = self.outstanding.check(header, payload.len());
+        checked.map_err(|error| bad_response(error, self.acknowledged.awaits_rtr_read()))?;
         self.place(header, payload, Access::LOCAL_WRITE, io)
             .map_err(|fault| Refused::with_victim(fault, Victim::Read, CompletionStatus::LocalProtection))?;
         if let Some(read) = self.outstanding.advance(header.last, payload.len()) {

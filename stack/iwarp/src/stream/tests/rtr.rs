@@ -97,6 +97,19 @@ fn a_read_indication_takes_one_place_until_it_is_answered() {
     assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalOperation)]);
 }
 
+/// RFC 5040 s5.2.2: a wrong answer to an indication by Read is no fault of the application's Read behind it, which is
+/// flushed.
+#[test]
+fn a_wrong_answer_to_a_read_indication_fails_nobodys_read() {
+    let mut a = initiator(Rtr::Read, FOUR);
+    let sink = a.region(8, EVERYTHING);
+    a.read(1, all(&sink), (STag(9), 0));
+    assert_eq!(a.pull_all(ROOM).iter().flat_map(|unit| ulpdus(unit)).count(), 2, "both are out");
+    let answer = [&[0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], b"too much"].concat();
+    assert!(a.feed(&framed(&answer)).is_err());
+    assert_eq!(ids(&a.log.sends), [(1, FLUSHED)]);
+}
+
 /// RFC 6581 s9.1: no more Reads than were agreed on, though the queue pair was made for more.
 #[test]
 fn the_negotiated_numbers_of_reads_hold() {
