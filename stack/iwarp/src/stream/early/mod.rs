@@ -189,9 +189,10 @@ impl Stream {
 
     /// Start-up has settled what is in use.
     pub(super) fn start_early(&mut self) {
-        let usable = self.rx_markers.is_some() && self.crc;
-        if let Some(early) = &mut self.early {
-            early.active = usable;
+        if self.rx_markers.is_none() || !self.crc {
+            self.early = None;
+        } else if let Some(early) = &mut self.early {
+            early.active = true;
         }
     }
 
