@@ -4,7 +4,8 @@
 //! pair's part is known: receives that its messages took and that nobody has replaced. Posts replace the oldest first.
 //! A stream reads its messages in order, so no more than one of them is ever half full.
 //!
-//! Costs one store for each message that takes a shared receive; posts are looked at only when a share seems used up.
+//! Costs one store for each message that takes a shared receive. Posts are looked at when a share seems used up: all of
+//! them, each once; and when as many takers are noted as there are receives: a few with each message.
 
 use super::srq::SrqCore;
 use crate::context::{QueuePair, ReceiveShare};
@@ -120,12 +121,12 @@ impl Takers {
         self.count() as usize >= self.list.len()
     }
 
-    /// Gives shares back for the posts up to number `tail`.
+    /// Gives shares back for the posts up to number `tail`, for the `most` oldest of them at most.
     #[cold]
     #[inline(never)]
-    pub(super) fn settle(&mut self, tail: u32, shares: &mut [Share]) {
-        let posted = tail.wrapping_sub(self.replaced_to);
-        self.replaced_to = tail;
+    pub(super) fn settle(&mut self, tail: u32, most: u32, shares: &mut [Share]) {
+        let posted = tail.wrapping_sub(self.replaced_to).min(most);
+        self.replaced_to = self.replaced_to.wrapping_add(posted);
         for _ in 0..posted.min(self.count()) {
             let at = self.place(self.oldest);
             self.oldest = self.oldest.wrapping_add(1);
@@ -143,4 +144,26 @@ impl Takers {
 pub(super) fn judge(srq: &mut SrqCore, shares: &mut [Share], place: u32) -> Verdict {
     srq.settle(shares);
     shares.get_mut(place as usize).map_or(Verdict::Fine, Share::judge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However deep the queue, one message pays for a few posts and not for all that were not looked at.
+    #[test]
+    fn settling_a_few_gives_as_many_back_and_the_rest_later() {
+        let mut shares = [Share::NOBODYS];
+        let mut takers = Takers::new(8);
+        (0..8).for_each(|_| takers.note(0, &mut shares[0], 8));
+        assert!(takers.is_full());
+        takers.settle(14, 4, &mut shares);
+        assert_eq!((takers.count(), shares[0].held), (4, 4));
+        takers.settle(14, u32::MAX, &mut shares);
+        assert_eq!((takers.count(), shares[0].held), (2, 2));
+        takers.settle(14, u32::MAX, &mut shares);
+        assert_eq!((takers.count(), shares[0].held), (2, 2), "each post once");
+        takers.settle(20, u32::MAX, &mut shares);
+        assert_eq!((takers.count(), shares[0].held), (0, 0));
+    }
 }

@@ -11,6 +11,9 @@ use super::share::{Share, Takers};
 use crate::context::SharedReceiveQueue;
 use crate::shared::Lease;
 
+/// Posts that a message looks at which finds no room to be noted. One would do; with more, the next ones find room.
+const SETTLED_AT_ONCE: u32 = 4;
+
 /// The core's half of a shared receive queue.
 pub(crate) struct SrqCore {
     pub(super) handle: SharedReceiveQueue,
@@ -59,7 +62,7 @@ impl SrqCore {
     /// Notes who took the last request that was moved.
     pub(super) fn note(&mut self, place: u32, shares: &mut [Share]) {
         if self.takers.is_full() {
-            self.settle(shares);
+            self.make_room(shares);
         }
         if let Some(share) = shares.get_mut(place as usize) {
             self.takers.note(place, share, self.ring.tail());
@@ -70,7 +73,14 @@ impl SrqCore {
     #[cold]
     pub(super) fn settle(&mut self, shares: &mut [Share]) {
         let tail = self.ring.refresh();
-        self.takers.settle(tail, shares);
+        self.takers.settle(tail, u32::MAX, shares);
+    }
+
+    /// Looks at a few of the posts: every message pays for its own place.
+    #[cold]
+    fn make_room(&mut self, shares: &mut [Share]) {
+        let tail = self.ring.refresh();
+        self.takers.settle(tail, SETTLED_AT_ONCE, shares);
     }
 
     fn look(&mut self) -> bool {
