@@ -57,6 +57,23 @@ impl Cursor {
         Ok(())
     }
 
+    /// Shows what the next `bytes` octets of the list lie in.
+    #[cold]
+    pub(super) fn visit(
+        &mut self,
+        list: Sges<'_>,
+        domain: Domain<'_>,
+        mut bytes: usize,
+        mut show: impl FnMut(Span<'_>),
+    ) -> Result<(), AccessError> {
+        while bytes > 0 {
+            let span = self.next(list, domain, bytes, Access::LOCAL_WRITE)?;
+            bytes = bytes.saturating_sub(span.len());
+            show(span);
+        }
+        Ok(())
+    }
+
     /// The next contiguous piece of at most `most` octets.
     #[inline]
     fn next<'a>(

@@ -249,12 +249,16 @@ impl Stream {
         let opcode = self.checked_send(header, payload, io)?;
         let wqe = io.receives.at(io.receives.head()).ok_or(DdpFault::NoBuffer)?;
         let domain = Domain { memory: io.memory, reach: Reach::new(self.config.recv_pd, self.config.qp) };
+        let from = self.landing;
         let landed = self.landing.scatter(wqe.scatter(), domain, payload);
         // The receive names memory that it may not: our own application's error, and no header is shown for it.
         landed.map_err(|_| {
             let status = CompletionStatus::LocalProtection;
             Refused::with_victim(RdmapFault::LocalCatastrophic, Victim::Receive, status)
         })?;
+        if let Some(early) = &mut self.early {
+            early.scattered(from, (wqe.scatter(), domain), payload.len(), io.stats);
+        }
         let wr_id = wqe.wr_id;
         if let Some(message_bytes) = self.sends_in.advance(header.last, payload.len()) {
             let mut completion = self.received(wr_id, message_bytes, CompletionStatus::Success);

@@ -38,11 +38,13 @@ use ironwarp_mem::{Access, Span};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{EarlyBytes, Latest};
 
+use super::cursor::{Cursor, Domain};
 use super::{Io, Stream};
 use crate::ddp::{DdpFault, Header, Tagged};
 use crate::mpa::MpaFault;
 use crate::mpa::marker::{MARKER_BYTES, Rhythm};
 use crate::rdmap::Opcode;
+use crate::wr::Sges;
 #[cfg(test)]
 pub(super) use notes::NOTES_MAX;
 use notes::{NoNote, Notes};
@@ -227,6 +229,27 @@ impl Early {
         span.copy_in(0, payload).map_err(|_| DdpFault::BaseOrBounds)?;
         stats.add(Counter::IwarpEarlyOverwritten, self.notes.overwritten(&memory) as u64);
         Ok(())
+    }
+
+    /// A Send has put `bytes` octets into memory in its turn, from `at` in its receive's list on.
+    #[cold]
+    pub(super) fn scattered(
+        &mut self,
+        mut at: Cursor,
+        (list, domain): (Sges<'_>, Domain<'_>),
+        bytes: usize,
+        stats: &CoreStats,
+    ) {
+        if self.notes.is_empty() {
+            return;
+        }
+        let mut ended = 0;
+        let shown = at.visit(list, domain, bytes, |span| ended += self.notes.overwritten(&span.addresses()));
+        if shown.is_err() {
+            // It was taken away meanwhile, and where it lay is not known any more.
+            self.notes.clear();
+        }
+        stats.add(Counter::IwarpEarlyOverwritten, ended as u64);
     }
 
     /// The stream has ended.

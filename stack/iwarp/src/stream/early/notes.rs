@@ -9,8 +9,8 @@
 //! which move with it, and the memory that was written; answers whether the FPDU whose turn it is lies there already.
 //! There are few notes, so that no peer can make us keep many; an FPDU that finds no room is placed in order.
 //!
-//! What a note stands for holds only while nobody else writes there: a placement in order over the same memory ends the
-//! note, and what it covered is copied when its turn comes. So the last of two messages in one place is the last one
+//! What a note stands for holds only while nobody else writes there: a placement in order over the same memory, a Send's too, ends
+//! the note, and what it covered is copied when its turn comes. So the last of two messages in one place is the last one
 //! sent, as without early placement, though RFC 5040 s5.5, rule 3 does not promise it.
 
 use core::ops::Range;
@@ -110,6 +110,10 @@ impl Notes {
         let before = self.notes.len();
         self.notes.retain(|note| !overlap(&note.memory, memory));
         before - self.notes.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.notes.is_empty()
     }
 
     /// Forgets everything.

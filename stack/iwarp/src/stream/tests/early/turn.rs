@@ -43,6 +43,23 @@ fn what_was_placed_early_is_not_placed_again() {
     assert_eq!((Side::bytes(&target), placed(&b)), (expected, 1));
 }
 
+/// The last of two messages to one place stays the last, though the first is a Send whose receive lies where a segment of the
+/// Write behind it was placed early.
+#[test]
+fn a_write_behind_a_send_to_the_same_memory_stays_the_last() {
+    let (mut a, mut b) = placing_pair();
+    let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
+    b.receive(1, &[target.slice(0, 4).unwrap(), target.slice(2 * FULL, 16).unwrap()]);
+    a.send_inline(1, b"sent before it");
+    a.write(2, &[all(&source)], remote(&target));
+    let (mut arrival, units) = stream_of(&mut a);
+    b.arrive(&mut arrival, units[2].start..).unwrap();
+    assert!(placed(&b) > 0);
+    b.arrive(&mut arrival, 0..units[2].start).unwrap();
+    assert_eq!((ids(&b.log.receives), Side::bytes(&target)), (vec![(1, OK)], pattern(6000)));
+    assert_eq!(b.counted(Counter::IwarpEarlyOverwritten), 1);
+}
+
 /// A tag that ends between the placement and the turn ends the stream as if nothing had been placed; the octets written
 /// while it was good stay.
 #[test]
