@@ -352,6 +352,19 @@ fn a_peer_that_never_answers_our_fin_is_reset() {
     assert_eq!(scene.node.worker.holdings().connections, 0);
 }
 
+/// And for one that has refused us, and then does not close.
+#[test]
+fn a_peer_that_refuses_and_never_closes_is_let_go() {
+    let mut scene = Scene::new(|_| {});
+    scene.calls(REQUEST.len());
+    let mut refusal = reply(0x40, 1, b"");
+    refusal[16] |= 0x20;
+    scene.peer.say(&refusal);
+    closes(&mut scene);
+    scene.until("the end", |scene| scene.node.worker.holdings().connections == 0);
+    assert!(scene.node.events.iter().any(|event| matches!(event, Event::Rejected { .. })));
+}
+
 /// semantics "Terminate": it leaves though every frame of the pool is taken; FIN waits for one.
 #[test]
 fn a_terminate_leaves_though_the_pool_is_empty() {

@@ -78,7 +78,7 @@ impl Conn {
         match self.state {
             State::FinWait1 => {
                 self.state = State::FinWait2;
-                self.cold.linger_at = io.now + io.shared.config.fin_wait_2;
+                self.cold.linger_at = io.now + io.shared.config.fin_wait_2.min(self.cold.user_timeout);
                 io.arm(self);
                 NEXT
             }

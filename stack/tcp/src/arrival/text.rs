@@ -80,7 +80,7 @@ impl Conn {
     ) {
         if self.state == State::FinWait2 {
             // A peer that still sends has not forgotten us.
-            self.cold.linger_at = io.now + io.shared.config.fin_wait_2;
+            self.cold.linger_at = io.now + io.shared.config.fin_wait_2.min(self.cold.user_timeout);
         }
         self.rcv.held.on_duplicate(piece.seq, piece.seq_end().min(self.rcv.rcv_nxt));
         piece.trim_front(self.rcv.rcv_nxt);

@@ -85,9 +85,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// Sends FIN on a connection that nobody owns any more. Its end, or TCP's timeouts, release it.
+    /// Sends FIN on a connection that nobody owns any more. Its end, or TCP's patience, releases it.
     pub(in crate::core_loop) fn let_close(&mut self, now: Nanos, conn: ConnId) {
         self.set_owner(conn, Owner::Nobody);
+        let patience = Patience { user_timeout: self.mpa.terminate_timeout(), keep_alive: None };
+        self.tcp.set_patience(conn, patience);
         let events = self.tcp.close(now, conn, &mut self.wire);
         if events.intersects(TcpEvents::OVER) {
             self.tcp.release(conn);
