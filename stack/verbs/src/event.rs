@@ -186,7 +186,7 @@ pub enum DisconnectReason {
     /// A Terminate ended it.
     Terminated,
     /// An error was found here, the one that this Terminate would name, and none could be sent: the peer had not sent
-    /// its first message yet, or our side was closed already.
+    /// its first message yet, or sent a start-up frame where that should have been, or our side was closed already.
     Failed(Terminate),
     /// The peer reset the TCP connection.
     Reset,
