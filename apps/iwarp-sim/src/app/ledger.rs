@@ -157,6 +157,10 @@ pub struct Side {
     pub receive_failed: bool,
     /// Terminates that it was told of.
     pub terminates: u32,
+    /// It sent a Terminate when links did no harm any more.
+    pub terminated_well: bool,
+    /// Its connection was reset or fell silent.
+    pub was_cut_off: bool,
     /// It was told that it takes no more shared receives.
     pub last_receive: bool,
     /// Where its receives come from, when not from a queue of its own.
@@ -384,6 +388,8 @@ impl Side {
             send_failed: false,
             receive_failed: false,
             terminates: 0,
+            terminated_well: false,
+            was_cut_off: false,
             last_receive: false,
             pool: None,
             loans: Vec::new(),

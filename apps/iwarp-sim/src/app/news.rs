@@ -43,6 +43,8 @@ impl App {
             Event::ConnectFailed { reason, .. } => on_connect_failed(now, &mut ledger, number, side, reason),
             Event::Terminated { sent, terminate, .. } => {
                 ledger.totals.terminated += 1;
+                let is_well = sent && !ledger.faulty;
+                ledger.sessions[number].sides[side].terminated_well = is_well;
                 on_terminated(&mut ledger.sessions[number], side, sent, terminate)
             }
             Event::LastReceiveReached { .. } => on_last_receive(&mut ledger.sessions[number].sides[side]),
@@ -177,6 +179,8 @@ fn on_disconnected(
     let session = &mut ledger.sessions[number];
     let was = core::mem::replace(&mut session.sides[side].stage, Stage::Ended);
     session.ended_at.get_or_insert(now);
+    let is_cut_off = matches!(reason, DisconnectReason::Reset | DisconnectReason::TimedOut);
+    session.sides[side].was_cut_off = is_cut_off;
     let ours = &session.sides[side];
     if !ours.is_settled() {
         return Err(format!("requests have no completion though the connection has ended: {reason:?}"));
