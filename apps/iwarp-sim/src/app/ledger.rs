@@ -159,6 +159,8 @@ pub struct Side {
     pub terminates: u32,
     /// It sent a Terminate when links did no harm any more.
     pub terminated_well: bool,
+    /// A request of its own that was wrong was flushed like any other: right only where the connection had ended before.
+    pub offence_missed: bool,
     /// Its connection was reset or fell silent.
     pub was_cut_off: bool,
     /// It was told that it takes no more shared receives.
@@ -389,6 +391,7 @@ impl Side {
             receive_failed: false,
             terminates: 0,
             terminated_well: false,
+            offence_missed: false,
             was_cut_off: false,
             last_receive: false,
             pool: None,

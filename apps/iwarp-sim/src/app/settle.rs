@@ -107,10 +107,11 @@ impl Session {
             }
             CompletionStatus::Success => Err(format!("{offence:?} succeeded")),
             // Whoever is told of an error of its own is told which; what the peer found wrong is only flushed.
-            status if status != CompletionStatus::FlushedInError && !offence.is_local() => {
-                Err(format!("{offence:?} failed with {status:?} though it is the peer that refuses it"))
+            status if status != offence.status() && status != CompletionStatus::FlushedInError => {
+                Err(format!("{offence:?} failed with {status:?} and not {:?}", offence.status()))
             }
-            _ => {
+            status => {
+                self.sides[side].offence_missed = status != offence.status();
                 settled.flushed += 1;
                 self.flush(side, posted)
             }
@@ -283,6 +284,9 @@ impl Session {
         let vanished = self.sides.iter().any(|side| side.has_vanished);
         if self.unseen || vanished || self.excused {
             return Ok(());
+        }
+        if self.sides.iter().any(|side| side.offence_missed) {
+            return Err(format!("{:?} was flushed, and nothing had ended the connection before", self.offended));
         }
         let due = match (self.offended, self.attacked) {
             (Some((by, offence)), _) => Some(if offence.is_local() { by } else { 1 - by }),

@@ -2,7 +2,7 @@
 //!
 //! Sources: RFC 5040 s4.8, s7.1 and s7.2, RFC 5041 s7.1 and s7.2.
 
-use ironwarp::{CompletionOpcode, Terminate};
+use ironwarp::{CompletionOpcode, CompletionStatus, Terminate};
 
 /// A request that ends its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +103,15 @@ impl Offence {
                 | Offence::InvalidateUnknown
                 | Offence::BindNoRight
         )
+    }
+
+    /// How it completes where the stack of the side that posts it finds it. What the peer finds is only flushed.
+    pub fn status(self) -> CompletionStatus {
+        match self {
+            Offence::BindNoRight => CompletionStatus::MemoryBind,
+            offence if offence.is_local() => CompletionStatus::LocalProtection,
+            _ => CompletionStatus::FlushedInError,
+        }
     }
 
     /// Whether it is a Read, of the peer's memory or into memory of its own.
