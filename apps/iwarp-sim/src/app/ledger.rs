@@ -7,13 +7,13 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use ironwarp::{CompletionOpcode, QueuePair, RemoteMemory, STag, Terminate, Window};
+use ironwarp::{CompletionOpcode, CompletionStatus, QueuePair, RemoteMemory, STag, Terminate, Window};
 use ironwarp_sim::TraceHash;
 use ironwarp_types::Nanos;
 
 use super::memory::{Loan, Pattern, Piece, Plot, Tag};
 use super::queues::SharedPool;
-use crate::plan::{Offence, SessionPlan};
+use crate::plan::{Attack, Ending, Offence, SessionPlan};
 
 /// The ledger as every host holds it.
 pub type SharedLedger = Rc<RefCell<Ledger>>;
@@ -339,9 +339,13 @@ impl Session {
         (&self.plan, ours, theirs)
     }
 
-    /// Whether a side has to do with something that ends its connection and was not its own doing.
-    pub fn is_provoked(&self, side: usize) -> bool {
-        self.attacked.is_some() || self.offended.is_some_and(|(by, _)| by != side)
+    /// How a side's receive may complete, other than well or flushed: the message for it was too long.
+    pub fn provoked_status(&self, side: usize) -> Option<CompletionStatus> {
+        let by_peer =
+            self.offended.is_some_and(|(by, offence)| by != side && offence == Offence::SendTooLong);
+        let is_attack = matches!(self.plan.ending, Ending::Attack { attack: Attack::TooLong, .. });
+        let is_too_long = by_peer || (is_attack && self.attacked.is_some());
+        is_too_long.then_some(CompletionStatus::LocalLength)
     }
 
     /// Begins anew, for another attempt to connect.

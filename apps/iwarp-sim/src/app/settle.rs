@@ -191,7 +191,7 @@ impl Session {
 
     fn settle_receive(&mut self, side: usize, completion: &Completion) -> Result<Settled, String> {
         let mut settled = Settled::default();
-        let provoked = self.is_provoked(side);
+        let provoked = self.provoked_status(side);
         let (ours, theirs) = self.pair(side);
         let receive = ours.take_receive(completion)?;
         match completion.status {
@@ -208,7 +208,10 @@ impl Session {
                 settled.bytes += message.len as u64;
                 ours.expect_earlier_writes(theirs, &message)?;
             }
-            status if status == CompletionStatus::FlushedInError || (provoked && !ours.receive_failed) => {
+            status
+                if status == CompletionStatus::FlushedInError
+                    || (Some(status) == provoked && !ours.receive_failed) =>
+            {
                 // The first may hold the beginning of the message that was arriving; the others hold nothing new.
                 let arriving = if ours.receive_failed { None } else { theirs.messages.front() };
                 ours.receive_failed = true;
@@ -286,7 +289,10 @@ impl Session {
             return Ok(());
         }
         if self.sides.iter().any(|side| side.offence_missed) {
-            return Err(format!("{:?} was flushed, and nothing had ended the connection before", self.offended));
+            return Err(format!(
+                "{:?} was flushed, and nothing had ended the connection before",
+                self.offended
+            ));
         }
         let due = match (self.offended, self.attacked) {
             (Some((by, offence)), _) => Some(if offence.is_local() { by } else { 1 - by }),
