@@ -27,6 +27,10 @@ pub fn check(payload: &[u8], culprit: &Speaker) -> Result<(), String> {
     if !shows && (*bits != 0 || !rest.is_empty()) {
         return Err(named("that shows more than it may"));
     }
+    // Figure 10 has both in every other Terminate. A segment too short to have a header has none to show.
+    if *bits == 0 && shows && (layer, etype) != (1, 0) {
+        return Err(named("that does not show what it is about"));
+    }
     if *bits == 0 {
         return if rest.is_empty() { Ok(()) } else { Err(named("with headers that it does not announce")) };
     }

@@ -98,4 +98,9 @@ fn a_terminate_that_shows_the_wrong_things_is_found() {
         assert!(terminate::check(&wrong, &culprit).is_err(), "{wrong:02x?}");
     }
     assert_eq!(terminate::check(&[0x20, 0x02, 0, 0], &culprit), Ok(()));
+    // Figure 10: whoever has a header shows it; only a segment too short for one has none.
+    assert_eq!(terminate::check(&[0x10, 0, 0, 0], &culprit), Ok(()));
+    for silent in [[0x01, 0, 0, 0], [0x02, 6, 0, 0], [0x11, 0, 0, 0], [0x12, 2, 0, 0]] {
+        assert!(terminate::check(&silent, &culprit).is_err(), "{silent:02x?}");
+    }
 }
