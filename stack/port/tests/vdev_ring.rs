@@ -233,10 +233,10 @@ fn each_queue_of_a_pair_has_its_own_ring() {
             send(near, &pattern(queue, 100));
             assert_eq!(receive(far)[0].bytes(), pattern(queue, 100));
         }
-        for queue in 0..3 {
+        for far in &mut far {
             let mut burst = Burst::new();
-            far[queue].rx_burst(&mut burst);
-            assert!(burst.is_empty(), "queue {queue} has nothing more");
+            far.rx_burst(&mut burst);
+            assert!(burst.is_empty(), "queue {} has nothing more", far.queue());
         }
         let uneven = ring_pair_of_queues(&eal, &small(), [pages(), vec![CoreStats::detached()]]);
         assert!(uneven.is_err());
