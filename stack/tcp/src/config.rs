@@ -81,7 +81,8 @@ pub struct TcpConfig {
     pub syn_retries: u8,
     /// How long payload may stay unacknowledged before the connection is given up.
     pub user_timeout: Nanos,
-    /// How long a closed connection waits for the peer's FIN (FIN-WAIT-2). [`Nanos::MAX`] waits for ever.
+    /// How long a closed connection waits for the peer's FIN (FIN-WAIT-2), where its user timeout is no shorter.
+    /// [`Nanos::MAX`] waits for ever.
     pub fin_wait_2: Nanos,
     /// How long TIME-WAIT lasts.
     pub time_wait: Nanos,
