@@ -78,10 +78,11 @@ unsafe impl StableBytes for Guarded {
 
 impl Whole {
     fn layout(len: usize) -> Layout {
-        let Ok(layout) = Layout::from_size_align(len + 2 * MARGIN_BYTES, MARGIN_BYTES) else {
-            panic!("{len} bytes are more than there are addresses for")
-        };
-        layout
+        let whole = len.checked_add(2 * MARGIN_BYTES);
+        match whole.map(|bytes| Layout::from_size_align(bytes, MARGIN_BYTES)) {
+            Some(Ok(layout)) => layout,
+            _ => panic!("{len} bytes are more than there are addresses for"),
+        }
     }
 }
 
@@ -95,6 +96,13 @@ impl Drop for Whole {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    /// A sum that wraps would be an allocation too small for its margins.
+    #[test]
+    #[should_panic(expected = "more than there are addresses for")]
+    fn a_length_that_leaves_no_room_for_margins_is_refused() {
+        let _ = guarded(usize::MAX - MARGIN_BYTES);
+    }
 
     /// A guard that sees nothing guards nothing.
     #[test]
