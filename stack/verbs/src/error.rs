@@ -77,7 +77,9 @@ pub enum VerbsError {
     #[error("a Read has exactly one sink element")]
     ReadSink,
     /// More private data than a start-up frame carries.
-    #[error("{0} bytes of private data; 512 are carried, 508 by MPA revision 2")]
+    #[error(
+        "{0} bytes of private data; 255 are carried, 251 by MPA revision 2, and with mpa.long_private_data 512 and 508"
+    )]
     PrivateDataTooLong(usize),
     /// A setting of a new object is out of range.
     #[error("{what} = {value}: {allowed}")]

@@ -171,12 +171,39 @@ fn terms_that_a_queue_pair_cannot_keep_are_refused_at_the_call() {
     assert!(matches!(connect(&too_many), Err(VerbsError::Attribute { what: "inbound reads", .. })));
     let too_many = ConnectParams { reads: Some(depths(1, 17)), ..Default::default() };
     assert!(matches!(connect(&too_many), Err(VerbsError::Attribute { what: "outbound reads", .. })));
-    // RFC 6581 s9: the application has four octets less.
-    let long = ConnectParams { private_data: &[0; 509], ..Default::default() };
-    assert!(matches!(connect(&long), Err(VerbsError::PrivateDataTooLong(509))));
-    let longest =
-        ConnectParams { private_data: &[0; 512], revision: Some(MpaRevision::One), ..Default::default() };
-    connect(&longest).unwrap();
+}
+
+/// Q8, RFC 5044 s7.1.1, RFC 6581 s9: no more private data is sent than a peer reads that keeps its length in 8 bits, unless
+/// the configuration allows what the RFCs do; four octets less in revision 2.
+#[test]
+fn private_data_that_some_peers_misread_is_sent_only_where_that_is_allowed() {
+    for (long, bytes) in [(false, [255, 251]), (true, [512, 508])] {
+        let mut pair = pair_of(|config| config.mpa.long_private_data = long, |_| {});
+        let limits = pair.near.ctx.limits();
+        assert_eq!([limits.private_data_bytes, limits.private_data_bytes_enhanced], bytes);
+        pair.far.ctx.listen(FAR.parse().unwrap()).unwrap();
+        pair.far.turn();
+        for (revision, most) in [MpaRevision::One, MpaRevision::Two].into_iter().zip(bytes) {
+            let qp = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
+            let said = pattern(most + 1, 8);
+            let by =
+                |said| ConnectParams { private_data: said, revision: Some(revision), ..Default::default() };
+            let refused = pair.near.ctx.connect_with(qp, FAR.parse().unwrap(), &by(&said));
+            assert!(matches!(refused, Err(VerbsError::PrivateDataTooLong(bytes)) if bytes == most + 1));
+            pair.near.ctx.connect_with(qp, FAR.parse().unwrap(), &by(&said[..most])).unwrap();
+            pair.until("the request", |pair| !pair.far.events.is_empty());
+            let Event::ConnectRequest { request, private_data, .. } = pair.far.events.remove(0) else {
+                panic!()
+            };
+            assert_eq!(private_data[..], said[..most], "what peers send is taken whatever we may send");
+            let refused = pair.far.ctx.reject(&request, &[0; 256]);
+            assert!(
+                matches!(refused, Err(VerbsError::PrivateDataTooLong(256))),
+                "an answer has the same bound"
+            );
+            pair.far.ctx.reject(&request, b"").unwrap();
+        }
+    }
 }
 
 /// Why a connection that was asked for did not come about.

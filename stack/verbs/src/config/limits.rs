@@ -1,6 +1,6 @@
 //! Settings of the protocol layers, and how many of everything there may be.
 
-use ironwarp_iwarp::mpa::startup::RtrKinds;
+use ironwarp_iwarp::mpa::startup::{RtrKinds, private_data_bytes_max};
 use ironwarp_iwarp::rdmap::Dialect;
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
@@ -20,6 +20,9 @@ pub enum IdlePolicy {
     /// Give the processor to whoever else wants it: for more loops than processors.
     Yield,
 }
+
+/// What every peer reads right: the length of a start-up frame's data that some of them keep in 8 bits.
+const PRIVATE_DATA_BYTES_IN_8_BITS: usize = 255;
 
 /// MPA start-up and teardown.
 #[derive(Clone, Debug, Deserialize)]
@@ -45,6 +48,9 @@ pub struct MpaConfig {
     pub peer_to_peer: bool,
     /// Ready-to-receive indications that are offered and taken.
     pub indications: Vec<Indication>,
+    /// Let applications send as much private data as the RFCs allow. Linux siw and cxgb4 keep the length of a start-up
+    /// frame's data in 8 bits, so that more is cut off or misread there.
+    pub long_private_data: bool,
 }
 
 /// A kind of ready-to-receive indication (RFC 6581 s9.2).
@@ -71,6 +77,7 @@ impl Default for MpaConfig {
             fallback: true,
             peer_to_peer: true,
             indications: vec![Indication::Send, Indication::Write, Indication::Read],
+            long_private_data: false,
         }
     }
 }
@@ -104,6 +111,14 @@ impl MpaConfig {
             Indication::Read => RtrKinds::READ,
         };
         self.indications.iter().map(kind).collect()
+    }
+
+    /// The most that an application may say in a start-up frame, in bytes; `enhanced` is revision 2 with numbers of Reads,
+    /// which take some of it.
+    pub(crate) fn private_data_bytes(&self, enhanced: bool) -> usize {
+        let most = private_data_bytes_max(enhanced);
+        let in_8_bits = PRIVATE_DATA_BYTES_IN_8_BITS - (PRIVATE_DATA_BYTES_MAX - most);
+        if self.long_private_data { most } else { in_8_bits }
     }
 
     pub(crate) fn first_fpdu_holdoff(&self) -> Nanos {

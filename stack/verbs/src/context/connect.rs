@@ -23,8 +23,8 @@ impl Context {
         self.control(LEADER.into(), Control::Unlisten { local })
     }
 
-    /// Connects an idle queue pair to `remote`, telling the far application `private_data`: at most 508 bytes in
-    /// revision 2, 512 in revision 1.
+    /// Connects an idle queue pair to `remote`, telling the far application `private_data`: at most 251 bytes in
+    /// revision 2, 255 in revision 1; 508 and 512 with `mpa.long_private_data`.
     pub fn connect(
         &mut self,
         qp: QueuePair,
@@ -42,7 +42,7 @@ impl Context {
         params: &ConnectParams<'_>,
     ) -> Result<(), VerbsError> {
         let revision = params.revision.map_or(self.shared.config.mpa.revision, MpaRevision::number);
-        let parcel = params.parcel(revision, self.reads_max(qp)?)?;
+        let parcel = params.parcel(&self.shared.config.mpa, revision, self.reads_max(qp)?)?;
         let core = self.core_for(qp)?;
         self.expect_room(core.into(), 2)?;
         let (slot, half) = self.settle(qp, core, params.extensions)?;
@@ -78,7 +78,7 @@ impl Context {
         params: &AcceptParams<'_>,
     ) -> Result<(), VerbsError> {
         let request = request.borrow();
-        let parcel = params.parcel(request.enhanced, self.reads_max(qp)?)?;
+        let parcel = params.parcel(&self.shared.config.mpa, request.enhanced, self.reads_max(qp)?)?;
         let core = usize::from(request.core);
         self.expect_room(core, 2)?;
         let (slot, half) = self.settle(qp, request.core, params.extensions)?;
@@ -102,7 +102,7 @@ impl Context {
         params: &RejectParams<'_>,
     ) -> Result<(), VerbsError> {
         let request = request.borrow();
-        let parcel = params.parcel(request.enhanced)?;
+        let parcel = params.parcel(&self.shared.config.mpa, request.enhanced)?;
         let core = usize::from(request.core);
         self.control(core, Control::Reject { request: (request.slot, request.generation), parcel })
     }

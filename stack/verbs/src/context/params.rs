@@ -3,10 +3,10 @@
 //! Everything has a default from the configuration and the queue pair. What is asked for is checked here, so that the
 //! core has nothing to refuse, and travels there in one box, which comes back to be freed.
 
-use ironwarp_iwarp::mpa::startup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds, private_data_bytes_max};
+use ironwarp_iwarp::mpa::startup::{READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 use ironwarp_types::Nanos;
 
-use crate::config::Extensions;
+use crate::config::{Extensions, MpaConfig};
 use crate::error::VerbsError;
 use crate::event::PrivateData;
 
@@ -31,8 +31,8 @@ impl MpaRevision {
 /// How to connect. `None` is what the configuration, or the queue pair, says.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectParams<'a> {
-    /// What the far application is told: at most 508 bytes in revision 2, 512 in revision 1. Linux siw and cxgb4 read
-    /// no more than 251 and 255 right.
+    /// What the far application is told: at most 251 bytes in revision 2, 255 in revision 1; 508 and 512 with
+    /// `mpa.long_private_data`.
     pub private_data: &'a [u8],
     /// The revision to begin with.
     pub revision: Option<MpaRevision>,
@@ -88,30 +88,44 @@ pub(crate) struct Terms {
 }
 
 impl ConnectParams<'_> {
-    pub(super) fn parcel(&self, revision: u8, most: ReadDepths) -> Result<Box<Parcel>, VerbsError> {
+    pub(super) fn parcel(
+        &self,
+        mpa: &MpaConfig,
+        revision: u8,
+        most: ReadDepths,
+    ) -> Result<Box<Parcel>, VerbsError> {
         check_reads(self.reads, most, true)?;
         let ConnectParams { reads, peer_to_peer, rtr, first_fpdu_holdoff: holdoff, .. } = *self;
         let terms = Terms { revision, reads, peer_to_peer, rtr, holdoff };
-        boxed(self.private_data, revision > 1, terms)
+        boxed(self.private_data, mpa.private_data_bytes(revision > 1), terms)
     }
 }
 
 impl AcceptParams<'_> {
-    pub(super) fn parcel(&self, enhanced: bool, most: ReadDepths) -> Result<Box<Parcel>, VerbsError> {
+    pub(super) fn parcel(
+        &self,
+        mpa: &MpaConfig,
+        enhanced: bool,
+        most: ReadDepths,
+    ) -> Result<Box<Parcel>, VerbsError> {
         check_reads(self.reads, most, false)?;
         let terms = Terms { reads: self.reads, rtr: self.rtr, ..Terms::default() };
-        boxed(self.private_data, enhanced, terms)
+        boxed(self.private_data, mpa.private_data_bytes(enhanced), terms)
     }
 }
 
 impl RejectParams<'_> {
-    pub(super) fn parcel(&self, enhanced: bool) -> Result<Box<Parcel>, VerbsError> {
-        boxed(self.private_data, enhanced, Terms { reads: self.wanted, ..Terms::default() })
+    pub(super) fn parcel(&self, mpa: &MpaConfig, enhanced: bool) -> Result<Box<Parcel>, VerbsError> {
+        boxed(
+            self.private_data,
+            mpa.private_data_bytes(enhanced),
+            Terms { reads: self.wanted, ..Terms::default() },
+        )
     }
 }
 
-fn boxed(said: &[u8], enhanced: bool, terms: Terms) -> Result<Box<Parcel>, VerbsError> {
-    if said.len() > private_data_bytes_max(enhanced) {
+fn boxed(said: &[u8], bytes_max: usize, terms: Terms) -> Result<Box<Parcel>, VerbsError> {
+    if said.len() > bytes_max {
         return Err(VerbsError::PrivateDataTooLong(said.len()));
     }
     let private_data = PrivateData::try_from(said).map_err(|_| VerbsError::PrivateDataTooLong(said.len()))?;

@@ -1,7 +1,7 @@
 //! What can be asked about a queue pair and about the stack as a whole.
 
 use ironwarp_iwarp::mpa::startup::Markers;
-use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, PRIVATE_DATA_BYTES_MAX, SGE_MAX};
+use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, SGE_MAX};
 
 use super::attr::WORK_DEPTH_MAX;
 use super::cq::CQ_DEPTH_MAX;
@@ -9,7 +9,6 @@ use super::srq::SRQ_DEPTH_MAX;
 use super::{CompletionQueue, Context, ProtectionDomain, QpState, QueuePair, SharedReceiveQueue};
 use crate::error::VerbsError;
 use crate::event::Settled;
-use ironwarp_iwarp::mpa::startup::private_data_bytes_max;
 
 /// A queue pair as it is now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,7 +147,7 @@ impl Context {
 
     /// What this stack allows.
     pub fn limits(&self) -> Limits {
-        let limits = &self.shared.config.limits;
+        let (limits, mpa) = (&self.shared.config.limits, &self.shared.config.mpa);
         Limits {
             cores: self.cores.len(),
             queue_pairs: limits.queue_pairs,
@@ -167,8 +166,8 @@ impl Context {
             inline_bytes: INLINE_BYTES_MAX,
             message_bytes: MESSAGE_BYTES_MAX,
             reads: limits.reads,
-            private_data_bytes: PRIVATE_DATA_BYTES_MAX,
-            private_data_bytes_enhanced: private_data_bytes_max(true),
+            private_data_bytes: mpa.private_data_bytes(false),
+            private_data_bytes_enhanced: mpa.private_data_bytes(true),
             private_data_bytes_accepted: limits.private_data_bytes.into(),
             atomics: false,
         }

@@ -75,6 +75,7 @@ const REPLIES: [(&str, &str, &[u8]); 16] = [
 fn scene_as(vector: &Vector) -> Scene {
     let set = |config: &mut Config| {
         (config.mpa.markers, config.mpa.crc) = (vector.number("m") == 1, vector.number("c") == 1);
+        config.mpa.long_private_data = true;
     };
     Scene::new(set)
 }

@@ -2,7 +2,7 @@
 
 use ironwarp::{
     ConnectFailure, ConnectParams, Event, MpaRevision, READS_UNNEGOTIATED, ReadDepths, RtrKinds, SendWr,
-    Settled, Terminate,
+    Settled, Terminate, VerbsError,
 };
 
 use crate::common::peer::{PEER, Scene};
@@ -133,9 +133,11 @@ fn q8_private_data_of_every_length_that_a_peer_may_send_is_taken() {
     }
     let (_, heard) = Scene::new(|_| {}).is_asked(&request(0x40, 1, &[7; 512]));
     assert_eq!(heard, [7; 512]);
-    // And 251 of ours make a length of 255.
+    // And of ours 251 make a length of 255; more is not sent.
     let mut scene = Scene::new(|_| {});
     let qp = scene.qp();
+    let too_long = scene.node.ctx.connect(qp, PEER.parse().unwrap(), &[7; 252]);
+    assert!(matches!(too_long, Err(VerbsError::PrivateDataTooLong(252))));
     scene.node.ctx.connect(qp, PEER.parse().unwrap(), &[7; 251]).unwrap();
     assert_eq!(scene.hear("the request", 20)[18..], [0, 255]);
 }
