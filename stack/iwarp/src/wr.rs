@@ -6,7 +6,7 @@
 
 use core::fmt;
 
-use ironwarp_mem::{Access, Binding, Sge};
+use ironwarp_mem::{Access, AtomicOp, Binding, Sge};
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 use ironwarp_types::{QpNum, STag};
 
@@ -48,10 +48,29 @@ pub enum SendOpcode {
     Immediate,
     /// The same, and it raises an event at a peer that waits for solicited ones only.
     ImmediateSolicited,
+    /// Adds to the word at `remote_stag`, `remote_to`; its value before lands in the one element of the list, and so for
+    /// the two below (RFC 7306 s5).
+    FetchAdd,
+    /// Replaces that word if it is as expected.
+    CmpSwap,
+    /// Replaces that word.
+    Swap,
 }
 
 impl SendOpcode {
-    /// Whether the peer is asked for data.
+    /// Whether the peer owes an answer, without which the request does not complete.
+    #[inline]
+    pub const fn asks(self) -> bool {
+        self.is_read() || self.is_atomic()
+    }
+
+    /// Whether it is an atomic operation on a word of the peer's.
+    #[inline]
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, SendOpcode::FetchAdd | SendOpcode::CmpSwap | SendOpcode::Swap)
+    }
+
+    /// Whether the peer is asked for a stretch of its memory.
     #[inline]
     pub const fn is_read(self) -> bool {
         matches!(self, SendOpcode::Read | SendOpcode::ReadInvalidate)
@@ -72,7 +91,7 @@ impl SendOpcode {
 
     /// Whether only a stream that has the operations of RFC 7306 can carry it out.
     pub const fn is_extended(self) -> bool {
-        matches!(self, SendOpcode::Immediate | SendOpcode::ImmediateSolicited)
+        self.is_atomic() || matches!(self, SendOpcode::Immediate | SendOpcode::ImmediateSolicited)
     }
 
     /// Whether nothing is sent.
@@ -177,6 +196,37 @@ impl SendWqe {
         self.len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if let Some(list) = self.list.get_mut(..bytes.len()) {
             list.copy_from_slice(bytes);
+        }
+    }
+
+    /// Makes it an atomic operation, whose answer goes to `sink`.
+    pub fn set_atomic(&mut self, operation: &AtomicOp, sink: Sge) {
+        self.set_gather(&[sink]);
+        let operands;
+        (self.opcode, operands) = match *operation {
+            AtomicOp::FetchAdd { add, mask } => (SendOpcode::FetchAdd, [add, mask, 0, 0]),
+            AtomicOp::CmpSwap { compare, compare_mask, swap, swap_mask } => {
+                (SendOpcode::CmpSwap, [compare, compare_mask, swap, swap_mask])
+            }
+            AtomicOp::Swap { swap } => (SendOpcode::Swap, [swap, 0, 0, 0]),
+        };
+        let (_, behind_sink) = self.list.split_at_mut(SGE_BYTES);
+        for (place, operand) in behind_sink.as_chunks_mut::<8>().0.iter_mut().zip(operands) {
+            *place = operand.to_ne_bytes();
+        }
+    }
+
+    /// The atomic operation that it is.
+    pub fn atomic(&self) -> Option<AtomicOp> {
+        let operands = self.list.get(SGE_BYTES..)?.as_chunks::<8>().0.first_chunk::<4>()?;
+        let [first, second, swap, swap_mask] = operands.map(u64::from_ne_bytes);
+        match self.opcode {
+            SendOpcode::FetchAdd => Some(AtomicOp::FetchAdd { add: first, mask: second }),
+            SendOpcode::CmpSwap => {
+                Some(AtomicOp::CmpSwap { compare: first, compare_mask: second, swap, swap_mask })
+            }
+            SendOpcode::Swap => Some(AtomicOp::Swap { swap: first }),
+            _ => None,
         }
     }
 
@@ -301,7 +351,7 @@ pub enum CompletionStatus {
     /// A list element names memory that may not be used so: unknown key, other protection domain, missing right,
     /// out of bounds, revoked.
     LocalProtection,
-    /// The peer's answer to a Read is not the answer to it: another buffer, another place, too long or too short.
+    /// The peer's answer to a Read or an atomic operation is not the answer to it: another buffer, another place, too long or too short.
     BadResponse,
     /// The request cannot be carried out on this queue pair: a Read with no sink element, or with no Reads allowed.
     LocalOperation,
@@ -327,6 +377,12 @@ pub enum CompletionOpcode {
     ReceiveImmediate,
     /// Immediate Data of ours.
     Immediate,
+    /// An atomic FetchAdd.
+    FetchAdd,
+    /// An atomic CmpSwap.
+    CmpSwap,
+    /// An atomic Swap.
+    Swap,
     /// The invalidation of our own steering tag.
     Invalidate,
     /// A window's binding.
@@ -367,6 +423,9 @@ impl From<SendOpcode> for CompletionOpcode {
             SendOpcode::Bind => CompletionOpcode::Bind,
             SendOpcode::FastRegister => CompletionOpcode::FastRegister,
             SendOpcode::Immediate | SendOpcode::ImmediateSolicited => CompletionOpcode::Immediate,
+            SendOpcode::FetchAdd => CompletionOpcode::FetchAdd,
+            SendOpcode::CmpSwap => CompletionOpcode::CmpSwap,
+            SendOpcode::Swap => CompletionOpcode::Swap,
             SendOpcode::Send
             | SendOpcode::SendSolicited
             | SendOpcode::SendInvalidate
@@ -402,6 +461,25 @@ mod tests {
         let mut wqe = RecvWqe::default();
         wqe.set_scatter(&[sge(0, u32::MAX), sge(0, 2)]);
         assert_eq!(wqe.room_bytes(), u32::MAX);
+    }
+
+    #[test]
+    fn an_atomic_request_gives_back_operation_and_sink() {
+        let (compare, swap) = (1, u64::MAX);
+        let all = [
+            AtomicOp::FetchAdd { add: 2, mask: 1 << 63 },
+            AtomicOp::CmpSwap { compare, compare_mask: 3, swap, swap_mask: 5 },
+            AtomicOp::Swap { swap },
+        ];
+        let mut wqe = SendWqe::default();
+        for operation in all {
+            wqe.set_atomic(&operation, sge(77, 8));
+            assert_eq!((wqe.atomic(), wqe.message_bytes(), wqe.gather().len()), (Some(operation), 8, 1));
+            assert_eq!(wqe.gather().at(0).map(|sink| sink.addr), Some(77));
+            assert!(wqe.opcode.is_atomic() && wqe.opcode.asks() && wqe.opcode.is_extended());
+        }
+        wqe.opcode = SendOpcode::Read;
+        assert!(wqe.atomic().is_none() && wqe.opcode.asks() && !wqe.opcode.is_extended());
     }
 
     #[test]

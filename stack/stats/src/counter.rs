@@ -109,6 +109,7 @@ counters! {
         IwarpRxSends = "iwarp_rx_sends": "Sends delivered.",
         IwarpRxWrites = "iwarp_rx_writes": "RDMA Writes whose last segment was placed.",
         IwarpRxImmediates = "iwarp_rx_immediates": "Immediate Data messages delivered.",
+        IwarpRxAtomicRequests = "iwarp_rx_atomic_requests": "Atomic Requests accepted.",
         IwarpRxReadRequests = "iwarp_rx_read_requests": "Read Requests accepted.",
         IwarpRxTerminates = "iwarp_rx_terminates": "Terminates received.",
         IwarpTxTerminates = "iwarp_tx_terminates": "Terminates handed to TCP.",

@@ -73,6 +73,9 @@ pub enum VerbsError {
     /// The connection does not have the operation: [`Extensions`](crate::Extensions) says which it has.
     #[error("the connection's extensions do not have this operation")]
     NoSuchOperation,
+    /// The answer to an atomic operation is a word of eight bytes.
+    #[error("an atomic operation has a sink of exactly 8 bytes")]
+    AtomicSink,
     /// A Read's data lands in one place.
     #[error("a Read has exactly one sink element")]
     ReadSink,

@@ -4,7 +4,7 @@
 //! queue's own slot. The memory that a gather list names must stay as it is until the completion.
 
 use ironwarp_iwarp::{SendFlags, SendOpcode};
-use ironwarp_mem::{Access, FastRegion, Sge, Window};
+use ironwarp_mem::{Access, AtomicOp, FastRegion, Sge, Window};
 use ironwarp_types::STag;
 
 /// A place in the peer's memory, as the peer advertised it.
@@ -34,6 +34,8 @@ pub(crate) enum Source<'a> {
     Gather(&'a [Sge]),
     /// In the request itself.
     Inline(&'a [u8]),
+    /// Nowhere: it is an atomic operation, whose answer goes to the element.
+    Atomic(&'a [Sge; 1], &'a AtomicOp),
 }
 
 impl<'a> SendWr<'a> {
@@ -68,6 +70,30 @@ impl<'a> SendWr<'a> {
     /// stays as it is (RFC 7306 s6). The connection must have it: [`Extensions`](crate::Extensions).
     pub fn immediate(wr_id: u64, octets: &'a [u8; 8]) -> Self {
         Self::new(wr_id, SendOpcode::Immediate, Self::NOWHERE, Source::Inline(octets))
+    }
+
+    /// An atomic operation on a word of the peer's, which must lie at a multiple of 8 bytes and in memory with
+    /// [`Access::REMOTE_ATOMIC`] (RFC 7306 s5). The word's value before lands in `sink`, 8 bytes, in this machine's order.
+    /// It counts as one of the Reads that may be outstanding, and is atomic among all connections of the peer's stack, not
+    /// against plain loads and stores there.
+    ///
+    /// ```no_run
+    /// # fn count(
+    /// #     ctx: &mut ironwarp::Context, qp: ironwarp::QueuePair, before: &ironwarp::Region,
+    /// #     counter: ironwarp::RemoteMemory,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use ironwarp::{AtomicOp, SendWr};
+    /// ctx.post_send(qp, &SendWr::atomic(1, &[before.slice(0, 8)?], counter, &AtomicOp::add(1)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn atomic(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory, operation: &'a AtomicOp) -> Self {
+        let opcode = match operation {
+            AtomicOp::FetchAdd { .. } => SendOpcode::FetchAdd,
+            AtomicOp::CmpSwap { .. } => SendOpcode::CmpSwap,
+            AtomicOp::Swap { .. } => SendOpcode::Swap,
+        };
+        Self::new(wr_id, opcode, remote, Source::Atomic(sink, operation))
     }
 
     /// An RDMA Write whose end the peer hears of by Immediate Data: two requests with one number, to be posted with

@@ -164,7 +164,7 @@ fn every_limit_can_be_asked_for() {
     assert_eq!((limits.sges, limits.read_sges, limits.inline_bytes), (16, 1, 256));
     assert_eq!((limits.queue_pairs, limits.completion_queues, limits.regions), (1024, 1024, 4096));
     assert_eq!((limits.reads, limits.shared_receive_queues, limits.cores), (128, 64, 1));
-    assert!(!limits.atomics);
+    assert!(limits.atomics);
     assert_eq!((limits.contexts, limits.context_percent), (16, 100));
     assert_eq!((limits.half_open, limits.listeners), (256, 64));
     assert_eq!((limits.work_depth, limits.shared_receive_depth), (65_536, 65_536));

@@ -15,7 +15,7 @@ pub use atomic::{AtomicRequest, AtomicResponse};
 pub use dialect::Dialect;
 pub use immediate::Immediate;
 pub use opcode::Opcode;
-pub use read::{Outstanding, OutstandingReads, PendingResponses, ReadRequest, Response};
+pub use read::{Outstanding, OutstandingReads, Owed, PendingResponses, ReadRequest, Response};
 pub use terminate::{Offender, Terminate};
 
 use ironwarp_mem::{AccessError, InvalidateError};

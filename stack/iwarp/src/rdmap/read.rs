@@ -9,7 +9,7 @@ use ironwarp_types::STag;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{RdmapFault, Terminate};
+use super::{AtomicRequest, RdmapFault, Terminate};
 use crate::ddp::{DdpFault, Tagged};
 
 /// Octets of a Read Request's header, which is all of its payload (RFC 5040 s4.4).
@@ -81,7 +81,7 @@ impl ReadRequest {
     }
 }
 
-/// A Read of ours that the peer has not answered in full.
+/// A Read of ours that the peer has not answered in full, or an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outstanding {
     /// Our buffer.
@@ -96,9 +96,11 @@ pub struct Outstanding {
     pub seq: u32,
     /// The buffer's steering tag ends with the Read.
     pub invalidates: bool,
+    /// It is an atomic operation, answered by an Atomic Response that repeats `seq` (RFC 7306 s5.2.2).
+    pub atomic: bool,
 }
 
-/// The Reads we wait for, oldest first: at most ORD.
+/// The Reads and atomic operations we wait for, oldest first: at most ORD together (RFC 7306 s5.2).
 #[derive(Debug)]
 pub struct OutstandingReads {
     reads: VecDeque<Outstanding>,
@@ -156,7 +158,7 @@ impl OutstandingReads {
     #[inline]
     pub fn check(&self, header: &Tagged, payload_bytes: usize) -> Result<(), Terminate> {
         // A response that nobody asked for is a message that may not come here.
-        let head = self.reads.front().ok_or(RdmapFault::Opcode)?;
+        let head = self.reads.front().filter(|head| !head.atomic).ok_or(RdmapFault::Opcode)?;
         // RFC 5041 s5.2: steering tag and offset of an empty segment are not looked at.
         if payload_bytes > 0 {
             head.continues_at(header)?;
@@ -174,9 +176,8 @@ impl OutstandingReads {
     /// Whether a segment lies within what the oldest Read still misses, its last octet left out: nothing else that was
     /// asked for can be meant by it before its turn.
     pub fn awaits(&self, header: &Tagged, payload_bytes: usize) -> bool {
-        let Some(head) = self.reads.front().filter(|head| head.sink_stag == header.stag) else {
-            return false;
-        };
+        let is_read = |head: &&Outstanding| head.sink_stag == header.stag && !head.atomic;
+        let Some(head) = self.reads.front().filter(is_read) else { return false };
         let next = head.sink_to.wrapping_add(head.placed.into());
         let ahead = header.tagged_offset.wrapping_sub(next);
         let missing = u64::from(head.bytes.saturating_sub(head.placed));
@@ -198,6 +199,11 @@ impl OutstandingReads {
     /// The oldest.
     pub fn front(&self) -> Option<&Outstanding> {
         self.reads.front()
+    }
+
+    /// Whether an atomic operation is among them, so that an Atomic Response finds a buffer.
+    pub fn awaits_atomic(&self) -> bool {
+        self.reads.iter().any(|read| read.atomic)
     }
 
     /// Forgets them all: the stream has ended.
@@ -227,10 +233,32 @@ pub struct Response {
     pub sent: u32,
 }
 
-/// The responses we owe, oldest first: at most IRD.
+/// A response that we owe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owed {
+    /// To a Read.
+    Read(Response),
+    /// To an atomic operation, which is carried out when its turn to be answered comes.
+    Atomic {
+        /// What was asked.
+        request: AtomicRequest,
+        /// The request's number on queue 1, for a Terminate that has to name it.
+        msn: u32,
+    },
+}
+
+impl Owed {
+    /// Whether part of it is sent.
+    #[inline]
+    pub fn is_begun(&self) -> bool {
+        matches!(self, Owed::Read(response) if response.sent > 0)
+    }
+}
+
+/// The responses we owe, to Reads and to atomic operations, oldest first: at most IRD (RFC 7306 s5.2).
 #[derive(Debug)]
 pub struct PendingResponses {
-    responses: VecDeque<Response>,
+    responses: VecDeque<Owed>,
     ird: usize,
 }
 
@@ -256,12 +284,12 @@ impl PendingResponses {
     }
 
     /// The oldest.
-    pub fn front(&self) -> Option<&Response> {
+    pub fn front(&self) -> Option<&Owed> {
         self.responses.front()
     }
 
     /// Owes one more. The caller has asked for room.
-    pub fn push(&mut self, response: Response) {
+    pub fn push(&mut self, response: Owed) {
         debug_assert!(self.has_room());
         if self.has_room() {
             self.responses.push_back(response);
@@ -272,7 +300,7 @@ impl PendingResponses {
     pub fn advance(&mut self, bytes: u32, last: bool) {
         if last {
             self.responses.pop_front();
-        } else if let Some(head) = self.responses.front_mut() {
+        } else if let Some(Owed::Read(head)) = self.responses.front_mut() {
             head.sent = head.sent.wrapping_add(bytes);
         }
     }
@@ -291,8 +319,9 @@ mod tests {
 
     fn waiting(bytes: u32) -> OutstandingReads {
         let mut reads = OutstandingReads::new(1);
-        let (seq, invalidates) = (0, false);
-        reads.push(Outstanding { sink_stag: STag(5), sink_to: 100, bytes, placed: 0, seq, invalidates });
+        let (seq, invalidates, atomic) = (0, false, false);
+        let (sink_stag, sink_to) = (STag(5), 100);
+        reads.push(Outstanding { sink_stag, sink_to, bytes, placed: 0, seq, invalidates, atomic });
         reads
     }
 
@@ -340,6 +369,7 @@ mod tests {
             placed: 0,
             seq: 0,
             invalidates: false,
+            atomic: false,
         };
         reads.push(wide);
         assert!(reads.awaits(&segment(5, 5, false), 10) && !reads.awaits(&segment(5, 15, false), 10));

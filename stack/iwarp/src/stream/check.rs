@@ -31,7 +31,7 @@ impl Stream {
     fn reads_agree<C>(&self, io: &Io<'_, C>) -> bool {
         let (mut seq, mut reads) = (io.sends.head(), 0);
         while seq != self.sender.next() {
-            reads += usize::from(io.sends.at(seq).is_some_and(|wqe| wqe.opcode.is_read()));
+            reads += usize::from(io.sends.at(seq).is_some_and(|wqe| wqe.opcode.asks()));
             seq = seq.wrapping_add(1);
         }
         let ours = self.outstanding.len() - usize::from(self.acknowledged.awaits_rtr_read());

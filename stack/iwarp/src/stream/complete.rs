@@ -1,7 +1,7 @@
 //! Completions of the send queue: in the order of posting, when each request is done (RFC 5040 s5.5).
 //!
-//! A Send or Write is done when TCP's peer has acknowledged its last octet, a Read when the last octet of its
-//! response has been placed. A request that is done waits behind earlier ones that are not. Errors complete
+//! A Send or Write is done when TCP's peer has acknowledged its last octet, a Read or an atomic
+//! operation when the last octet of its response has been placed. A request that is done waits behind earlier ones that are not. Errors complete
 //! everything at once: one request may have failed, the rest is flushed.
 
 use ironwarp_mem::{CoreMem, Epoch};
@@ -148,7 +148,9 @@ impl Stream {
 
     fn is_done(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
         match opcode {
-            SendOpcode::Read => self.acknowledged.take_read(),
+            SendOpcode::Read | SendOpcode::FetchAdd | SendOpcode::CmpSwap | SendOpcode::Swap => {
+                self.acknowledged.take_read()
+            }
             SendOpcode::ReadInvalidate => {
                 self.acknowledged.reads_done > 0
                     && self.acknowledged.is_quiet(seq, memory)

@@ -6,13 +6,18 @@
 //!
 //! A refusal shows the segment's DDP header and never the request that it carried (RFC 7306 s8.1).
 
+use ironwarp_mem::Access;
 use ironwarp_stats::Counter;
 
-use super::receive::Refused;
+use super::receive::{Refused, Victim, bad_response};
 use super::{CompletionSink, Io, Stream, StreamState};
 use crate::ddp::untagged::Queue;
 use crate::ddp::{DdpFault, Untagged};
-use crate::rdmap::{Dialect, Immediate, Opcode, READ_QUEUE, RdmapFault, SEND_QUEUE};
+use crate::rdmap::atomic::ATOMIC_RESPONSE_BYTES;
+use crate::rdmap::{
+    ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, Outstanding, Owed,
+    READ_QUEUE, RdmapFault, SEND_QUEUE,
+};
 use crate::wr::{CompletionFlags, CompletionOpcode, CompletionStatus};
 
 impl Stream {
@@ -32,8 +37,10 @@ impl Stream {
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), Refused> {
-        let dialect = self.config.extensions;
-        match dialect.and_then(|dialect| dialect.expected(header)) {
+        let Some(dialect) = self.config.extensions else { return self.on_unexpected(header, payload, io) };
+        match dialect.expected(header) {
+            Some(Opcode::AtomicRequest) => self.on_atomic_request(dialect, header, payload, io),
+            Some(Opcode::AtomicResponse) => self.on_atomic_response(header, payload, io),
             Some(opcode) if opcode.is_immediate() => self.on_immediate(header, payload, io),
             _ => self.on_unexpected(header, payload, io),
         }
@@ -49,6 +56,9 @@ impl Stream {
         match header.qn {
             SEND_QUEUE => self.check_receive(header, payload.len(), io)?,
             READ_QUEUE => self.reads_in.check(header, payload.len(), self.request_room())?,
+            ATOMIC_RESPONSE_QUEUE if self.has_atomic_responses() => {
+                self.atomics_in.check(header, payload.len(), self.response_room())?;
+            }
             _ => return Err(DdpFault::InvalidQueue.into()),
         }
         Err(RdmapFault::Opcode.into())
@@ -89,6 +99,86 @@ impl Stream {
         io.receives.release_to(head.wrapping_add(1));
         io.stats.count(Counter::IwarpRxImmediates);
         Ok(())
+    }
+
+    /// An Atomic Request (RFC 7306 s5.2.1, s8.2): one segment, exactly one header. The word is looked up now, so that what
+    /// may not be asked is refused at once, and changed when the request's turn to be answered comes.
+    fn on_atomic_request<C>(
+        &mut self,
+        dialect: Dialect,
+        header: &Untagged,
+        payload: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<(), Refused> {
+        self.reads_in.check(header, payload.len(), self.request_room())?;
+        Opcode::decode_extended(header.ulp)?;
+        if !header.last {
+            return Err(RdmapFault::StreamCatastrophic.into());
+        }
+        let request = AtomicRequest::decode(payload, dialect)?;
+        io.memory.word(&self.target(&request)).map_err(RdmapFault::from)?;
+        self.responses.push(Owed::Atomic { request, msn: header.msn });
+        self.reads_in.advance(true, payload.len());
+        io.stats.count(Counter::IwarpRxAtomicRequests);
+        Ok(())
+    }
+
+    /// The answer to our oldest request, which must be an atomic operation (RFC 7306 s5.2.2).
+    fn on_atomic_response<C: CompletionSink>(
+        &mut self,
+        header: &Untagged,
+        payload: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<(), Refused> {
+        let is_indication = self.acknowledged.awaits_rtr_read();
+        let bad_response = |error| bad_response(error, is_indication);
+        let queue = if header.qn == READ_QUEUE { self.reads_in } else { self.atomics_in };
+        queue
+            .check(header, payload.len(), self.response_room())
+            .map_err(|fault| bad_response(fault.into()))?;
+        Opcode::decode_extended(header.ulp)?;
+        let head = self.outstanding.front().filter(|head| head.atomic && header.last).copied();
+        let head = head.ok_or_else(|| bad_response(RdmapFault::StreamCatastrophic.into()))?;
+        let response = AtomicResponse::decode_for(payload, head.seq);
+        let response = response.map_err(|fault| bad_response(fault.into()))?;
+        self.land_original(&head, response.original, io)?;
+        if header.qn == READ_QUEUE {
+            self.reads_in.advance(true, payload.len());
+        } else {
+            self.atomics_in.advance(true, payload.len());
+        }
+        self.outstanding.advance(true, 0);
+        self.acknowledged.read_done();
+        self.complete(io);
+        Ok(())
+    }
+
+    /// The word's value goes to the request's sink in the machine's own order (RFC 7306 s5.1). A sink that has been revoked
+    /// meanwhile is our own application's error.
+    fn land_original<C>(&mut self, head: &Outstanding, original: u64, io: &Io<'_, C>) -> Result<(), Refused> {
+        let octets = original.to_ne_bytes();
+        let refused = || {
+            let (error, status) = (RdmapFault::LocalCatastrophic, CompletionStatus::LocalProtection);
+            Refused::with_victim(error, Victim::Read, status)
+        };
+        let (reach, need) = (self.reach(), Access::LOCAL_WRITE);
+        let span = io.memory.resolve(head.sink_stag, reach, head.sink_to, head.bytes, need);
+        let span = span.map_err(|_| refused())?;
+        match &mut self.early {
+            None => span.copy_in(0, &octets).map_err(|_| refused()),
+            Some(early) => early.land(span, &octets, io.stats).map_err(|_| refused()),
+        }
+    }
+
+    /// Whether there is a queue 3.
+    fn has_atomic_responses(&self) -> bool {
+        let dialect = self.config.extensions;
+        dialect.and_then(|dialect| dialect.queue(Opcode::AtomicResponse)) == Some(ATOMIC_RESPONSE_QUEUE)
+    }
+
+    /// The buffer that waits for an Atomic Response, where one is awaited at all.
+    fn response_room(&self) -> Option<u32> {
+        self.outstanding.awaits_atomic().then_some(ATOMIC_RESPONSE_BYTES as u32)
     }
 
     /// The queue that an immediate is numbered on: that of Sends, save by figure 2 of draft -01.

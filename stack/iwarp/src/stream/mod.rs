@@ -38,7 +38,7 @@ pub use transmit::Transmit;
 use crate::ddp::untagged::Queue;
 use crate::mpa::marker::Rhythm;
 use crate::mpa::startup::{Agreed, Markers, ReadDepths, Rtr, RtrKinds};
-use crate::rdmap::{Dialect, Offender, Outstanding, OutstandingReads, PendingResponses, Response, Terminate};
+use crate::rdmap::{Dialect, Offender, Outstanding, OutstandingReads, Owed, PendingResponses, Terminate};
 use crate::wr::{Completion, RecvWqe, SendWqe};
 use complete::Acknowledged;
 use cursor::Cursor;
@@ -111,6 +111,9 @@ pub struct StreamConfig {
     pub place_out_of_order: bool,
     /// The operations of RFC 7306, and by which text; `None` is RFC 5040 alone, to which they do not exist.
     pub extensions: Option<Dialect>,
+    /// Change words with locked instructions, from whichever core a request arrives at, instead of leaving each to the
+    /// one core that owns it. All streams of a process do the one, or all the other.
+    pub atomic_locked: bool,
 }
 
 /// Which side sent the MPA Request Frame.
@@ -218,6 +221,8 @@ pub struct Stream {
     landing: Cursor,
     /// Queue 1 as its receiver.
     reads_in: Queue,
+    /// Queue 3 as its receiver.
+    atomics_in: Queue,
     outstanding: OutstandingReads,
     responses: PendingResponses,
     sender: Sender,
@@ -243,6 +248,7 @@ impl Stream {
             sends_in: Queue::new(),
             landing: Cursor::default(),
             reads_in: Queue::new(),
+            atomics_in: Queue::new(),
             outstanding: OutstandingReads::new(config.ord),
             responses: PendingResponses::new(config.ird),
             sender: Sender::new(),
@@ -375,4 +381,4 @@ const READS_USUAL: usize = 16;
 /// An idle queue pair's stream stays within 2 KiB beside what its application sized: the table of ends, eight octets
 /// for each slot of the send ring.
 const _: () =
-    assert!(size_of::<Stream>() + READS_USUAL * (size_of::<Outstanding>() + size_of::<Response>()) <= 2048);
+    assert!(size_of::<Stream>() + READS_USUAL * (size_of::<Outstanding>() + size_of::<Owed>()) <= 2048);

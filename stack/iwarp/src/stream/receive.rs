@@ -15,9 +15,11 @@ use super::{CompletionSink, Io, NoReceive, Stream, StreamError, StreamState};
 use crate::ddp::untagged::Queue;
 use crate::ddp::{DdpFault, Header, Tagged, Untagged};
 use crate::mpa::{MpaFault, fpdu};
+use crate::rdmap::atomic::ATOMIC_REQUEST_BYTES;
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
-    Offender, Opcode, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE, Terminate,
+    Offender, Opcode, Owed, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE,
+    Terminate,
 };
 use crate::wr::{Completion, CompletionFlags, CompletionStatus};
 
@@ -43,7 +45,7 @@ impl<E: Into<Terminate>> From<E> for Refused {
 }
 
 impl Refused {
-    fn with_victim(error: impl Into<Terminate>, victim: Victim, status: CompletionStatus) -> Self {
+    pub(super) fn with_victim(error: impl Into<Terminate>, victim: Victim, status: CompletionStatus) -> Self {
         Refused { error: error.into(), request: None, victim: Some((victim, status)) }
     }
 }
@@ -52,7 +54,7 @@ impl Refused {
 /// indication is nobody's request.
 #[cold]
 #[inline(never)]
-fn bad_response(error: Terminate, is_indication: bool) -> Refused {
+pub(super) fn bad_response(error: Terminate, is_indication: bool) -> Refused {
     match is_indication {
         true => error.into(),
         false => Refused::with_victim(error, Victim::Read, CompletionStatus::BadResponse),
@@ -360,15 +362,17 @@ impl Stream {
         }
         let request = ReadRequest::decode(payload).ok_or(RdmapFault::Unspecified)?;
         self.check_source(&request, io)?;
-        self.responses.push(Response { request, msn: header.msn, sent: 0 });
+        self.responses.push(Owed::Read(Response { request, msn: header.msn, sent: 0 }));
         self.reads_in.advance(true, payload.len());
         io.stats.count(Counter::IwarpRxReadRequests);
         Ok(())
     }
 
     /// The buffer that waits on queue 1. RFC 5040 s5.2.2: there are as many as Reads were agreed on; one more finds none.
+    /// RFC 7306 s5.2: Atomic Requests are longer, and share them.
     pub(super) fn request_room(&self) -> Option<u32> {
-        self.responses.has_room().then_some(READ_REQUEST_BYTES as u32)
+        let bytes = if self.config.extensions.is_some() { ATOMIC_REQUEST_BYTES } else { READ_REQUEST_BYTES };
+        self.responses.has_room().then_some(bytes as u32)
     }
 
     /// RFC 5040 s7.2, check 4. Nothing of an empty Read is looked at (s5.2.1).
@@ -435,7 +439,7 @@ impl Stream {
         let mut answered = self.acknowledged.reads_done();
         let mut seq = io.sends.head();
         while seq != self.sender.next() {
-            let is_read = io.sends.at(seq)?.opcode.is_read();
+            let is_read = io.sends.at(seq)?.opcode.asks();
             if is_read && answered == 0 {
                 return Some(seq);
             }

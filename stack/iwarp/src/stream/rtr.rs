@@ -77,8 +77,8 @@ impl Stream {
             Rtr::Read => {
                 *read_msn = read_msn.wrapping_add(1);
                 let ReadRequest { sink_stag, sink_to, bytes, .. } = RTR_READ;
-                let (placed, seq, invalidates) = (0, 0, false);
-                let read = Outstanding { sink_stag, sink_to, bytes, placed, seq, invalidates };
+                let (placed, seq, invalidates, atomic) = (0, 0, false, false);
+                let read = Outstanding { sink_stag, sink_to, bytes, placed, seq, invalidates, atomic };
                 self.outstanding.push_rtr(read);
                 self.acknowledged.rtr_read_sent();
             }

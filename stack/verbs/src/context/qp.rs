@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Dialect;
-use ironwarp_iwarp::{RecvWqe, SendFlags, SendWqe};
+use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
 use ironwarp_rings::doorbell::Bell;
 use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::QpNum;
@@ -111,7 +111,19 @@ impl Context {
         let handle = QueuePair { index, num };
         let (pd, mut attr) = (domain, attr.clone());
         attr.place_out_of_order.get_or_insert(self.shared.config.ddp.place_out_of_order);
-        let setup = QpSetup { handle, pd, recv_pd, bell, shared, sq: sq_core, rq: rq_core, feed, attr };
+        let several_cores = self.cores.len() > 1;
+        let setup = QpSetup {
+            handle,
+            pd,
+            recv_pd,
+            bell,
+            shared,
+            sq: sq_core,
+            rq: rq_core,
+            feed,
+            attr,
+            several_cores,
+        };
         let app = self.qp_mut(handle)?;
         app.handle = handle;
         app.resting = Some(Box::new(QpCore::new(setup)));
@@ -416,13 +428,18 @@ impl AppQp {
 
     /// What only a connection with extensions carries.
     #[cold]
-    fn check_extended(&self) -> Result<(), VerbsError> {
-        self.extensions.map(drop).ok_or(VerbsError::NoSuchOperation)
+    fn check_extended(&self, wr: &SendWr<'_>) -> Result<(), VerbsError> {
+        let has = |dialect: &Dialect| dialect.swap || wr.opcode != SendOpcode::Swap;
+        self.extensions.filter(has).ok_or(VerbsError::NoSuchOperation)?;
+        match wr.source {
+            Source::Atomic([sink], _) if sink.len != 8 => Err(VerbsError::AtomicSink),
+            _ => Ok(()),
+        }
     }
 
     fn check_send(&self, wr: &SendWr<'_>) -> Result<(), VerbsError> {
         if wr.opcode.is_extended() {
-            return self.check_extended();
+            return self.check_extended(wr);
         }
         let (asked, bytes) = match wr.source {
             Source::Inline(bytes) if bytes.len() > self.inline_bytes => {
@@ -430,6 +447,8 @@ impl AppQp {
             }
             Source::Inline(bytes) => (0, bytes.len() as u64),
             Source::Gather(sges) => (sges.len(), sges.iter().map(|sge| u64::from(sge.len)).sum()),
+            // Looked at already.
+            Source::Atomic(..) => return Ok(()),
         };
         if asked > self.sges {
             return Err(VerbsError::TooManySges { asked, allowed: self.sges });
@@ -472,6 +491,7 @@ fn write_send(slot: &mut SendWqe, wr: &SendWr<'_>) {
     slot.access = wr.access;
     match wr.source {
         Source::Gather(sges) => slot.set_gather(sges),
+        Source::Atomic([sink], operation) => slot.set_atomic(operation, *sink),
         Source::Inline(bytes) => {
             slot.flags.insert(SendFlags::INLINE);
             slot.set_inline(bytes);

@@ -125,7 +125,8 @@ pub struct Limits {
     pub private_data_bytes_enhanced: usize,
     /// Private data bytes taken from a peer.
     pub private_data_bytes_accepted: usize,
-    /// Whether atomic operations are offered. Not yet.
+    /// Whether atomic operations can be had, on connections whose [`Extensions`](crate::Extensions) have them. They are
+    /// atomic among all connections of this process, and not against other access to the memory.
     pub atomics: bool,
 }
 
@@ -169,7 +170,7 @@ impl Context {
             private_data_bytes: mpa.private_data_bytes(false),
             private_data_bytes_enhanced: mpa.private_data_bytes(true),
             private_data_bytes_accepted: limits.private_data_bytes.into(),
-            atomics: false,
+            atomics: true,
         }
     }
 }

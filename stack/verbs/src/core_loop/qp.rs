@@ -32,6 +32,8 @@ pub(crate) struct QpSetup {
     /// The receive ring's other end, where receives come from a shared queue.
     pub(crate) feed: Option<SlotProducer<RecvWqe>>,
     pub(crate) attr: QpAttr,
+    /// The stack has more than one core.
+    pub(crate) several_cores: bool,
 }
 
 impl QpSetup {
@@ -47,6 +49,7 @@ impl QpSetup {
             sends_cut_in: true,
             place_out_of_order: self.attr.place_out_of_order.unwrap_or(false),
             extensions: None,
+            atomic_locked: self.several_cores,
         }
     }
 }

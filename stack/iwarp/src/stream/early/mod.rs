@@ -252,6 +252,12 @@ impl Early {
         stats.add(Counter::IwarpEarlyOverwritten, ended as u64);
     }
 
+    /// Memory was changed by something else than a placement.
+    #[cold]
+    pub(super) fn overwrite(&mut self, memory: &Range<usize>, stats: &CoreStats) {
+        stats.add(Counter::IwarpEarlyOverwritten, self.notes.overwritten(memory) as u64);
+    }
+
     /// The stream has ended.
     pub(super) fn end(&mut self) {
         self.active = false;

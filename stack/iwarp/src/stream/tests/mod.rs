@@ -1,5 +1,6 @@
 //! One side of a connection as a test holds it: a stream, its rings, its memory, a log of completions.
 
+mod atomic;
 mod early;
 mod errors;
 mod immediate;
@@ -113,6 +114,7 @@ fn config() -> StreamConfig {
         sends_cut_in: false,
         place_out_of_order: false,
         extensions: None,
+        atomic_locked: false,
     }
 }
 

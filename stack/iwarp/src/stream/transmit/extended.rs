@@ -3,12 +3,25 @@
 //! Each of its messages is one untagged segment of a fixed length, so nothing is ever under way between two calls. A
 //! request for one on a stream that does not have them fails, and the stream with it, like a Read where no Reads are
 //! allowed. Rare beside Sends, Writes and Reads: all of it is out of their way.
+//!
+//! An atomic operation is carried out when its response is the next to leave, as a Read's source is copied then: what was
+//! asked before has been answered, and what is asked behind it has not begun (s5.4, s7).
+
+use ironwarp_mem::{Access, AtomicTarget};
 
 use super::Room;
 use crate::ddp::UNTAGGED_BYTES;
-use crate::rdmap::{Dialect, Immediate, Opcode, READ_QUEUE};
-use crate::stream::Stream;
+use crate::rdmap::atomic::{ATOMIC_REQUEST_BYTES, ATOMIC_RESPONSE_BYTES};
+use crate::rdmap::{
+    ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Dialect, Immediate, Offender, Opcode, Outstanding,
+    Owed, READ_QUEUE, RdmapFault,
+};
+use crate::stream::cursor::Domain;
+use crate::stream::{CompletionSink, Io, Stream};
 use crate::wr::{CompletionStatus, SendOpcode, SendWqe};
+
+/// Octets of the word that an atomic operation changes.
+const WORD_BYTES: u32 = 8;
 
 impl Stream {
     /// The segment of a request that RFC 5040 does not have.
@@ -17,14 +30,24 @@ impl Stream {
     pub(super) fn extended_segment<const MARKED: bool>(
         &mut self,
         wqe: &SendWqe,
+        domain: Domain<'_>,
         room: Room<'_, MARKED>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let dialect = self.config.extensions.ok_or(CompletionStatus::LocalOperation)?;
-        let opcode = match wqe.opcode {
-            SendOpcode::Immediate => Opcode::Immediate,
-            SendOpcode::ImmediateSolicited => Opcode::ImmediateSolicited,
-            _ => return Err(CompletionStatus::LocalOperation),
-        };
+        match wqe.opcode {
+            SendOpcode::Immediate => self.immediate(dialect, Opcode::Immediate, wqe, room),
+            SendOpcode::ImmediateSolicited => self.immediate(dialect, Opcode::ImmediateSolicited, wqe, room),
+            _ => self.atomic_request(dialect, wqe, domain, room),
+        }
+    }
+
+    fn immediate<const MARKED: bool>(
+        &mut self,
+        dialect: Dialect,
+        opcode: Opcode,
+        wqe: &SendWqe,
+        room: Room<'_, MARKED>,
+    ) -> Result<Option<usize>, CompletionStatus> {
         // RFC 7306 s6.3: exactly eight octets.
         let bytes = wqe.inline_bytes().filter(|_| wqe.is_inline()).unwrap_or_default();
         let octets = Immediate::decode(bytes).map_err(|_| CompletionStatus::LocalLength)?.octets();
@@ -32,6 +55,97 @@ impl Stream {
         self.acknowledged.ends_here(self.sender.next);
         self.sender.advance(octets.len(), true);
         Ok(Some(written))
+    }
+
+    /// RFC 7306 s5.2.1. The number that the peer repeats is that of the request's slot: no two that are outstanding share
+    /// it.
+    fn atomic_request<const MARKED: bool>(
+        &mut self,
+        dialect: Dialect,
+        wqe: &SendWqe,
+        domain: Domain<'_>,
+        room: Room<'_, MARKED>,
+    ) -> Result<Option<usize>, CompletionStatus> {
+        let (list, seq) = (wqe.gather(), self.sender.next);
+        let operation = wqe.atomic().filter(|_| dialect.swap || wqe.opcode != SendOpcode::Swap);
+        let sink = list.at(0).filter(|_| list.len() == 1 && self.outstanding.limit() > 0);
+        let (Some(operation), Some(sink)) = (operation, sink) else {
+            return Err(CompletionStatus::LocalOperation);
+        };
+        if sink.len != WORD_BYTES {
+            return Err(CompletionStatus::LocalLength);
+        }
+        let found =
+            domain.memory.resolve(sink.lkey, domain.reach, sink.addr, WORD_BYTES, Access::LOCAL_WRITE);
+        found.map_err(|_| CompletionStatus::LocalProtection)?;
+        let (stag, tagged_offset) = (wqe.remote_stag, wqe.remote_to);
+        let octets = AtomicRequest { identifier: seq, stag, tagged_offset, operation }.octets();
+        let written = self.untagged_segment(dialect, Opcode::AtomicRequest, &octets, room);
+        if written.is_some() {
+            let (sink_stag, sink_to, bytes) = (sink.lkey, sink.addr, WORD_BYTES);
+            let (placed, invalidates, atomic) = (0, false, true);
+            self.outstanding.push(Outstanding {
+                sink_stag,
+                sink_to,
+                bytes,
+                placed,
+                seq,
+                invalidates,
+                atomic,
+            });
+            self.sender.advance(0, true);
+        }
+        Ok(written)
+    }
+
+    /// Carries out the oldest atomic operation that the peer waits for, and answers it. Nothing is done to the word while
+    /// there is no room for the answer.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn atomic_response<C: CompletionSink, const MARKED: bool>(
+        &mut self,
+        mut room: Room<'_, MARKED>,
+        io: &mut Io<'_, C>,
+    ) -> Option<usize> {
+        let dialect = self.config.extensions?;
+        let &Owed::Atomic { request, msn } = self.responses.front()? else { return None };
+        room.ulpdu(UNTAGGED_BYTES + ATOMIC_RESPONSE_BYTES)?;
+        let original = match self.run_atomic(&request, io) {
+            Ok(original) => original,
+            Err(fault) => {
+                self.fail(fault, offender(dialect, msn), io);
+                return None;
+            }
+        };
+        let octets = AtomicResponse { identifier: request.identifier, original }.octets();
+        let written = self.untagged_segment(dialect, Opcode::AtomicResponse, &octets, room);
+        self.responses.advance(0, true);
+        self.sender.responses_first = false;
+        written
+    }
+
+    /// The word's value before. The tag is looked up again, since it may have been revoked while the request waited.
+    fn run_atomic<C>(&mut self, request: &AtomicRequest, io: &Io<'_, C>) -> Result<u64, RdmapFault> {
+        let target = self.target(request);
+        let word = io.memory.word(&target)?;
+        let original = if self.config.atomic_locked {
+            word.apply_locked(&request.operation)
+        } else {
+            let owned = word.claim().map_err(|_| RdmapFault::LocalCatastrophic)?;
+            owned.apply(&request.operation)
+        };
+        if let Some(early) = &mut self.early {
+            let AtomicTarget { stag, to, reach, need } = target;
+            let span = io.memory.resolve(stag, reach, to, WORD_BYTES, need)?;
+            early.overwrite(&span.addresses(), io.stats);
+        }
+        Ok(original)
+    }
+
+    /// The word that the peer names. RFC 7306 leaves the checks to those of a Read's source; the right is its own.
+    pub(in crate::stream) fn target(&self, request: &AtomicRequest) -> AtomicTarget {
+        let (reach, need) = (self.reach(), Access::REMOTE_ATOMIC);
+        AtomicTarget { stag: request.stag, to: request.tagged_offset, reach, need }
     }
 
     /// Writes a whole message of one segment, with the next number of its queue; `None` when it does not fit.
@@ -44,6 +158,7 @@ impl Stream {
     ) -> Option<usize> {
         let number = match dialect.queue(opcode)? {
             READ_QUEUE => &mut self.sender.read_msn,
+            ATOMIC_RESPONSE_QUEUE => &mut self.sender.atomic_msn,
             _ => &mut self.sender.send_msn,
         };
         let ulpdu_bytes = UNTAGGED_BYTES + octets.len();
@@ -53,4 +168,14 @@ impl Stream {
         *number = number.wrapping_add(1);
         Some(self.seal(room, ulpdu_bytes))
     }
+}
+
+/// An Atomic Request as a Terminate shows it: its DDP header alone, which was not kept but is known (RFC 7306 s8.1).
+#[cold]
+fn offender(dialect: Dialect, msn: u32) -> Offender {
+    let mut ulpdu = [0; UNTAGGED_BYTES + ATOMIC_REQUEST_BYTES];
+    if let Some(header) = dialect.header(Opcode::AtomicRequest, msn) {
+        header.encode(&mut ulpdu);
+    }
+    Offender::segment(&ulpdu)
 }

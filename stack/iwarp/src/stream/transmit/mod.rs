@@ -28,7 +28,8 @@ use crate::mpa::MpaFault;
 use crate::mpa::fpdu::{self, LENGTH_BYTES};
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
-    Offender, Opcode, Outstanding, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE,
+    Offender, Opcode, Outstanding, Owed, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE,
+    TERMINATE_QUEUE,
 };
 use crate::wr::{CompletionStatus, SendFlags, SendOpcode, SendWqe};
 use sender::Gate;
@@ -191,8 +192,8 @@ impl Stream {
         }
     }
 
-    fn between(&self, wqe: &SendWqe, response: &Response) -> Turn {
-        let interrupts = response.sent > 0;
+    fn between(&self, wqe: &SendWqe, response: &Owed) -> Turn {
+        let interrupts = response.is_begun();
         let may_interrupt = self.config.sends_cut_in && wqe.opcode != SendOpcode::Write;
         if self.sender.responses_first || (interrupts && !may_interrupt) {
             Turn::Responses
@@ -210,7 +211,7 @@ impl Stream {
         // RFC 5040 s6.1: a Read waits while as many as were negotiated are outstanding. With none allowed at all
         // waiting would be for ever; it begins, and fails.
         let waits_for_room =
-            wqe.opcode.is_read() && !self.outstanding.has_room() && self.outstanding.limit() > 0;
+            wqe.opcode.asks() && !self.outstanding.has_room() && self.outstanding.limit() > 0;
         !waits_for_room && !self.sender.waits
     }
 
@@ -231,7 +232,7 @@ impl Stream {
         let outcome = match io.sends.at(seq) {
             Some(wqe) if wqe.opcode.is_message() => self.message_segment(wqe, domain, room),
             Some(wqe) if wqe.opcode.is_read() => self.read_request(wqe, domain, room),
-            Some(wqe) => self.extended_segment(wqe, room),
+            Some(wqe) => self.extended_segment(wqe, domain, room),
             None => Ok(None),
         };
         match outcome {
@@ -330,7 +331,8 @@ impl Stream {
         let written = self.seal(room, BYTES);
         let ReadRequest { sink_stag, sink_to, bytes, .. } = request;
         let (seq, invalidates) = (self.sender.next, wqe.opcode == SendOpcode::ReadInvalidate);
-        self.outstanding.push(Outstanding { sink_stag, sink_to, bytes, placed: 0, seq, invalidates });
+        let read = Outstanding { sink_stag, sink_to, bytes, placed: 0, seq, invalidates, atomic: false };
+        self.outstanding.push(read);
         self.sender.read_msn = self.sender.read_msn.wrapping_add(1);
         self.sender.advance(0, true);
         Ok(Some(written))
@@ -365,7 +367,10 @@ impl Stream {
         mut room: Room<'_, MARKED>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
-        let response = *self.responses.front()?;
+        let response = match self.responses.front()? {
+            Owed::Read(response) => *response,
+            Owed::Atomic { .. } => return self.atomic_response(room, io),
+        };
         let Response { request, sent, .. } = response;
         let left = request.bytes.saturating_sub(sent);
         let payload_bytes = room.payload(TAGGED_BYTES, left)?;

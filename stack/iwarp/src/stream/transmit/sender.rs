@@ -20,6 +20,8 @@ pub(in crate::stream) struct Sender {
     /// The number of the next message on queue 0, and on queue 1.
     pub(super) send_msn: u32,
     pub(super) read_msn: u32,
+    /// The same on queue 3.
+    pub(super) atomic_msn: u32,
 }
 
 /// Whether requests may be sent yet.
@@ -45,6 +47,7 @@ impl Sender {
             // RFC 5041 s4.3: the first message of every queue is number 1.
             send_msn: 1,
             read_msn: 1,
+            atomic_msn: 1,
         }
     }
 

@@ -1,6 +1,9 @@
 //! What happens when the turn of a segment comes that was placed early, and when it never comes.
 
+use ironwarp_mem::{AlignedBuf, AtomicOp};
+
 use super::*;
+use crate::rdmap::Dialect;
 use crate::stream::early::NOTES_MAX;
 
 /// RFC5044-1.2-01, RFC5044-3-11, RFC 5041 s5.4: placement is early, delivery is not: a Send behind a Write is delivered when
@@ -228,4 +231,34 @@ fn a_read_response_goes_first_within_what_its_read_misses() {
     let mut nobody = reader(MARKED);
     nobody.arrive(&mut arrival, units[1].clone()).unwrap();
     assert_eq!(placed(&nobody), 0);
+}
+
+/// An atomic operation that comes before a Write in the stream and is carried out when part of the Write is in memory
+/// already: what it stores there does not stay, since the Write is the later one.
+#[test]
+fn an_atomic_over_what_was_placed_early_makes_the_write_land_again() {
+    let (mut a, mut b) = placing_pair();
+    for side in [&mut a, &mut b] {
+        (side.stream.config.extensions, side.stream.config.atomic_locked) = (Some(Dialect::RFC_7306), true);
+    }
+    let (source, before) = (a.region(8000, EVERYTHING), a.region(8, EVERYTHING));
+    source.write_at(0, &[0x77; 8000]).unwrap();
+    let target = b.table.register(PD, AlignedBuf::zeroed(8000, 64).unwrap(), EVERYTHING).unwrap();
+    a.post(1, SendOpcode::FetchAdd, |wqe| {
+        wqe.set_atomic(&AtomicOp::add(1), all(&before));
+        (wqe.remote_stag, wqe.remote_to) = (target.stag(), target.base_to() + 4800);
+    });
+    a.write(2, &[all(&source)], remote(&target));
+    let (mut arrival, units) = stream_of(&mut a);
+    assert!(units.len() > 5);
+    b.arrive(&mut arrival, units[3].clone()).unwrap();
+    assert_eq!(Side::bytes(&target)[4800..4808], [0x77; 8], "placed early");
+    b.arrive(&mut arrival, units[0].clone()).unwrap();
+    assert!(!b.pull(ROOM).is_empty());
+    assert_ne!(Side::bytes(&target)[4800..4808], [0x77; 8], "the operation has been carried out");
+    assert_eq!(b.counted(Counter::IwarpEarlyOverwritten), 1);
+    b.arrive(&mut arrival, units[1].start..units[3].start).unwrap();
+    b.arrive(&mut arrival, units[4].start..).unwrap();
+    assert_eq!(Side::bytes(&target), vec![0x77; 8000]);
+    assert_eq!(b.counted(Counter::IwarpEarlyKept), 0);
 }

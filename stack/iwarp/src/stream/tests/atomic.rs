@@ -1,0 +1,600 @@
+//! Atomic operations: what goes out, what is done to the word, what comes back, and what is refused.
+
+use super::*;
+use crate::rdmap::{AtomicRequest, AtomicResponse, Dialect};
+use ironwarp_mem::{AlignedBuf, AtomicOp};
+
+/// The rights of a word that a peer may change.
+const ATOMIC: Access = Access::LOCAL_WRITE.union(Access::REMOTE_ATOMIC);
+
+/// A side that goes by `dialect`, on the one core that there is.
+fn side_by(dialect: Dialect, role: Role, change: impl FnOnce(&mut StreamConfig)) -> Side {
+    let mut config = StreamConfig { extensions: Some(dialect), ..config() };
+    change(&mut config);
+    let mut side = Side::started(config, role, true);
+    let limits = MemLimits { regions_max: 64, cores_max: 1 };
+    side.table = MemTable::with_secret(limits, [1, 2]).unwrap();
+    side.memory = side.table.core(CoreId(0)).unwrap();
+    side
+}
+
+fn pair_by(dialect: Dialect) -> (Side, Side) {
+    (side_by(dialect, Role::Initiator, |_| {}), side_by(dialect, Role::Responder, |_| {}))
+}
+
+fn pair() -> (Side, Side) {
+    pair_by(Dialect::RFC_7306)
+}
+
+/// Words in memory that lies at a multiple of eight bytes, in the machine's own order.
+fn words(side: &Side, values: &[u64], access: Access) -> Region {
+    let region = side.table.register(PD, lines(8 * values.len() + 8), access).unwrap();
+    for (at, value) in values.iter().enumerate() {
+        region.write_at(at * 8, &value.to_ne_bytes()).unwrap();
+    }
+    region
+}
+
+/// Memory at a multiple of eight bytes.
+fn lines(bytes: usize) -> AlignedBuf {
+    AlignedBuf::zeroed(bytes, 64).unwrap()
+}
+
+fn word(region: &Region, at: usize) -> u64 {
+    let mut octets = [0; 8];
+    region.read_at(at * 8, &mut octets).unwrap();
+    u64::from_ne_bytes(octets)
+}
+
+fn at(region: &Region, index: u64) -> (STag, u64) {
+    (region.stag(), region.base_to() + index * 8)
+}
+
+fn atomic(side: &mut Side, wr_id: u64, operation: AtomicOp, sink: Sge, (stag, to): (STag, u64)) {
+    side.post(wr_id, SendOpcode::Send, |wqe| {
+        wqe.set_atomic(&operation, sink);
+        (wqe.remote_stag, wqe.remote_to) = (stag, to);
+    });
+}
+
+fn sink(region: &Region, index: usize) -> Sge {
+    region.slice(index * 8, 8).unwrap()
+}
+
+/// A whole untagged message in one segment, by hand.
+fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8> {
+    [&[0x41, ulp, 0, 0, 0, 0, 0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, mo], payload].concat()
+}
+
+fn request(msn: u8, (stag, tagged_offset): (STag, u64), operation: AtomicOp) -> Vec<u8> {
+    let request = AtomicRequest { identifier: 77, stag, tagged_offset, operation };
+    segment(0x4a, [1, msn, 0], &request.octets())
+}
+
+fn response(msn: u8, identifier: u32, original: u64) -> Vec<u8> {
+    segment(0x4b, [3, msn, 0], &AtomicResponse { identifier, original }.octets())
+}
+
+fn failed([layer, etype, code]: [u8; 3]) -> Result<(), StreamError> {
+    Err(StreamError::Failed(Terminate { layer, etype, code }))
+}
+
+/// RFC7306-5.1.1-07, RFC7306-5.1.2-02, RFC7306-5-03, RFC7306-5.2.1-03, RFC7306-5.2.1-11 and RFC7306-5.2.1-17: each
+/// operation changes the word as it should, and tells what it was, whether the comparison matched or not.
+#[test]
+fn each_operation_changes_the_word_and_tells_what_it_was() {
+    let (mut a, mut b) = pair();
+    let target = words(&b, &[40, 0x00ff_00ff_00ff_00ff, 5], ATOMIC);
+    let before = words(&a, &[0; 5], EVERYTHING);
+    let masked = AtomicOp::FetchAdd { add: 0x0001_0001_0001_0001, mask: 0x8080_8080_8080_8080 };
+    let all = [
+        (AtomicOp::add(2), 0, 40),
+        (masked, 1, 0x00ff_00ff_00ff_00ff),
+        (AtomicOp::compare_and_swap(5, 6), 2, 5),
+        (AtomicOp::compare_and_swap(5, 7), 2, 6),
+        (AtomicOp::CmpSwap { compare: 0xf6, compare_mask: 0x0f, swap: 0xa0, swap_mask: 0xf0 }, 2, 6),
+    ];
+    for (id, (operation, index, _)) in all.into_iter().enumerate() {
+        atomic(&mut a, id as u64, operation, sink(&before, id), at(&target, index));
+    }
+    run(&mut a, &mut b);
+    assert_eq!(ids(&a.log.sends), [(0, OK), (1, OK), (2, OK), (3, OK), (4, OK)]);
+    let told: Vec<u64> = (0..5).map(|id| word(&before, id)).collect();
+    assert_eq!(told, all.map(|(_, _, original)| original));
+    assert_eq!([0, 1, 2].map(|index| word(&target, index)), [42, 0, 0xa6]);
+    let opcodes: Vec<_> = a.log.sends.iter().map(|one| (one.opcode, one.byte_len)).collect();
+    assert_eq!((opcodes[0], opcodes[2]), ((CompletionOpcode::FetchAdd, 8), (CompletionOpcode::CmpSwap, 8)));
+    assert!(b.log.receives.is_empty(), "RFC7306-5.2.1-12: the application hears nothing");
+    assert_eq!(b.counted(Counter::IwarpRxAtomicRequests), 5);
+}
+
+/// RFC7306-5.2.1-09, RFC7306-5.2.1-14, RFC7306-5.2-01 and RFC7306-4.1-05: queue 1, numbered with Reads; RFC7306-5.2-02,
+/// RFC7306-5.2.2-02, RFC7306-5.2.2-04, RFC7306-5.2.1-04 and RFC7306-5.2.2-01: the answer on queue 3, with the number of its
+/// request; RFC7306-4.2-01: the header alone.
+#[test]
+fn requests_and_responses_go_out_octet_for_octet() {
+    let (mut a, mut b) = pair();
+    let (target, before) = (words(&b, &[0x0102_0304_0506_0708], EVERYTHING), words(&a, &[0; 3], EVERYTHING));
+    a.read(1, sink(&before, 0), at(&target, 0));
+    atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
+    atomic(&mut a, 3, AtomicOp::add(1), sink(&before, 2), at(&target, 0));
+    let unit = a.pull(ROOM);
+    let sent = ulpdus(&unit);
+    let (stag, to) = at(&target, 0);
+    let header =
+        |seq: u8| [&[0, 0, 0, 0, 0, 0, 0, seq][..], &stag.0.to_be_bytes(), &to.to_be_bytes()].concat();
+    let operands = [[0, 0, 0, 0, 0, 0, 0, 1], [0; 8], [0; 8], [0xff; 8]].concat();
+    assert_eq!((sent[0][9], sent[0][13]), (1, 1), "the Read is the first message of queue 1");
+    assert_eq!(sent[1], segment(0x4a, [1, 2, 0], &[header(1), operands.clone()].concat()));
+    assert_eq!(sent[2], segment(0x4a, [1, 3, 0], &[header(2), operands].concat()));
+    b.feed(&unit).unwrap();
+    let answers = ulpdus(&b.pull(ROOM));
+    assert_eq!(answers[1], segment(0x4b, [3, 1, 0], &[0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]));
+    assert_eq!(answers[2], segment(0x4b, [3, 2, 0], &[0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 9]));
+}
+
+/// RFC7306-5.4-01 and RFC7306-5.4-08: the request completes with its response, not when it is acknowledged; RFC7306-5.2.2-07:
+/// what the response brings reaches the application.
+#[test]
+fn an_atomic_completes_with_its_response() {
+    let (mut a, mut b) = pair();
+    let (target, before) = (words(&b, &[9], ATOMIC), words(&a, &[0], EVERYTHING));
+    atomic(&mut a, 1, AtomicOp::add(1), sink(&before, 0), at(&target, 0));
+    b.feed(&a.pull(ROOM)).unwrap();
+    a.acked();
+    assert!(a.log.sends.is_empty());
+    a.feed(&b.pull(ROOM)).unwrap();
+    assert_eq!((ids(&a.log.sends), word(&before, 0)), (vec![(1, OK)], 9));
+}
+
+/// RFC7306-7-03, RFC7306-7-04, RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.2.1-15, RFC7306-5.2.1-16 and RFC7306-5.2.2-09: Reads
+/// and atomics of one word, in every order of four, see and answer each other in the order sent.
+#[test]
+fn reads_and_atomics_are_carried_out_and_answered_in_the_order_sent() {
+    for kinds in 0u32..16 {
+        let (mut a, mut b) = pair();
+        let (target, before) = (words(&b, &[0], EVERYTHING), words(&a, &[77; 4], EVERYTHING));
+        let mut sum = 0;
+        let mut expected = Vec::new();
+        for id in 0..4 {
+            expected.push(sum);
+            if kinds & (1 << id) == 0 {
+                a.read(id, sink(&before, id as usize), at(&target, 0));
+            } else {
+                atomic(&mut a, id, AtomicOp::add(1), sink(&before, id as usize), at(&target, 0));
+                sum += 1;
+            }
+        }
+        b.feed(&a.pull(ROOM)).unwrap();
+        // Each response in a unit of its own: nothing behind it has been done when it leaves.
+        let answers = b.pull_all(64);
+        let kind: Vec<u8> = answers.iter().flat_map(|unit| ulpdus(unit)).map(|ulpdu| ulpdu[1]).collect();
+        let want: Vec<u8> = (0..4).map(|id| if kinds & (1 << id) == 0 { 0x42 } else { 0x4b }).collect();
+        assert_eq!(kind, want);
+        for unit in answers {
+            a.feed(&unit).unwrap();
+        }
+        assert_eq!((0..4).map(|id| word(&before, id)).collect::<Vec<_>>(), expected, "{kinds:04b}");
+        assert_eq!(ids(&a.log.sends), [(0, OK), (1, OK), (2, OK), (3, OK)]);
+        assert_eq!(word(&target, 0), sum);
+    }
+}
+
+/// RFC7306-5.4-04, RFC7306-5.4-06 and RFC7306-7-04: an atomic behind a Read has not begun while the Read is being answered.
+#[test]
+fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
+    let (mut a, mut b) = pair();
+    let (target, before) = (words(&b, &[1; 500], EVERYTHING), words(&a, &[0; 501], EVERYTHING));
+    a.read(1, before.slice(0, 4000).unwrap(), remote(&target));
+    atomic(&mut a, 2, AtomicOp::add(5), sink(&before, 500), at(&target, 499));
+    b.feed(&a.pull(ROOM)).unwrap();
+    let mut units = vec![b.pull(ROOM), b.pull(ROOM)];
+    assert_eq!(word(&target, 499), 1);
+    units.extend(b.pull_all(ROOM));
+    assert_eq!(word(&target, 499), 6);
+    for unit in units {
+        a.feed(&unit).unwrap();
+    }
+    assert_eq!((word(&before, 499), word(&before, 500)), (1, 1));
+}
+
+/// RFC7306-7-06, RFC7306-7-07 and RFC7306-7-08: what comes behind an atomic may be placed before it is answered.
+#[test]
+fn sends_writes_and_immediates_overtake_an_unanswered_atomic() {
+    let (mut a, mut b) = pair();
+    let (target, before) = (words(&b, &[1, 2], EVERYTHING), words(&a, &[3], EVERYTHING));
+    b.receive(1, &[]);
+    b.receive(2, &[]);
+    atomic(&mut a, 1, AtomicOp::add(1), sink(&before, 0), at(&target, 0));
+    a.write(2, &[sink(&before, 0)], at(&target, 1));
+    a.send_inline(3, b"");
+    a.post(4, SendOpcode::Immediate, |wqe| wqe.set_inline(&[8; 8]));
+    b.feed(&a.pull(ROOM)).unwrap();
+    assert_eq!((word(&target, 0), word(&target, 1)), (1, 3));
+    assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
+    run(&mut a, &mut b);
+    assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK), (4, OK)]);
+}
+
+/// RFC7306-5.2-01: no more Reads and atomics together are outstanding than ORD says, and a fence waits for both.
+#[test]
+fn reads_and_atomics_share_what_may_be_outstanding() {
+    let mut a = side_by(Dialect::RFC_7306, Role::Initiator, |config| config.ord = 2);
+    let mut b = side_by(Dialect::RFC_7306, Role::Responder, |config| config.ird = 2);
+    let (target, before) = (words(&b, &[0], EVERYTHING), words(&a, &[0; 3], EVERYTHING));
+    a.read(1, sink(&before, 0), at(&target, 0));
+    atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
+    atomic(&mut a, 3, AtomicOp::add(1), sink(&before, 2), at(&target, 0));
+    a.post(4, SendOpcode::Send, |wqe| {
+        wqe.set_inline(b"");
+        wqe.flags.insert(SendFlags::FENCE);
+    });
+    assert_eq!(ulpdus(&a.pull(ROOM)).len(), 2, "two are outstanding");
+    assert!(a.pull(ROOM).is_empty());
+    // The answers make room for the third; the fence holds until it is answered as well.
+    let (mut again, _) = (Side::initiator(), ());
+    let _ = again.pull(ROOM);
+    let (stag, to) = at(&target, 0);
+    let read = crate::rdmap::ReadRequest {
+        sink_stag: before.stag(),
+        sink_to: before.base_to(),
+        bytes: 8,
+        source_stag: stag,
+        source_to: to,
+    };
+    b.feed(&framed(&segment(0x41, [1, 1, 0], &read.octets()))).unwrap();
+    a.feed(&b.pull(ROOM)).unwrap();
+    assert_eq!(ulpdus(&a.pull(ROOM))[0][1], 0x4a, "the third");
+    assert!(a.pull(ROOM).is_empty(), "fenced");
+    a.feed(&framed(&response(1, 1, 5))).unwrap();
+    assert!(a.pull(ROOM).is_empty(), "still fenced");
+    a.feed(&framed(&response(2, 2, 6))).unwrap();
+    assert_eq!(ulpdus(&a.pull(ROOM))[0][1], 0x43);
+}
+
+/// RFC7306-5.2.2-05 and RFC7306-5.2.1-10: each request takes a buffer of queue 1, and there are as many as were agreed on.
+#[test]
+fn more_requests_than_were_agreed_on_find_no_buffer() {
+    let mut b = side_by(Dialect::RFC_7306, Role::Responder, |config| config.ird = 2);
+    let target = words(&b, &[0], ATOMIC);
+    for msn in 1..3 {
+        b.feed(&framed(&request(msn, at(&target, 0), AtomicOp::add(1)))).unwrap();
+    }
+    assert_eq!(b.feed(&framed(&request(3, at(&target, 0), AtomicOp::add(1)))), failed([1, 2, 2]));
+    assert_eq!(word(&target, 0), 0);
+}
+
+/// Drafts -01 and -03 have Swap; by figure 2 of -01 responses are messages of queue 1, numbered with the requests of the
+/// side that sends them.
+#[test]
+fn swap_and_the_queues_of_figure_2_work_by_their_drafts() {
+    for (dialect, qn) in [(Dialect::DRAFT_03, 3), (Dialect::DRAFT_01_FIGURE_2, 1)] {
+        let (mut a, mut b) = pair_by(dialect);
+        let (target, before) = (words(&b, &[7], EVERYTHING), words(&a, &[0; 2], EVERYTHING));
+        let (ours, theirs) = (words(&a, &[1], EVERYTHING), words(&b, &[0], EVERYTHING));
+        atomic(&mut a, 1, AtomicOp::Swap { swap: 8 }, sink(&before, 0), at(&target, 0));
+        let unit = a.pull(ROOM);
+        b.feed(&unit).unwrap();
+        let answer = b.pull(ROOM);
+        assert_eq!(ulpdus(&answer)[0][1..14], segment(0x4b, [qn, 1, 0], &[])[1..14]);
+        a.feed(&answer).unwrap();
+        assert_eq!((word(&target, 0), word(&before, 0)), (8, 7));
+        assert_eq!(a.log.sends[0].opcode, CompletionOpcode::Swap);
+        // Both sides ask and answer at once.
+        atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
+        atomic(&mut b, 3, AtomicOp::add(1), sink(&theirs, 0), at(&ours, 0));
+        run(&mut a, &mut b);
+        assert_eq!((word(&before, 1), word(&theirs, 0)), (8, 1));
+        assert_eq!((ids(&a.log.sends).len(), ids(&b.log.sends)), (2, vec![(3, OK)]));
+    }
+}
+
+/// A responder with one word, 5, and a receive.
+struct Target {
+    side: Side,
+    word: Region,
+}
+
+fn target() -> Target {
+    target_with(ATOMIC)
+}
+
+fn target_with(access: Access) -> Target {
+    let side = side_by(Dialect::RFC_7306, Role::Responder, |_| {});
+    let word = words(&side, &[5, 5], access);
+    Target { side, word }
+}
+
+impl Target {
+    /// RFC7306-8.1-02: the Terminate shows the DDP header and never the request; the word stays as it was.
+    #[track_caller]
+    fn refuses(mut self, ulpdu: &[u8], code: [u8; 3]) {
+        assert_eq!(self.side.feed(&framed(ulpdu)), failed(code));
+        assert_eq!((word(&self.word, 0), word(&self.word, 1)), (5, 5), "the word was touched");
+        let [layer, etype, code] = code;
+        let shown = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
+        assert_eq!(ulpdus(&self.side.pull(ROOM)), [segment(0x47, [2, 1, 0], &shown)]);
+    }
+}
+
+/// RFC7306-8.2-05 and RFC7306-8.2-08: tag, domain, bounds, wrap and right, as for a Read's source, with the codes of one.
+#[test]
+fn a_word_that_the_peer_may_not_reach_is_refused() {
+    let add = AtomicOp::add(1);
+    let v = target();
+    let (stag, to) = at(&v.word, 0);
+    v.refuses(&request(1, (STag(stag.0 ^ 0x5555), to), add), [0, 1, 0]);
+    for off in [24, 0u64.wrapping_sub(8), u64::MAX / 4] {
+        let v = target();
+        let (stag, to) = at(&v.word, 0);
+        v.refuses(&request(1, (stag, to.wrapping_add(off)), add), [0, 1, 1]);
+    }
+    let v = target();
+    v.refuses(&request(1, (stag, u64::MAX - 6), add), [0, 1, 4]);
+    let v = target_with(Access::all().difference(Access::REMOTE_ATOMIC));
+    let place = at(&v.word, 0);
+    v.refuses(&request(1, place, add), [0, 1, 2]);
+    let v = target();
+    let foreign = v.side.table.register(PdId(2), lines(64), ATOMIC).unwrap();
+    v.refuses(&request(1, at(&foreign, 0), add), [0, 1, 3]);
+    let v = target();
+    let ended = words(&v.side, &[1], ATOMIC);
+    let place = at(&ended, 0);
+    drop(ended);
+    v.refuses(&request(1, place, add), [0, 1, 0]);
+}
+
+/// RFC7306-5.1.1-01 to RFC7306-5.1.1-05, RFC7306-5.1.2-04 to RFC7306-5.1.2-08, RFC7306-8.2-06 and RFC7306-8.2-07: the address
+/// is a multiple of eight bytes, or nothing is done. RFC7306-5.2.1-05 and RFC7306-5.2.1-06: the tagged offset need not be.
+#[test]
+fn a_misaligned_word_is_refused_and_not_touched() {
+    for operation in [AtomicOp::add(1), AtomicOp::compare_and_swap(0, 1)] {
+        for off in 1..8 {
+            let v = target();
+            let (stag, to) = at(&v.word, 0);
+            v.refuses(&request(1, (stag, to + off), operation), [0, 2, 7]);
+        }
+    }
+}
+
+/// RFC7306-5.2.1-13, RFC7306-5.2.1-03 and RFC7306-10-01: reserved operations, and Swap where it is not one.
+#[test]
+fn an_atomic_operation_that_does_not_exist_is_refused() {
+    for code in (0..16).filter(|code| ![0, 2].contains(code)) {
+        let v = target();
+        let mut ulpdu = request(1, at(&v.word, 0), AtomicOp::add(1));
+        ulpdu[18 + 3] = code;
+        v.refuses(&ulpdu, [0, 2, 6]);
+    }
+}
+
+/// RFC7306-4-01: exactly 52 octets, of which DDP's buffer has room for no more; one segment; RFC7306-8.2-02: its own turn;
+/// RFC7306-8.2-03 and RFC7306-8.2-04: its queue and its version.
+#[test]
+fn a_request_of_the_wrong_shape_is_refused() {
+    for (bytes, code) in [(0, [0, 2, 0xff]), (28, [0, 2, 0xff]), (51, [0, 2, 0xff]), (53, [1, 2, 5])] {
+        let v = target();
+        let mut ulpdu = request(1, at(&v.word, 0), AtomicOp::add(1));
+        ulpdu.resize(18 + bytes, 0);
+        v.refuses(&ulpdu, code);
+    }
+    type Change = fn(&mut Vec<u8>);
+    let cases: [(Change, [u8; 3]); 8] = [
+        (|ulpdu| ulpdu[0] = 0x01, [0, 2, 7]),
+        (|ulpdu| ulpdu[13] = 2, [1, 2, 3]),
+        (|ulpdu| ulpdu[17] = 1, [1, 2, 4]),
+        (|ulpdu| ulpdu[1] = 0x8a, [0, 2, 5]),
+        (|ulpdu| ulpdu[9] = 0, [1, 2, 2]),
+        (|ulpdu| ulpdu[9] = 2, [0, 2, 6]),
+        (|ulpdu| ulpdu[9] = 3, [1, 2, 2]),
+        (|ulpdu| ulpdu[9] = 4, [1, 2, 1]),
+    ];
+    for (change, code) in cases {
+        let v = target();
+        let mut ulpdu = request(1, at(&v.word, 0), AtomicOp::add(1));
+        change(&mut ulpdu);
+        v.refuses(&ulpdu, code);
+    }
+    // A Read Request on a stream with longer requests is still exactly as long as one.
+    let v = target();
+    v.refuses(&segment(0x41, [1, 1, 0], &[0; 29]), [0, 2, 0xff]);
+}
+
+/// A tag that ends between the request and its turn: the refusal names the request by the header that it had.
+#[test]
+fn a_word_that_is_revoked_while_its_request_waits_is_refused() {
+    let (mut a, mut b) = pair();
+    let (source, target, before) =
+        (words(&b, &[1], EVERYTHING), words(&b, &[5], ATOMIC), words(&a, &[0; 2], EVERYTHING));
+    a.read(1, sink(&before, 0), at(&source, 0));
+    atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
+    let unit = a.pull(ROOM);
+    let shown = ulpdus(&unit).remove(1);
+    b.feed(&unit).unwrap();
+    drop(target);
+    let (answer, end) = (b.pull(ROOM), b.pull(ROOM));
+    assert_eq!(ulpdus(&answer).len(), 1, "the Read before it is answered");
+    let shown = [&[0x01, 0x00, 0xc0, 0, 0, shown.len() as u8], &shown[..18]].concat();
+    assert_eq!(ulpdus(&end), [segment(0x47, [2, 1, 0], &shown)]);
+}
+
+/// Where there are several cores and nobody is told of their words, each changes them with locked instructions; without,
+/// one that is another's is not touched.
+#[test]
+fn a_word_of_another_core_is_changed_by_locked_instructions_or_not_at_all() {
+    for locked in [false, true] {
+        let mut done = 0;
+        for _ in 0..32 {
+            let config =
+                StreamConfig { extensions: Some(Dialect::RFC_7306), atomic_locked: locked, ..config() };
+            let mut b = Side::started(config, Role::Responder, true);
+            let target = words(&b, &[5; 64], ATOMIC);
+            for index in 0..4 {
+                let ulpdu = request(index as u8 + 1, at(&target, index * 16), AtomicOp::add(1));
+                let _ = b.feed(&framed(&ulpdu));
+                let _ = b.pull_all(ROOM);
+            }
+            done += (0..4).filter(|index| word(&target, index * 16) == 6).count();
+        }
+        assert_eq!(done == 128, locked, "{done} of 128");
+    }
+}
+
+/// A side with a FetchAdd, a Read and a Send, of which nothing is answered, and their sinks.
+fn asks() -> (Side, Region) {
+    let mut side = side_by(Dialect::RFC_7306, Role::Initiator, |_| {});
+    let before = words(&side, &[1, 2], EVERYTHING);
+    atomic(&mut side, 1, AtomicOp::add(1), sink(&before, 0), (STag(1), 0));
+    side.read(2, sink(&before, 1), (STag(1), 0));
+    side.send_inline(3, b"behind");
+    assert_eq!(side.pull_all(ROOM).len(), 1);
+    (side, before)
+}
+
+/// RFC7306-5-06, RFC7306-5.2.2-03, RFC7306-5.2.2-06, RFC7306-5.2.2-08: an answer out of its turn, of another length, for
+/// another request, or of another kind fails the request that it should have answered.
+#[test]
+fn a_response_that_is_not_the_oldest_requests_answer_is_refused() {
+    let good = response(1, 0, 9);
+    let cut = |bytes: usize| good[..18 + bytes].to_vec();
+    let changed = |at: usize, to: u8| {
+        let mut ulpdu = good.clone();
+        ulpdu[at] = to;
+        ulpdu
+    };
+    let bad = CompletionStatus::BadResponse;
+    let cases = [
+        (response(1, 1, 9), [0, 2, 7], bad),
+        (response(2, 0, 9), [1, 2, 3], bad),
+        (cut(11), [0, 2, 0xff], bad),
+        ([good.clone(), vec![0]].concat(), [1, 2, 5], bad),
+        (changed(17, 1), [1, 2, 4], bad),
+        (changed(0, 0x01), [0, 2, 7], bad),
+        (changed(1, 0x8b), [0, 2, 5], FLUSHED),
+        (changed(1, 0x4a), [0, 2, 6], FLUSHED),
+        (changed(9, 1), [0, 2, 6], FLUSHED),
+    ];
+    for (ulpdu, code, status) in cases {
+        let (mut side, before) = asks();
+        assert_eq!(side.feed(&framed(&ulpdu)), failed(code), "{ulpdu:02x?}");
+        assert_eq!(ids(&side.log.sends), [(1, status), (2, FLUSHED), (3, FLUSHED)], "{ulpdu:02x?}");
+        assert_eq!((word(&before, 0), word(&before, 1)), (1, 2), "{ulpdu:02x?}");
+    }
+}
+
+/// A Read Response while an atomic is the oldest, and an Atomic Response while a Read is.
+#[test]
+fn answers_in_the_wrong_order_are_refused() {
+    let (mut side, before) = asks();
+    let mut ulpdu = vec![0; 14];
+    let header = crate::ddp::Tagged {
+        last: true,
+        ulp: 0x42,
+        stag: before.stag(),
+        tagged_offset: before.base_to() + 8,
+    };
+    header.encode(&mut ulpdu);
+    ulpdu.extend([7; 8]);
+    assert_eq!(side.feed(&framed(&ulpdu)), failed([0, 2, 6]));
+    assert_eq!(ids(&side.log.sends), [(1, CompletionStatus::BadResponse), (2, FLUSHED), (3, FLUSHED)]);
+    let mut side = side_by(Dialect::RFC_7306, Role::Initiator, |_| {});
+    let before = words(&side, &[1, 2], EVERYTHING);
+    side.read(1, sink(&before, 0), (STag(1), 0));
+    atomic(&mut side, 2, AtomicOp::add(1), sink(&before, 1), (STag(1), 0));
+    let _ = side.pull(ROOM);
+    assert_eq!(side.feed(&framed(&response(1, 1, 9))), failed([0, 2, 7]));
+    assert_eq!(ids(&side.log.sends), [(1, CompletionStatus::BadResponse), (2, FLUSHED)]);
+    assert_eq!((word(&before, 0), word(&before, 1)), (1, 2));
+}
+
+/// A response that nobody asked for finds no buffer on queue 3 (RFC 5041 s7.1).
+#[test]
+fn a_response_that_nobody_asked_for_is_refused() {
+    target().refuses(&response(1, 0, 9), [1, 2, 2]);
+}
+
+/// RFC7306-8.1-01: a request that cannot be sent fails with its own status, and a Terminate that shows nothing goes instead.
+#[test]
+fn an_atomic_that_cannot_be_sent_fails_with_its_stream() {
+    type Change = fn(&mut StreamConfig);
+    type Post = fn(&mut Side, &Region);
+    let as_it_is: Change = |_| {};
+    let operation = CompletionStatus::LocalOperation;
+    let cases: [(Change, Post, CompletionStatus); 6] = [
+        (
+            |config| config.extensions = None,
+            |side, before| atomic(side, 1, AtomicOp::add(1), sink(before, 0), (STag(1), 0)),
+            operation,
+        ),
+        (
+            |config| config.ord = 0,
+            |side, before| atomic(side, 1, AtomicOp::add(1), sink(before, 0), (STag(1), 0)),
+            operation,
+        ),
+        (
+            as_it_is,
+            |side, before| atomic(side, 1, AtomicOp::Swap { swap: 1 }, sink(before, 0), (STag(1), 0)),
+            operation,
+        ),
+        (as_it_is, |side, _| side.post(1, SendOpcode::FetchAdd, |wqe| wqe.set_gather(&[])), operation),
+        (
+            as_it_is,
+            |side, before| atomic(side, 1, AtomicOp::add(1), before.slice(0, 7).unwrap(), (STag(1), 0)),
+            CompletionStatus::LocalLength,
+        ),
+        (
+            as_it_is,
+            |side, before| {
+                atomic(side, 1, AtomicOp::add(1), Sge { lkey: STag(5), ..sink(before, 0) }, (STag(1), 0))
+            },
+            CompletionStatus::LocalProtection,
+        ),
+    ];
+    for (change, post, status) in cases {
+        let mut side = side_by(Dialect::RFC_7306, Role::Initiator, change);
+        let before = words(&side, &[1], EVERYTHING);
+        post(&mut side, &before);
+        assert!(side.pull(ROOM).is_empty());
+        assert_eq!(ulpdus(&side.pull(ROOM)), [segment(0x47, [2, 1, 0], &[0; 4])]);
+        assert_eq!(ids(&side.log.sends), [(1, status)]);
+    }
+}
+
+/// A sink that is revoked while its request waits is our own application's error.
+#[test]
+fn a_sink_that_is_gone_fails_its_request() {
+    let mut side = side_by(Dialect::RFC_7306, Role::Initiator, |_| {});
+    let before = words(&side, &[1], EVERYTHING);
+    atomic(&mut side, 1, AtomicOp::add(1), sink(&before, 0), (STag(1), 0));
+    let _ = side.pull(ROOM);
+    drop(before);
+    assert_eq!(side.feed(&framed(&response(1, 0, 9))), failed([0, 0, 0]));
+    assert_eq!(ids(&side.log.sends), [(1, CompletionStatus::LocalProtection)]);
+}
+
+/// RFC7306-5.3-01: many streams on one word lose nothing.
+#[test]
+fn additions_of_many_streams_to_one_word_all_count() {
+    let mut b = side_by(Dialect::RFC_7306, Role::Responder, |_| {});
+    let target = words(&b, &[0], ATOMIC);
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        let config = StreamConfig { extensions: Some(Dialect::RFC_7306), ird: 8, ..config() };
+        let mut stream = Stream::new(config);
+        stream.start(Start::plain(Role::Responder, true));
+        streams.push(stream);
+    }
+    for msn in 1..9 {
+        for stream in &mut streams {
+            core::mem::swap(stream, &mut b.stream);
+            b.feed(&framed(&request(msn, at(&target, 0), AtomicOp::add(3)))).unwrap();
+            core::mem::swap(stream, &mut b.stream);
+        }
+    }
+    for stream in &mut streams {
+        core::mem::swap(stream, &mut b.stream);
+        assert_eq!(b.pull_all(40).len(), 8);
+        core::mem::swap(stream, &mut b.stream);
+    }
+    assert_eq!(word(&target, 0), 8 * 8 * 3);
+}

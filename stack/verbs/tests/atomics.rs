@@ -1,0 +1,179 @@
+//! Atomic operations from verbs to frames and back (RFC 7306 s5).
+
+mod common;
+
+use common::peer::Scene;
+use common::speech::{fpdu, untagged};
+use common::{Node, Pair, config};
+use ironwarp::memory::MemoryConfig;
+use ironwarp::{
+    Access, AlignedBuf, AtomicOp, CompletionOpcode, CompletionStatus, Config, Extensions, QpAttr, QueuePair,
+    Region, RemoteMemory, SendWr, VerbsError,
+};
+
+fn by(extensions: Extensions) -> impl Fn(&str) -> Config {
+    move |address| {
+        let mut config = config(address);
+        config.rdmap.extensions = extensions;
+        config
+    }
+}
+
+fn pair() -> Pair {
+    Pair::over(&MemoryConfig::default(), by(Extensions::Rfc7306))
+}
+
+/// A page of zeros that a peer may run atomic operations on.
+fn page(node: &Node) -> Region {
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    node.ctx.register(node.pd, AlignedBuf::pages(4096).unwrap(), rights).unwrap()
+}
+
+fn word(region: &Region, at: usize) -> u64 {
+    let mut octets = [0; 8];
+    region.read_at(at, &mut octets).unwrap();
+    u64::from_ne_bytes(octets)
+}
+
+fn there(region: &Region, offset: u64) -> RemoteMemory {
+    RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() + offset }
+}
+
+fn post(node: &mut Node, qp: QueuePair, id: u64, sink: &Region, at: RemoteMemory, operation: &AtomicOp) {
+    let sink = [sink.slice(id as usize * 8, 8).unwrap()];
+    node.ctx.post_send(qp, &SendWr::atomic(id, &sink, at, operation)).unwrap();
+}
+
+/// RFC7306-5-03, RFC7306-5.1.2-02 and RFC7306-5.2.2-07: what each operation makes of the word, and what it was before.
+#[test]
+fn atomic_operations_change_far_words_and_bring_back_what_they_were() {
+    let mut pair = pair();
+    let (near, _) = pair.connect();
+    let (target, before) = (page(&pair.far), page(&pair.near));
+    let halves = AtomicOp::FetchAdd { add: 0x0000_0001_ffff_ffff, mask: 1 << 31 };
+    post(&mut pair.near, near, 0, &before, there(&target, 64), &AtomicOp::add(5));
+    post(&mut pair.near, near, 1, &before, there(&target, 64), &AtomicOp::compare_and_swap(5, 1));
+    post(&mut pair.near, near, 2, &before, there(&target, 64), &halves);
+    post(&mut pair.near, near, 3, &before, there(&target, 64), &AtomicOp::compare_and_swap(5, 1));
+    pair.until("the completions", |pair| pair.near.completions.len() == 4);
+    let told: Vec<_> = pair.near.completions.iter().map(|one| (one.wr_id, one.opcode, one.status)).collect();
+    let (add, swap, good) =
+        (CompletionOpcode::FetchAdd, CompletionOpcode::CmpSwap, CompletionStatus::Success);
+    assert_eq!(told, [(0, add, good), (1, swap, good), (2, add, good), (3, swap, good)]);
+    let last = 0x0000_0001_0000_0000;
+    assert_eq!([0, 8, 16, 24].map(|at| word(&before, at)), [0, 5, 1, last]);
+    assert_eq!((word(&target, 64), word(&target, 0), word(&target, 72)), (last, 0, 0));
+}
+
+/// RFC7306-5.3-01: connections of both directions and many requests at once, on few words; no addition is lost, and each
+/// sees another sum.
+#[test]
+fn additions_by_several_connections_are_all_seen() {
+    const EACH: u64 = 200;
+    let mut pair = pair();
+    let qps: Vec<_> = (0..4)
+        .map(|_| {
+            pair.near.events.clear();
+            pair.far.events.clear();
+            pair.connect().0
+        })
+        .collect();
+    let (target, before) = (page(&pair.far), page(&pair.near));
+    let mut seen = Vec::new();
+    for round in 0..EACH / 8 {
+        for (at, qp) in qps.iter().enumerate() {
+            for slot in 0..8 {
+                let id = at as u64 * 8 + slot;
+                post(&mut pair.near, *qp, id, &before, there(&target, slot % 2 * 8), &AtomicOp::add(1));
+            }
+        }
+        pair.until("a round", |pair| pair.near.completions.len() == 32);
+        pair.near.completions.clear();
+        seen.extend((0..32).map(|id| (id % 2, word(&before, id * 8))));
+        assert_eq!(word(&target, 0), (round + 1) * 16);
+    }
+    seen.sort_unstable();
+    let want: Vec<_> = (0..2).flat_map(|word| (0..EACH / 8 * 16).map(move |sum| (word, sum))).collect();
+    assert_eq!(seen, want);
+}
+
+/// Two names of one word, a region's and a window's, are one word.
+#[test]
+fn a_region_and_a_window_over_one_word_agree() {
+    let mut pair = pair();
+    let (near, far) = pair.connect();
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC | Access::BIND;
+    let target = pair.far.ctx.register(pair.far.pd, AlignedBuf::pages(4096).unwrap(), rights).unwrap();
+    let before = page(&pair.near);
+    let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
+    let piece = [target.slice(64, 64).unwrap()];
+    pair.far.ctx.post_send(far, &SendWr::bind(1, &mut window, &piece, Access::REMOTE_ATOMIC)).unwrap();
+    pair.until("the binding", |pair| !pair.far.completions.is_empty());
+    let by_window = RemoteMemory { stag: window.stag(), tagged_offset: piece[0].addr };
+    post(&mut pair.near, near, 0, &before, there(&target, 64), &AtomicOp::add(1));
+    post(&mut pair.near, near, 1, &before, by_window, &AtomicOp::add(1));
+    pair.until("both", |pair| pair.near.completions.len() == 2);
+    assert_eq!((word(&before, 0), word(&before, 8), word(&target, 64)), (0, 1, 2));
+}
+
+/// What cannot be an atomic request is refused when it is posted.
+#[test]
+fn a_request_that_cannot_be_is_refused_when_it_is_posted() {
+    let mut pair = pair();
+    let (near, _) = pair.connect();
+    let (before, target) = (page(&pair.near), page(&pair.far));
+    for bytes in [0, 7, 9] {
+        let sink = [before.slice(0, bytes).unwrap()];
+        let add = AtomicOp::add(1);
+        let refused = pair.near.ctx.post_send(near, &SendWr::atomic(1, &sink, there(&target, 0), &add));
+        assert!(matches!(refused, Err(VerbsError::AtomicSink)));
+    }
+    let sink = [before.slice(0, 8).unwrap()];
+    let swap = AtomicOp::Swap { swap: 1 };
+    let refused = pair.near.ctx.post_send(near, &SendWr::atomic(1, &sink, there(&target, 0), &swap));
+    assert!(matches!(refused, Err(VerbsError::NoSuchOperation)));
+
+    let mut plain = Pair::new();
+    let (near, _) = plain.connect();
+    let sink = page(&plain.near);
+    let refused = plain.near.ctx.post_send(
+        near,
+        &SendWr::atomic(1, &[sink.slice(0, 8).unwrap()], there(&sink, 0), &AtomicOp::add(1)),
+    );
+    assert!(matches!(refused, Err(VerbsError::NoSuchOperation)));
+}
+
+/// The drafts' Swap, with the responses on the queue of either.
+#[test]
+fn swap_works_between_two_that_go_by_a_draft() {
+    for extensions in [Extensions::Draft03, Extensions::Draft01] {
+        let mut pair = Pair::over(&MemoryConfig::default(), by(extensions));
+        let (near, _) = pair.connect();
+        let (target, before) = (page(&pair.far), page(&pair.near));
+        for id in 0..3 {
+            post(&mut pair.near, near, id, &before, there(&target, 0), &AtomicOp::Swap { swap: id + 10 });
+        }
+        pair.until("the completions", |pair| pair.near.completions.len() == 3);
+        assert_eq!([0, 8, 16].map(|at| word(&before, at)), [0, 10, 11]);
+        assert_eq!(word(&target, 0), 12);
+    }
+}
+
+/// RFC7306-5.1.1-03 to RFC7306-5.1.1-05 and RFC7306-8.2-07: a misaligned word ends the connection of the peer that asked,
+/// the application hears of it, memory stays, and no other queue pair is touched.
+#[test]
+fn a_misaligned_request_ends_its_connection_alone() {
+    let mut scene = Scene::new(|config| config.rdmap.extensions = Extensions::Rfc7306);
+    let target = page(&scene.node);
+    let attr = QpAttr::new(scene.node.cq);
+    let idle = scene.node.ctx.create_qp(scene.node.pd, &attr).unwrap();
+    scene.called();
+    let to = target.base_to() + 4;
+    let operands = [&1u64.to_be_bytes()[..], &[0; 16], &[0xff; 8]].concat();
+    let head = [[0; 8].as_slice(), &target.stag().0.to_be_bytes(), &to.to_be_bytes()].concat();
+    scene.peer.say(&fpdu(&untagged(10, 1, 1, 0, &[head, operands].concat())));
+    let (sent, terminate) = scene.terminated();
+    assert_eq!((sent, terminate.layer, terminate.etype, terminate.code), (true, 0, 2, 7));
+    assert_eq!(word(&target, 0), 0);
+    assert_eq!(scene.node.ctx.qp_state(idle).unwrap(), ironwarp::QpState::Idle);
+}
