@@ -1,6 +1,6 @@
 //! What a context is told about its connections.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
 use ironwarp_iwarp::Terminate;
@@ -63,6 +63,15 @@ pub enum Event {
         sent: bool,
         /// The error that it names.
         terminate: Terminate,
+    },
+    /// The peer does not know atomic operations: it ended the connection over one. Comes before the Terminate's own event;
+    /// [`Context::lacks_atomics`](crate::Context::lacks_atomics) says so of the address for a while. A new connection can
+    /// be made without them.
+    PeerLacksAtomics {
+        /// The queue pair.
+        qp: QueuePair,
+        /// The peer.
+        peer: IpAddr,
     },
     /// The connection has ended and every work request has its completion.
     Disconnected {

@@ -10,6 +10,7 @@ use ironwarp_mem::MemTable;
 use ironwarp_types::PdId;
 
 use crate::config::{Config, LimitsConfig};
+use crate::context::Lacking;
 use crate::error::VerbsError;
 use crate::link::ContextLink;
 
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     /// By context, how many cores still have something of it.
     remembering: Box<[AtomicU16]>,
     next_pd: AtomicU32,
+    /// Peers that turned out to have no atomic operations. Kept by contexts; no core looks here.
+    pub(crate) lacking: Mutex<Lacking>,
 }
 
 /// What one core shares with every context.
@@ -51,7 +54,8 @@ impl Shared {
         let cores = (0..cores).map(|_| CachePadded::new(CoreShared::new(&config))).collect();
         let (contexts, next_pd) = (Slots::new(config.limits.contexts), AtomicU32::new(1));
         let remembering = (0..config.limits.contexts).map(|_| AtomicU16::new(0)).collect();
-        Arc::new(Shared { config, mem, serial: next_object(), cores, contexts, remembering, next_pd })
+        let (serial, lacking) = (next_object(), Mutex::new(Lacking::default()));
+        Arc::new(Shared { config, mem, serial, cores, contexts, remembering, next_pd, lacking })
     }
 
     /// A number for one more context, or `None` when as many as configured exist.

@@ -96,6 +96,14 @@ impl<'a> SendWr<'a> {
         Self::new(wr_id, opcode, remote, Source::Atomic(sink, operation))
     }
 
+    /// Asks whether the peer has atomic operations, by adding 0 to a word that it advertised, which stays as it is (RFC 7306
+    /// s1.1). A peer that has none ends the connection, and [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics)
+    /// tells.
+    pub fn probe_atomics(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory) -> Self {
+        const PROBE: &AtomicOp = &AtomicOp::add(0);
+        Self::atomic(wr_id, sink, remote, PROBE)
+    }
+
     /// An RDMA Write whose end the peer hears of by Immediate Data: two requests with one number, to be posted with
     /// [`Context::post_all`](crate::Context::post_all). The first completes only when it fails.
     ///

@@ -7,8 +7,8 @@ use common::speech::{fpdu, untagged};
 use common::{Node, Pair, config};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
-    Access, AlignedBuf, AtomicOp, CompletionOpcode, CompletionStatus, Config, Extensions, QpAttr, QueuePair,
-    Region, RemoteMemory, SendWr, VerbsError,
+    Access, AlignedBuf, AtomicOp, CompletionOpcode, CompletionStatus, Config, Event, Extensions, QpAttr,
+    QueuePair, Region, RemoteMemory, SendWr, VerbsError,
 };
 
 fn by(extensions: Extensions) -> impl Fn(&str) -> Config {
@@ -176,4 +176,53 @@ fn a_misaligned_request_ends_its_connection_alone() {
     assert_eq!((sent, terminate.layer, terminate.etype, terminate.code), (true, 0, 2, 7));
     assert_eq!(word(&target, 0), 0);
     assert_eq!(scene.node.ctx.qp_state(idle).unwrap(), ironwarp::QpState::Idle);
+}
+
+/// RFC 7306 s1.1, RFC7306-1.1-04: a probe changes nothing at a peer that has atomic operations. One that has none ends the
+/// connection; the application hears that, and the stack remembers it of the address.
+#[test]
+fn a_probe_tells_whether_the_peer_has_atomic_operations() {
+    let mut pair = pair();
+    let (near, _) = pair.connect();
+    let (target, before) = (page(&pair.far), page(&pair.near));
+    let sink = [before.slice(0, 8).unwrap()];
+    pair.near.ctx.post_send(near, &SendWr::probe_atomics(1, &sink, there(&target, 0))).unwrap();
+    pair.until("the answer", |pair| !pair.near.completions.is_empty());
+    assert_eq!((pair.near.completions[0].status, word(&target, 0)), (CompletionStatus::Success, 0));
+    let peer = pair.at.ip();
+    assert!(!pair.near.ctx.lacks_atomics(peer));
+
+    let lacking = |address: &str| {
+        if address.starts_with("10.0.0.1") { by(Extensions::Rfc7306)(address) } else { config(address) }
+    };
+    let mut pair = Pair::over(&MemoryConfig::default(), lacking);
+    let (near, _) = pair.connect();
+    let (target, before) = (page(&pair.far), page(&pair.near));
+    let sink = [before.slice(0, 8).unwrap()];
+    pair.near.ctx.post_send(near, &SendWr::probe_atomics(1, &sink, there(&target, 0))).unwrap();
+    pair.until("the end", |pair| pair.near.is_disconnected(near));
+    let at = |is: fn(&Event) -> bool| pair.near.events.iter().position(is);
+    let told = at(|event| matches!(event, Event::PeerLacksAtomics { .. })).expect("the peer lacks them");
+    assert!(
+        matches!(pair.near.events[told], Event::PeerLacksAtomics { qp, peer: one } if qp == near && one == peer)
+    );
+    assert!(
+        at(|event| matches!(event, Event::Terminated { sent: false, .. })).is_some_and(|then| told < then)
+    );
+    assert!(pair.near.ctx.lacks_atomics(peer));
+    assert!(!pair.near.ctx.lacks_atomics("10.0.0.3".parse().unwrap()));
+    assert!(!pair.far.ctx.lacks_atomics("10.0.0.1".parse().unwrap()));
+}
+
+/// A word that a probe may not touch says nothing about what the peer has.
+#[test]
+fn a_refused_word_does_not_mean_that_the_peer_lacks_atomics() {
+    let mut pair = pair();
+    let (near, _) = pair.connect();
+    let (target, before) = (pair.far.memory(&[0; 64]), page(&pair.near));
+    let sink = [before.slice(0, 8).unwrap()];
+    pair.near.ctx.post_send(near, &SendWr::probe_atomics(1, &sink, there(&target, 0))).unwrap();
+    pair.until("the end", |pair| pair.near.is_disconnected(near));
+    assert!(!pair.near.events.iter().any(|event| matches!(event, Event::PeerLacksAtomics { .. })));
+    assert!(!pair.near.ctx.lacks_atomics(pair.at.ip()));
 }

@@ -56,6 +56,15 @@ impl Terminate {
         Some(Terminate { layer, etype, code })
     }
 
+    /// The control octet of the untagged segment that a received Terminate shows, where it shows one.
+    pub fn shown_control(payload: &[u8]) -> Option<u8> {
+        let (control, shown) = payload.split_first_chunk::<{ CONTROL_BYTES + 2 }>()?;
+        match Header::decode(shown).ok()? {
+            (Header::Untagged(header), _) if control[2] & D != 0 => Some(header.ulp),
+            _ => None,
+        }
+    }
+
     /// Whether it names an error of the sender's own, which no message of the other side caused.
     pub fn is_local(self) -> bool {
         let start_up =

@@ -16,9 +16,9 @@ use crate::ddp::{DdpFault, Untagged};
 use crate::rdmap::atomic::ATOMIC_RESPONSE_BYTES;
 use crate::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, Outstanding, Owed,
-    READ_QUEUE, RdmapFault, SEND_QUEUE,
+    READ_QUEUE, RdmapFault, SEND_QUEUE, Terminate,
 };
-use crate::wr::{CompletionFlags, CompletionOpcode, CompletionStatus};
+use crate::wr::{CompletionFlags, CompletionOpcode, CompletionStatus, SendOpcode};
 
 impl Stream {
     /// Which text of RFC 7306 the connection goes by, if any. Heard until the stream starts.
@@ -26,6 +26,31 @@ impl Stream {
         if self.state == StreamState::Idle {
             self.config.extensions = extensions;
         }
+    }
+
+    /// Whether the peer ended the stream because it does not know Atomic Requests, as far as its Terminate tells.
+    pub fn peer_lacks_atomics(&self) -> bool {
+        self.lacks_atomics
+    }
+
+    /// RFC 7306 s1.1: who does not know a message calls its operation unexpected. The oldest request without an answer has
+    /// to be an atomic operation of the RFC; and the Terminate shows such a request, or shows nothing and there is no other
+    /// message that it can be about.
+    pub(super) fn note_lacking<C>(&mut self, error: Terminate, payload: &[u8], io: &Io<'_, C>) {
+        let opcode_of = |seq| io.sends.at(seq).map(|wqe| wqe.opcode);
+        let asked = self.oldest_unanswered(io).and_then(opcode_of);
+        let is_of_the_rfc = matches!(asked, Some(SendOpcode::FetchAdd | SendOpcode::CmpSwap));
+        if error != RdmapFault::Opcode.into() || !is_of_the_rfc {
+            return;
+        }
+        self.lacks_atomics = match Terminate::shown_control(payload) {
+            Some(control) => Opcode::decode_extended(control) == Ok(Opcode::AtomicRequest),
+            None => {
+                let begun = self.sender.next().wrapping_sub(io.sends.head());
+                let mut others = (0..begun).filter_map(|at| opcode_of(io.sends.head().wrapping_add(at)));
+                !others.any(|opcode| opcode.is_extended() && Some(opcode) != asked)
+            }
+        };
     }
 
     /// A segment that RFC 5040 knows nothing of.
@@ -46,7 +71,8 @@ impl Stream {
         }
     }
 
-    /// A message that may not come here. RFC 5041 s7.1: what DDP finds wrong with it comes first.
+    /// A message that may not come here. RFC 5041 s7.1: what DDP finds wrong with it comes first, save its length: RFC 7306
+    /// s1.1 wants to hear of the operation, and buffers for messages that do not exist have no size.
     fn on_unexpected<C: CompletionSink>(
         &mut self,
         header: &Untagged,
@@ -54,14 +80,35 @@ impl Stream {
         io: &mut Io<'_, C>,
     ) -> Result<(), Refused> {
         match header.qn {
-            SEND_QUEUE => self.check_receive(header, payload.len(), io)?,
-            READ_QUEUE => self.reads_in.check(header, payload.len(), self.request_room())?,
+            SEND_QUEUE => {
+                self.any_receive(self.sends_in, header, payload, io)?;
+            }
+            READ_QUEUE => {
+                self.reads_in.check(header, payload.len(), self.request_room().map(|_| u32::MAX))?;
+            }
             ATOMIC_RESPONSE_QUEUE if self.has_atomic_responses() => {
                 self.atomics_in.check(header, payload.len(), self.response_room())?;
             }
             _ => return Err(DdpFault::InvalidQueue.into()),
         }
         Err(RdmapFault::Opcode.into())
+    }
+
+    /// The oldest receive, whatever its size, for a segment of `queue` that DDP finds right.
+    fn any_receive<C: CompletionSink>(
+        &self,
+        queue: Queue,
+        header: &Untagged,
+        payload: &[u8],
+        io: &mut Io<'_, C>,
+    ) -> Result<u64, Refused> {
+        let head = io.receives.head();
+        if io.receives.at(head).is_none() {
+            self.find_receive(header.msn == queue.msn(), io)?;
+        }
+        let wr_id = io.receives.at(head).map(|wqe| wqe.wr_id);
+        queue.check(header, payload.len(), wr_id.map(|_| u32::MAX))?;
+        Ok(wr_id.ok_or(DdpFault::NoBuffer)?)
     }
 
     /// Immediate Data takes the oldest receive, whose memory it leaves alone, and one number of its queue (RFC 7306
@@ -73,20 +120,13 @@ impl Stream {
         io: &mut Io<'_, C>,
     ) -> Result<(), Refused> {
         let queue = self.queue_of(header);
-        let head = io.receives.head();
-        if io.receives.at(head).is_none() {
-            self.find_receive(header.msn == queue.msn(), io)?;
-        }
-        // The octets go into the completion: any receive has room for them.
-        let wr_id = io.receives.at(head).map(|wqe| wqe.wr_id);
-        queue.check(header, payload.len(), wr_id.map(|_| u32::MAX))?;
+        let wr_id = self.any_receive(queue, header, payload, io)?;
         let opcode = Opcode::decode_extended(header.ulp)?;
         // The message is one segment, and a Send that has begun to fill the receive ends first.
         if !header.last || header.mo > 0 || self.sends_in.placed() > 0 {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
         let Immediate(octets) = Immediate::decode(payload)?;
-        let wr_id = wr_id.ok_or(DdpFault::NoBuffer)?;
         let mut completion = self.received(wr_id, payload.len() as u32, CompletionStatus::Success);
         (completion.opcode, completion.immediate) = (CompletionOpcode::ReceiveImmediate, octets);
         completion.flags.set(CompletionFlags::SOLICITED, opcode.is_solicited());
@@ -96,7 +136,7 @@ impl Stream {
             self.sends_in.advance(true, payload.len());
         }
         io.completions.on_receive(completion);
-        io.receives.release_to(head.wrapping_add(1));
+        io.receives.release_to(io.receives.head().wrapping_add(1));
         io.stats.count(Counter::IwarpRxImmediates);
         Ok(())
     }

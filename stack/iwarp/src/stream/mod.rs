@@ -216,6 +216,8 @@ pub struct Stream {
     rtr_awaited: RtrKinds,
     end: Option<StreamError>,
     offender: Offender,
+    /// The peer ended it over an Atomic Request, which it does not know.
+    lacks_atomics: bool,
     /// Queue 0 as its receiver, and where in the waiting receive's list it stands.
     sends_in: Queue,
     landing: Cursor,
@@ -245,6 +247,7 @@ impl Stream {
             rtr_awaited: RtrKinds::empty(),
             end: None,
             offender: Offender::default(),
+            lacks_atomics: false,
             sends_in: Queue::new(),
             landing: Cursor::default(),
             reads_in: Queue::new(),

@@ -407,6 +407,7 @@ impl Stream {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
         let error = Terminate::decode(payload).ok_or(RdmapFault::Unspecified)?;
+        self.note_lacking(error, payload, io);
         self.peer_terminated(error, io);
         Ok(())
     }
@@ -435,7 +436,7 @@ impl Stream {
     }
 
     /// The slot of the oldest Read that has no full answer.
-    fn oldest_unanswered<C>(&self, io: &Io<'_, C>) -> Option<u32> {
+    pub(super) fn oldest_unanswered<C>(&self, io: &Io<'_, C>) -> Option<u32> {
         let mut answered = self.acknowledged.reads_done();
         let mut seq = io.sends.head();
         while seq != self.sender.next() {

@@ -146,12 +146,26 @@ impl DdpConfig {
 }
 
 /// What connections carry beside the operations of RFC 5040.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RdmapConfig {
     /// What a connection carries unless its application says otherwise. By default nothing: a peer that does not have an
     /// operation ends the connection when one comes (RFC 7306 s1.1).
     pub extensions: Extensions,
+    /// How long a peer that turned out to lack atomic operations is remembered, in seconds. 0 remembers nobody.
+    pub lacking_s: u64,
+}
+
+impl Default for RdmapConfig {
+    fn default() -> Self {
+        RdmapConfig { extensions: Extensions::Off, lacking_s: 3600 }
+    }
+}
+
+impl RdmapConfig {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        in_range("rdmap.lacking_s", self.lacking_s, 0..=604_800, "0 to 604800 seconds")
+    }
 }
 
 /// The operations of RFC 7306, and by which text. Nothing about them is negotiated on the wire: both applications have to

@@ -181,6 +181,7 @@ impl Config {
         self.tcp.validate()?;
         self.mpa.validate()?;
         self.ddp.validate(&self.mpa)?;
+        self.rdmap.validate()?;
         self.limits.validate()
     }
 }

@@ -30,6 +30,7 @@ pub(crate) use params::{Parcel, Terms};
 pub use patience::KeepAlive;
 pub(crate) use patience::OwnPatience;
 pub use qp::QueuePair;
+pub(crate) use query::Lacking;
 pub use query::{CqInfo, Framing, Limits, QpInfo, SrqInfo};
 pub use srq::SharedReceiveQueue;
 
@@ -168,7 +169,12 @@ impl Context {
         for core in 0..self.cores.len() {
             while let Some(notice) = self.cores.get_mut(core).and_then(|link| link.notices.pop()) {
                 match notice {
-                    Notice::Event(event) => return Some(event),
+                    Notice::Event(event) => {
+                        if let Event::PeerLacksAtomics { peer, .. } = event {
+                            self.remember_lacking(peer);
+                        }
+                        return Some(event);
+                    }
                     Notice::QpGone(qp) => self.forget_qp(&qp),
                     Notice::CqGone(_) | Notice::SrqGone(_) | Notice::Spent(_) => {}
                 }

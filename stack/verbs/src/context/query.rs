@@ -1,5 +1,10 @@
 //! What can be asked about a queue pair and about the stack as a whole.
 
+use core::net::IpAddr;
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
 use ironwarp_iwarp::mpa::startup::Markers;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, SGE_MAX};
 
@@ -146,6 +151,24 @@ impl Context {
         self.srq_mut(srq).map(super::srq::AppSrq::info)
     }
 
+    /// Whether the peer at an address has turned out to lack atomic operations, within the time that the configuration says
+    /// (`rdmap.lacking_s`): a context of this stack has heard [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics).
+    pub fn lacks_atomics(&self, peer: IpAddr) -> bool {
+        let lacking = self.shared.lacking.lock().unwrap_or_else(PoisonError::into_inner);
+        lacking.has(peer.to_canonical(), Instant::now(), self.remembered_for())
+    }
+
+    /// An event on its way to the application says something to remember.
+    #[cold]
+    pub(super) fn remember_lacking(&self, peer: IpAddr) {
+        let mut lacking = self.shared.lacking.lock().unwrap_or_else(PoisonError::into_inner);
+        lacking.note(peer.to_canonical(), Instant::now());
+    }
+
+    fn remembered_for(&self) -> Duration {
+        Duration::from_secs(self.shared.config.rdmap.lacking_s)
+    }
+
     /// What this stack allows.
     pub fn limits(&self) -> Limits {
         let (limits, mpa) = (&self.shared.config.limits, &self.shared.config.mpa);
@@ -172,5 +195,51 @@ impl Context {
             private_data_bytes_accepted: limits.private_data_bytes.into(),
             atomics: true,
         }
+    }
+}
+
+/// Peers remembered at a time; the oldest makes room.
+const LACKING_MAX: usize = 256;
+
+/// Which peers turned out to have no atomic operations, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Lacking(VecDeque<(IpAddr, Instant)>);
+
+impl Lacking {
+    fn note(&mut self, peer: IpAddr, now: Instant) {
+        self.0.retain(|(one, _)| *one != peer);
+        if self.0.len() == LACKING_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((peer, now));
+    }
+
+    fn has(&self, peer: IpAddr, now: Instant, remembered_for: Duration) -> bool {
+        let is_fresh = |noted: Instant| now.saturating_duration_since(noted) < remembered_for;
+        self.0.iter().any(|&(one, noted)| one == peer && is_fresh(noted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// semantics.md "Atomics": remembered by address, for a while, and never more than there are places for.
+    #[test]
+    fn a_peer_that_lacks_atomics_is_remembered_for_a_while() {
+        let (begun, hour) = (Instant::now(), Duration::from_secs(3600));
+        let address = |number: u32| IpAddr::from(core::net::Ipv4Addr::from(number));
+        let mut lacking = Lacking::default();
+        lacking.note(address(1), begun);
+        assert!(lacking.has(address(1), begun + hour / 2, hour) && !lacking.has(address(2), begun, hour));
+        assert!(
+            !lacking.has(address(1), begun + hour, hour) && !lacking.has(address(1), begun, Duration::ZERO)
+        );
+        lacking.note(address(1), begun + hour);
+        assert!(lacking.has(address(1), begun + hour * 3 / 2, hour));
+        for number in 2..=LACKING_MAX as u32 + 1 {
+            lacking.note(address(number), begun);
+        }
+        assert!(!lacking.has(address(1), begun + hour, hour) && lacking.has(address(2), begun, hour));
     }
 }

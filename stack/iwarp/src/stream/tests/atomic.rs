@@ -598,3 +598,46 @@ fn additions_of_many_streams_to_one_word_all_count() {
     }
     assert_eq!(word(&target, 0), 8 * 8 * 3);
 }
+
+/// What a side with one request of `operation`, and perhaps an immediate behind it, makes of a Terminate.
+fn lacking(operation: AtomicOp, immediate: bool, terminate: &[u8]) -> bool {
+    let mut side = side_by(Dialect::DRAFT_03, Role::Initiator, |_| {});
+    let before = words(&side, &[1], EVERYTHING);
+    atomic(&mut side, 1, operation, sink(&before, 0), (STag(1), 0));
+    if immediate {
+        side.post(2, SendOpcode::Immediate, |wqe| wqe.set_inline(&[0; 8]));
+    }
+    let _ = side.pull(ROOM);
+    assert!(side.feed(&framed(&segment(0x47, [2, 1, 0], terminate))).is_err());
+    side.stream.peer_lacks_atomics()
+}
+
+/// RFC 7306 s1.1: an unexpected operation means that the peer has none, as long as it can be about nothing else. Errors of
+/// tag, bounds and right mean that it has.
+#[test]
+fn only_an_unexpected_operation_says_that_the_peer_lacks_atomics() {
+    let (probe, swap) = (AtomicOp::add(0), AtomicOp::Swap { swap: 0 });
+    let shows = |control: u8| [&[0x02, 0x06, 0xc0, 0, 0, 70, 0x41, control][..], &[0; 16]].concat();
+    assert!(lacking(probe, false, &shows(0x4a)) && lacking(probe, true, &shows(0x4a)));
+    assert!(lacking(AtomicOp::compare_and_swap(0, 0), false, &shows(0x4a)));
+    assert!(!lacking(probe, true, &shows(0x48)), "about the immediate");
+    // Nothing is shown.
+    let bare = [0x02, 0x06, 0, 0];
+    assert!(lacking(probe, false, &bare) && !lacking(probe, true, &bare));
+    assert!(!lacking(swap, false, &bare) && !lacking(swap, false, &shows(0x4a)), "the drafts' own");
+    for other in
+        [[0x01, 0x00, 0, 0], [0x01, 0x01, 0, 0], [0x01, 0x02, 0, 0], [0x02, 0x07, 0, 0], [0x12, 0x06, 0, 0]]
+    {
+        assert!(!lacking(probe, false, &other), "{other:02x?}");
+    }
+}
+
+/// RFC7306-1.1-04: a FetchAdd of 0 tells the value and leaves it.
+#[test]
+fn a_probe_changes_nothing() {
+    let (mut a, mut b) = pair();
+    let (target, before) = (words(&b, &[9], ATOMIC), words(&a, &[0], EVERYTHING));
+    atomic(&mut a, 1, AtomicOp::add(0), sink(&before, 0), at(&target, 0));
+    run(&mut a, &mut b);
+    assert_eq!((ids(&a.log.sends), word(&before, 0), word(&target, 0)), (vec![(1, OK)], 9, 9));
+}

@@ -128,8 +128,18 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         } else if found_here && terminate.is_local() {
             self.tell_event(context, Event::QueuePairFatal { qp: handle });
         }
+        self.tell_lacking(slot);
         if is_told {
             self.tell_event(context, Event::Terminated { qp: handle, sent: found_here, terminate });
+        }
+    }
+
+    /// RFC 7306 s1.1: the peer turned out to have no atomic operations.
+    fn tell_lacking(&mut self, slot: u32) {
+        let Some(qp) = self.qps.at(slot).filter(|qp| qp.stream.peer_lacks_atomics()) else { return };
+        let (context, handle) = (qp.context, qp.handle);
+        if let Some(flow) = qp.conn.and_then(|conn| self.tcp.flow(conn)) {
+            self.tell_event(context, Event::PeerLacksAtomics { qp: handle, peer: flow.remote.ip() });
         }
     }
 
