@@ -65,8 +65,12 @@ mod tests {
     #[test]
     fn lines_spread_evenly_over_the_cores_at_every_stride() {
         const LINES: u64 = 20_000;
-        for cores in [1, 2, 3, 4, 7, 8, 16] {
-            for stride in [64, 128, 192, 256, 320, 1024, 4096, 65_536, 1 << 21] {
+        const CORES: &[u16] = &[8, 1, 2, 3, 4, 7, 16];
+        const STRIDES: &[u64] = &[4096, 64, 128, 192, 256, 320, 1024, 65_536, 1 << 21];
+        // Miri takes minutes for all, and the sums are the same.
+        let (cores, strides) = if cfg!(miri) { (&CORES[..1], &STRIDES[..1]) } else { (CORES, STRIDES) };
+        for &cores in cores {
+            for &stride in strides {
                 let base = 0x7f12_3456_0000;
                 let shares = shares((0..LINES).map(|line| base + line * stride), cores);
                 let even = (LINES / u64::from(cores)) as u32;
