@@ -55,8 +55,13 @@ impl ClientTally {
     pub fn json(&self, server: &str) -> Value {
         json!({
             "event": "summary", "role": "client", "server": server, "bytes": self.bytes, "pings": self.pings,
-            "verified": self.verified, "seconds": self.took.as_secs_f64(), "rtt_ns": self.rtt_ns(),
+            "verified": self.verdict(), "seconds": self.took.as_secs_f64(), "rtt_ns": self.rtt_ns(),
         })
+    }
+
+    /// Whether every byte was checked: of no byte nobody knows.
+    fn verdict(&self) -> Option<bool> {
+        (self.pings > 0).then_some(self.verified)
     }
 
     fn rtt_ns(&self) -> Option<Value> {
@@ -71,7 +76,7 @@ impl ClientTally {
 
 impl fmt::Display for ClientTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let checked = if self.verified { ", every byte checked" } else { "" };
+        let checked = if self.verdict() == Some(true) { ", every byte checked" } else { "" };
         let (pings, bytes, seconds) = (self.pings, self.bytes, self.took.as_secs_f64());
         writeln!(f, "{pings} pings of {bytes} bytes in {seconds:.3} s{checked}")?;
         let Some(trips) = self.trips.as_ref().filter(|trips| !trips.is_empty()) else { return Ok(()) };
@@ -144,8 +149,10 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_null_and_no_line() {
-        let tally = ClientTally::new(64, false);
+        let tally = ClientTally::new(64, true);
         assert_eq!(tally.json("x")["rtt_ns"], Value::Null);
+        assert_eq!(tally.json("x")["verified"], Value::Null);
+        assert!(!tally.to_string().contains("checked"), "{tally}");
         assert_eq!(tally.to_string().lines().count(), 1);
     }
 }
