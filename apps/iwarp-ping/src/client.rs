@@ -101,7 +101,11 @@ impl Client {
             outcome
         });
         self.leave();
-        outcome
+        match outcome {
+            // Ctrl-C is how pings without number end, wherever they are; it cuts a number of them short.
+            Err(PingError::Stopped { .. }) if self.call.count.is_none() => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// What was done.
@@ -111,7 +115,7 @@ impl Client {
 
     fn connect(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         if !self.end.rest_until(true, stop, Some(LINK_WITHIN)) {
-            return Err(PingError::NoLink);
+            return Err(if stop.load(Ordering::Relaxed) { self.stopped() } else { PingError::NoLink });
         }
         let first_fpdu_holdoff = self.call.hold_off.map(|wait| Nanos(wait.as_nanos() as u64));
         let params = ConnectParams { first_fpdu_holdoff, ..ConnectParams::default() };
@@ -122,17 +126,17 @@ impl Client {
     fn pings(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         while self.call.count.is_none_or(|count| self.tally.pings() < count) {
             if stop.load(Ordering::Relaxed) {
-                return self.stopped();
+                return Err(self.stopped());
             }
             self.ping(stop)?;
         }
         Ok(())
     }
 
-    /// Ctrl-C is how pings without number end; it cuts a number of them short.
-    fn stopped(&self) -> Result<(), PingError> {
+    #[cold]
+    fn stopped(&self) -> PingError {
         let came = self.tally.pings();
-        self.call.count.map_or(Ok(()), |wanted| Err(PingError::Stopped { came, wanted }))
+        PingError::Stopped { came, wanted: self.call.count.unwrap_or(came) }
     }
 
     fn ping(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
@@ -211,16 +215,19 @@ impl Client {
         stop: &AtomicBool,
         stopped: &mut Option<Instant>,
     ) -> Result<(), PingError> {
+        if stop.load(Ordering::Relaxed) {
+            let since = stopped.get_or_insert_with(Instant::now);
+            // Nobody waits for a connection that is not wanted any more.
+            if !self.up || since.elapsed() > STOP_WITHIN {
+                return Err(self.stopped());
+            }
+        }
         let (ping, patience) = (self.tally.pings(), self.call.patience);
         if !self.end.is_linked() {
             return Err(Fault::LinkDown(ping).into());
         }
         if start.elapsed() > patience {
             return Err(Fault::Silent { ping, seconds: patience.as_secs() }.into());
-        }
-        if stop.load(Ordering::Relaxed) && stopped.get_or_insert_with(Instant::now).elapsed() > STOP_WITHIN {
-            let wanted = self.call.count.unwrap_or(ping + 1);
-            return Err(PingError::Stopped { came: ping, wanted });
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use ironwarp::config::DeviceConfig;
 use ironwarp::{
-    CompletionQueue, Config, Context, ProtectionDomain, RangeError, SetupError, Stack, VerbsError, Worker,
-    idle,
+    CompletionQueue, Config, Context, ProtectionDomain, QueuePair, RangeError, SetupError, Stack, VerbsError,
+    Worker, idle,
 };
 
 use crate::Fault;
@@ -125,6 +125,17 @@ impl End {
         }
         self.turns = self.turns.wrapping_add(1);
         self.turns.is_multiple_of(TURNS_A_GLANCE)
+    }
+
+    /// Gives a queue pair back. Where the core has much to do already, it gets the turns to do it first: with every client
+    /// that parts at once there is more to say than there is room for.
+    pub(crate) fn give_up(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
+        loop {
+            match self.ctx.destroy_qp(qp) {
+                Err(VerbsError::Busy) => _ = self.turn(),
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Polls for a while, so that what was said last gets out.

@@ -169,7 +169,7 @@ impl Server {
         if let Err(error) = self.end.ctx.accept(request, session.qp, &[]) {
             // It asks no more, or a queue pair that was given up is still on its way back.
             tracing::warn!("{remote} was not accepted: {error}");
-            return Ok(self.end.ctx.destroy_qp(session.qp)?);
+            return Ok(self.end.give_up(session.qp)?);
         }
         tracing::info!("{remote} is connected");
         self.sessions.insert(session.qp.num().0, session);
@@ -187,7 +187,7 @@ impl Server {
     /// Parts with a client. A connection that is still up is reset.
     fn part(&mut self, num: u32, outcome: Result<(), PingError>) -> Result<(), PingError> {
         let Some(session) = self.sessions.remove(&num) else { return Ok(()) };
-        self.end.ctx.destroy_qp(session.qp)?;
+        self.end.give_up(session.qp)?;
         self.tally.pings += session.pings;
         self.tally.bytes += session.bytes;
         match outcome {

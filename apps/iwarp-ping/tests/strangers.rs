@@ -504,6 +504,19 @@ fn a_server_that_says_nothing_is_given_up() {
     assert_eq!(fault, Fault::Silent { ping: 0, seconds: 1 });
 }
 
+/// Ctrl-C before anybody has answered: pings without number end well by it, a number of them is cut short.
+#[test]
+fn ctrl_c_ends_a_call_that_nobody_has_answered() {
+    for count in [None, Some(2)] {
+        let (port, _stranger) = stage();
+        let mut client = Client::new(end(port), Call { count, ..wanted() }).expect("a client");
+        match (client.run(&AtomicBool::new(true)), count) {
+            (Ok(()), None) | (Err(PingError::Stopped { came: 0, wanted: 2 }), Some(2)) => {}
+            (outcome, _) => panic!("{count:?} pings ended with {outcome:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_refusal_is_told_with_its_reason() {
     let (port, mut stranger) = stage();
