@@ -79,6 +79,8 @@ pub struct Session {
     pub offended: Option<(usize, Offence)>,
     /// The initiator is hostile and has done its worst: what the other side's Terminate must name, where one must be sent.
     pub attacked: Option<Attacked>,
+    /// The connection is over and the attacker has not heard the Terminate that its attack calls for.
+    pub unanswered: bool,
     /// Both sides had done everything before one disconnected.
     pub was_done: bool,
     /// When the first side ended.
@@ -317,6 +319,7 @@ impl Session {
             excused: false,
             offended: None,
             attacked: None,
+            unanswered: false,
             was_done: false,
             ended_at: None,
             retry: false,

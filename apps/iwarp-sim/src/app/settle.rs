@@ -294,6 +294,10 @@ impl Session {
                 self.offended
             ));
         }
+        // What was sent when links did no harm cannot have been lost, however the connection ended.
+        if self.unanswered && self.sides[1].terminated_well {
+            return Err(format!("{:?} is told to have been sent, and never came", self.attacked));
+        }
         let due = match (self.offended, self.attacked) {
             (Some((by, offence)), _) => Some(if offence.is_local() { by } else { 1 - by }),
             (None, Some(Attacked::Answered(_))) => Some(1),

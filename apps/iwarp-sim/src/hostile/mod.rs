@@ -184,7 +184,7 @@ impl Hostile {
         let visit = self.visits.swap_remove(index);
         self.tcp.release(visit.conn);
         let mut ledger = self.ledger.borrow_mut();
-        if let Err(fault) = visit.judge() {
+        if let Err(fault) = visit.judge(&mut ledger.sessions[visit.number]) {
             ledger.blame(visit.number, 0, &fault);
         }
         ledger.totals.attacks += u64::from(ledger.sessions[visit.number].attacked.is_some());

@@ -265,10 +265,14 @@ impl Visit {
         Wish::Stay
     }
 
-    /// The connection is over: whoever closes in order has said what was wrong.
-    pub fn judge(&self) -> Result<(), String> {
-        let silent = self.peer_closed && !self.answers.is_empty() && !self.answered;
-        if silent { Err(format!("{:?} was answered by no Terminate", self.attack)) } else { Ok(()) }
+    /// The connection is over. Whoever closes in order has said what was wrong before, whatever links did. What a reset
+    /// may have destroyed is judged with what the victim says that it has sent.
+    pub fn judge(&self, session: &mut Session) -> Result<(), String> {
+        session.unanswered = !self.answers.is_empty() && !self.answered;
+        if self.peer_closed && session.unanswered {
+            return Err(format!("{:?} was answered by no Terminate", self.attack));
+        }
+        Ok(())
     }
 }
 
