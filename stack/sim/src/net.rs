@@ -113,11 +113,22 @@ impl<N: Node> SimNet<N> {
     /// Adds a port. The port itself goes into the node that will own it.
     pub fn add_port(&mut self, config: &MemoryConfig) -> (PortId, MemoryPort) {
         let (port, far) = memory::detached(config);
+        (self.keep_port(config, vec![port.control()], far), port)
+    }
+
+    /// Adds a port with several queues, at least one, each with rings and pools of its own. What arrives is put into them
+    /// as `config.queue_rule` says; what they send leaves queue by queue.
+    pub fn add_port_of_queues(&mut self, config: &MemoryConfig, queues: usize) -> (PortId, Vec<MemoryPort>) {
+        let (ports, far) = memory::detached_queues(config, queues);
+        let controls = ports.iter().map(MemoryPort::control).collect();
+        (self.keep_port(config, controls, far), ports)
+    }
+
+    fn keep_port(&mut self, config: &MemoryConfig, controls: Vec<MemoryControl>, far: FarEnd) -> PortId {
         let ring_frames = config.rx_ring_frames;
-        let control = port.control();
-        let slot = PortSlot { far, control, ring_frames, owner: None, link: None, tap: None, refused: 0 };
+        let slot = PortSlot { far, controls, ring_frames, owner: None, link: None, tap: None, refused: 0 };
         self.ports.push(slot);
-        (PortId(self.ports.len() - 1), port)
+        PortId(self.ports.len() - 1)
     }
 
     /// Adds a node that owns these ports. It is polled for the first time when the run goes on.
@@ -297,7 +308,8 @@ impl<N: Node> SimNet<N> {
     /// Frames that wait in the receive rings of a node.
     fn waiting_frames(&self, id: NodeId) -> usize {
         let ports = self.nodes[id.0].ports.iter();
-        ports.map(|port| self.ports[port.0].control.rx_waiting_frames()).sum()
+        let queues = ports.flat_map(|port| &self.ports[port.0].controls);
+        queues.map(MemoryControl::rx_waiting_frames).sum()
     }
 
     /// Puts what a node has sent on its links. Answers how many frames, and whether one of its rings was full.
@@ -385,7 +397,8 @@ struct NodeSlot<N> {
 
 struct PortSlot {
     far: FarEnd,
-    control: MemoryControl,
+    /// One a queue.
+    controls: Vec<MemoryControl>,
     ring_frames: usize,
     owner: Option<NodeId>,
     link: Option<LinkId>,
