@@ -8,7 +8,7 @@ usage() {
 usage: scripts/test.sh [--strict] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, build without DPDK, static
-DPDK, tests (unit, property, documentation, devices), simulator, loom, Miri. Ends with `N passed, N failed, N skipped`.
+DPDK, scripts, tests (unit, property, documentation, devices), simulator, loom, Miri. Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --stage NAME  run this stage only; may be given several times
@@ -126,6 +126,7 @@ stage conformance scripts/conformance.sh --strict
 stage lints lints
 stage no-dpdk without_dpdk
 stage static static_dpdk
+stage scripts scripts/tests/nic.sh
 stage tests cargo test --workspace --locked --no-fail-fast
 stage simulator simulator
 stage loom loom
