@@ -1,13 +1,14 @@
 //! RDMAP: what messages mean (RFC 5040, RFC 7306).
 //!
-//! [`opcode`] names the messages (s4.1); [`read`] is the Read Request's header and the two bounded queues of Reads
-//! (s4.4, s5.2, s6.1); [`atomic`] and [`immediate`] are the messages of RFC 7306, and [`dialect`] what its drafts had
+//! [`opcode`] names the messages (s4.1); [`read`] is the Read Request's header and the bounded queue of our own Reads,
+//! [`owed`] that of the responses to the peer's requests (s4.4, s5.2, s6.1); [`atomic`] and [`immediate`] are the messages of RFC 7306, and [`dialect`] what its drafts had
 //! otherwise; [`terminate`] is the message that ends a stream (s4.8, s5.4).
 
 pub mod atomic;
 pub mod dialect;
 pub mod immediate;
 pub mod opcode;
+pub mod owed;
 pub mod read;
 pub mod terminate;
 
@@ -15,7 +16,8 @@ pub use atomic::{AtomicRequest, AtomicResponse};
 pub use dialect::Dialect;
 pub use immediate::Immediate;
 pub use opcode::Opcode;
-pub use read::{Outstanding, OutstandingReads, Owed, PendingResponses, ReadRequest, Response};
+pub use owed::{Owed, PendingResponses, Response};
+pub use read::{Outstanding, OutstandingReads, ReadRequest};
 pub use terminate::{Offender, Terminate};
 
 use ironwarp_mem::{AccessError, InvalidateError};

@@ -1,7 +1,7 @@
-//! Reads: the request's header, the Reads we wait for, the responses we owe (RFC 5040 s4.4, s5.2, s6.1).
+//! Reads: the request's header, and the Reads we wait for (RFC 5040 s4.4, s5.2, s6.1).
 //!
-//! Both queues are bounded for good when the queue pair is made: at most ORD Reads are outstanding at the peer, at
-//! most IRD of the peer's wait here. Neither ever allocates afterwards.
+//! Their queue is bounded for good when the queue pair is made: at most ORD Reads are outstanding at the peer. It never
+//! allocates afterwards.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use ironwarp_types::STag;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{AtomicRequest, RdmapFault, Terminate};
+use super::{RdmapFault, Terminate};
 use crate::ddp::{DdpFault, Tagged};
 
 /// Octets of a Read Request's header, which is all of its payload (RFC 5040 s4.4).
@@ -18,7 +18,7 @@ pub const READ_REQUEST_BYTES: usize = size_of::<Wire>();
 const _: () = assert!(READ_REQUEST_BYTES == 28);
 
 /// Reads that there is room for whatever was agreed on: one as ready-to-receive indication (RFC 6581 s9.1).
-const RTR_READS: u16 = 1;
+pub(super) const RTR_READS: u16 = 1;
 
 /// What a Read Request asks for (RFC 5040 s4.4, figure 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -219,95 +219,6 @@ impl Outstanding {
         }
         let expected = self.sink_to.wrapping_add(self.placed.into());
         if header.tagged_offset == expected { Ok(()) } else { Err(DdpFault::BaseOrBounds) }
-    }
-}
-
-/// A Read of the peer's that we have not answered in full.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Response {
-    /// What was asked.
-    pub request: ReadRequest,
-    /// The request's number on queue 1, for a Terminate that has to name it.
-    pub msn: u32,
-    /// Octets sent.
-    pub sent: u32,
-}
-
-/// A response that we owe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Owed {
-    /// To a Read.
-    Read(Response),
-    /// To an atomic operation, which is carried out when its turn to be answered comes.
-    Atomic {
-        /// What was asked.
-        request: AtomicRequest,
-        /// The request's number on queue 1, for a Terminate that has to name it.
-        msn: u32,
-    },
-}
-
-impl Owed {
-    /// Whether part of it is sent.
-    #[inline]
-    pub fn is_begun(&self) -> bool {
-        matches!(self, Owed::Read(response) if response.sent > 0)
-    }
-}
-
-/// The responses we owe, to Reads and to atomic operations, oldest first: at most IRD (RFC 7306 s5.2).
-#[derive(Debug)]
-pub struct PendingResponses {
-    responses: VecDeque<Owed>,
-    ird: usize,
-}
-
-impl PendingResponses {
-    /// A queue for at most `ird` responses.
-    pub fn new(ird: u16) -> Self {
-        PendingResponses { responses: VecDeque::with_capacity(ird.max(RTR_READS).into()), ird: ird.into() }
-    }
-
-    /// Start-up settled on `ird` Reads; more than there is memory for cannot be.
-    pub fn limit_to(&mut self, ird: u16) {
-        self.ird = usize::from(ird).min(self.responses.capacity());
-    }
-
-    /// Whether a queue-1 buffer is free.
-    pub fn has_room(&self) -> bool {
-        self.responses.len() < self.ird
-    }
-
-    /// Whether nothing is owed.
-    pub fn is_empty(&self) -> bool {
-        self.responses.is_empty()
-    }
-
-    /// The oldest.
-    pub fn front(&self) -> Option<&Owed> {
-        self.responses.front()
-    }
-
-    /// Owes one more. The caller has asked for room.
-    pub fn push(&mut self, response: Owed) {
-        debug_assert!(self.has_room());
-        if self.has_room() {
-            self.responses.push_back(response);
-        }
-    }
-
-    /// Notes that `bytes` more of the oldest were sent, and forgets it when they were its last.
-    pub fn advance(&mut self, bytes: u32, last: bool) {
-        if last {
-            self.responses.pop_front();
-        } else if let Some(Owed::Read(head)) = self.responses.front_mut() {
-            head.sent = head.sent.wrapping_add(bytes);
-        }
-    }
-
-    /// Forgets them all: the stream has ended.
-    pub fn clear(&mut self) {
-        self.responses.clear();
     }
 }
 
