@@ -63,6 +63,8 @@ pub struct Client {
     came: Vec<u8>,
     /// Messages of the server that wait to be taken: their lengths.
     heard: [Option<u32>; RECEIVES],
+    /// Whether the server has what this end said last.
+    told: bool,
     terminate: Option<(bool, Terminate)>,
     up: bool,
     tally: ClientTally,
@@ -85,9 +87,21 @@ impl Client {
         let qp = end.ctx.create_qp(end.pd, &attr)?;
         let (text, came) = (vec![0; call.bytes as usize], vec![0; call.bytes as usize]);
         let tally = ClientTally::new(call.bytes, call.verify);
-        let (heard, terminate) = ([None; RECEIVES], None);
-        let mut client =
-            Client { end, call, qp, source, sink, messages, text, came, heard, terminate, up: false, tally };
+        let mut client = Client {
+            end,
+            call,
+            qp,
+            source,
+            sink,
+            messages,
+            text,
+            came,
+            heard: [None; RECEIVES],
+            told: false,
+            terminate: None,
+            up: false,
+            tally,
+        };
         (0..RECEIVES).try_for_each(|slot| client.post_receive(slot))?;
         Ok(client)
     }
@@ -102,8 +116,9 @@ impl Client {
         });
         self.leave();
         match outcome {
-            // Ctrl-C is how pings without number end, wherever they are; it cuts a number of them short.
-            Err(PingError::Stopped { .. }) if self.call.count.is_none() => Ok(()),
+            Err(error) if error.is_stop() || (stop.load(Ordering::Relaxed) && error.is_parting()) => {
+                self.stopped().map_or(Ok(()), Err)
+            }
             outcome => outcome,
         }
     }
@@ -115,7 +130,11 @@ impl Client {
 
     fn connect(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         if !self.end.rest_until(true, stop, Some(LINK_WITHIN)) {
-            return Err(if stop.load(Ordering::Relaxed) { self.stopped() } else { PingError::NoLink });
+            return Err(if stop.load(Ordering::Relaxed) {
+                PingError::Interrupted
+            } else {
+                PingError::NoLink
+            });
         }
         let first_fpdu_holdoff = self.call.hold_off.map(|wait| Nanos(wait.as_nanos() as u64));
         let params = ConnectParams { first_fpdu_holdoff, ..ConnectParams::default() };
@@ -126,17 +145,17 @@ impl Client {
     fn pings(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         while self.call.count.is_none_or(|count| self.tally.pings() < count) {
             if stop.load(Ordering::Relaxed) {
-                return Err(self.stopped());
+                return Err(PingError::Interrupted);
             }
             self.ping(stop)?;
         }
         Ok(())
     }
 
+    /// Ctrl-C is how pings without number end, wherever they are; it cuts a number of them short.
     #[cold]
-    fn stopped(&self) -> PingError {
-        let came = self.tally.pings();
-        PingError::Stopped { came, wanted: self.call.count.unwrap_or(came) }
+    fn stopped(&self) -> Option<PingError> {
+        Some(PingError::Stopped { came: self.tally.pings(), wanted: self.call.count? })
     }
 
     fn ping(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
@@ -177,15 +196,24 @@ impl Client {
     }
 
     fn advertise(&mut self, place: &Advertisement) -> Result<(), PingError> {
-        // Inline: the bytes are taken at once. Its success is told by the answer.
+        if self.heard.iter().any(Option::is_some) {
+            // It answers what nobody has asked yet.
+            return Err(Fault::OutOfTurn.into());
+        }
+        self.told = false;
         let message = place.encode();
-        Ok(self.end.ctx.post_send(self.qp, &SendWr::send_inline(0, &message).unsignaled())?)
+        Ok(self.end.ctx.post_send(self.qp, &SendWr::send_inline(0, &message))?)
     }
 
-    /// Waits for the server's next message, which says nothing but that it is there.
+    /// Waits for the server's next message, which says nothing but that it is there. An answer acknowledges what it is one
+    /// to, so our Send is complete by then.
     fn await_message(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
         let bytes = self.wait(stop, |client| client.heard.iter_mut().find_map(Option::take))?;
-        if bytes as usize == MESSAGE_BYTES { Ok(()) } else { Err(Fault::Length(bytes).into()) }
+        match bytes as usize {
+            _ if !self.told => Err(Fault::OutOfTurn.into()),
+            MESSAGE_BYTES => Ok(()),
+            _ => Err(Fault::Length(bytes).into()),
+        }
     }
 
     /// Polls until something is so. Fails when the connection has ended, or when it takes too long.
@@ -219,7 +247,7 @@ impl Client {
             let since = stopped.get_or_insert_with(Instant::now);
             // Nobody waits for a connection that is not wanted any more.
             if !self.up || since.elapsed() > STOP_WITHIN {
-                return Err(self.stopped());
+                return Err(PingError::Interrupted);
             }
         }
         let (ping, patience) = (self.tally.pings(), self.call.patience);
@@ -238,6 +266,7 @@ impl Client {
         for completion in reaped.iter().take(count) {
             match (completion.status, completion.opcode) {
                 (CompletionStatus::Success, CompletionOpcode::Receive) => self.on_message(completion)?,
+                (CompletionStatus::Success, CompletionOpcode::Send) => self.told = true,
                 _ => failed(completion, self.tally.pings())?,
             }
         }

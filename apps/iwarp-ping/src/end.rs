@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use ironwarp::config::DeviceConfig;
 use ironwarp::{
-    CompletionQueue, Config, Context, ProtectionDomain, QueuePair, RangeError, SetupError, Stack, VerbsError,
-    Worker, idle,
+    CompletionQueue, Config, Context, ProtectionDomain, RangeError, SetupError, Stack, VerbsError, Worker,
+    idle,
 };
 
 use crate::Fault;
@@ -58,6 +58,9 @@ pub enum PingError {
         /// What it did.
         fault: Fault,
     },
+    /// Ctrl-C.
+    #[error("stopped")]
+    Interrupted,
     /// Ctrl-C, before all was done that was asked for.
     #[error("stopped after {came} of {wanted} pings")]
     Stopped {
@@ -66,6 +69,18 @@ pub enum PingError {
         /// Pings that were asked for.
         wanted: u64,
     },
+}
+
+impl PingError {
+    pub(crate) fn is_stop(&self) -> bool {
+        matches!(self, PingError::Interrupted)
+    }
+
+    /// Whether it says no more than that the other end, or the way to it, is gone: Ctrl-C often reaches both ends.
+    pub(crate) fn is_parting(&self) -> bool {
+        use Fault::{Left, LinkDown, Silent, Unanswered};
+        matches!(self, PingError::Far(Left { .. } | LinkDown(_) | Silent { .. } | Unanswered(_)))
+    }
 }
 
 /// One end of the stack.
@@ -125,17 +140,6 @@ impl End {
         }
         self.turns = self.turns.wrapping_add(1);
         self.turns.is_multiple_of(TURNS_A_GLANCE)
-    }
-
-    /// Gives a queue pair back. Where the core has much to do already, it gets the turns to do it first: with every client
-    /// that parts at once there is more to say than there is room for.
-    pub(crate) fn give_up(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
-        loop {
-            match self.ctx.destroy_qp(qp) {
-                Err(VerbsError::Busy) => _ = self.turn(),
-                outcome => return outcome,
-            }
-        }
     }
 
     /// Polls for a while, so that what was said last gets out.

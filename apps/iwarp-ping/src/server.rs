@@ -51,6 +51,8 @@ pub struct Server {
     end: End,
     offer: Offer,
     sessions: HashMap<u32, Session>,
+    /// Clients whose queue pairs could not be given back yet: the core has more to do than it has heard of.
+    leaving: Vec<Session>,
     tally: ServerTally,
     /// How the last client ended, unless in order.
     last: Option<PingError>,
@@ -67,8 +69,8 @@ impl Server {
     /// Listens.
     pub fn new(mut end: End, offer: Offer, tell: Tell) -> Result<Self, PingError> {
         end.listen(offer.local)?;
-        let (sessions, tally) = (HashMap::new(), ServerTally::default());
-        Ok(Server { end, offer, sessions, tally, last: None, over: false, parted: false, tell })
+        let (sessions, leaving, tally) = (HashMap::new(), Vec::new(), ServerTally::default());
+        Ok(Server { end, offer, sessions, leaving, tally, last: None, over: false, parted: false, tell })
     }
 
     /// What was done.
@@ -169,7 +171,7 @@ impl Server {
         if let Err(error) = self.end.ctx.accept(request, session.qp, &[]) {
             // It asks no more, or a queue pair that was given up is still on its way back.
             tracing::warn!("{remote} was not accepted: {error}");
-            return Ok(self.end.give_up(session.qp)?);
+            return self.give_up(session);
         }
         tracing::info!("{remote} is connected");
         self.sessions.insert(session.qp.num().0, session);
@@ -187,7 +189,6 @@ impl Server {
     /// Parts with a client. A connection that is still up is reset.
     fn part(&mut self, num: u32, outcome: Result<(), PingError>) -> Result<(), PingError> {
         let Some(session) = self.sessions.remove(&num) else { return Ok(()) };
-        self.end.give_up(session.qp)?;
         self.tally.pings += session.pings;
         self.tally.bytes += session.bytes;
         match outcome {
@@ -202,11 +203,21 @@ impl Server {
             }
         }
         (self.over, self.parted) = (!self.offer.persistent, true);
+        self.give_up(session)
+    }
+
+    /// Gives a client's queue pair back, or keeps it until the core can be told.
+    fn give_up(&mut self, session: Session) -> Result<(), PingError> {
+        match self.end.ctx.destroy_qp(session.qp) {
+            Err(VerbsError::Busy) => self.leaving.push(session),
+            outcome => outcome?,
+        }
         Ok(())
     }
 
     /// Gives up clients that are silent or gone, and keeps its hands off a link whose far end leaves.
     fn glance(&mut self, stop: &AtomicBool) -> Result<(), PingError> {
+        std::mem::take(&mut self.leaving).into_iter().try_for_each(|session| self.give_up(session))?;
         if !self.end.is_linked() {
             self.part_with(|session| Err(Fault::LinkDown(session.pings)))?;
             if !self.over {

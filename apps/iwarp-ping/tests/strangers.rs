@@ -455,7 +455,7 @@ fn a_server_like_rpings_sends_every_text_back_whole() {
 }
 
 /// What a server does instead of answering, and the fault that it is.
-const MISTAKES: [(Misdeed, &str); 4] = [
+const MISTAKES: [(Misdeed, &str); 5] = [
     (|it, qp| it.send(qp, &[0; 15]), "a message of 15 bytes, where each has 16"),
     (
         |it, qp| it.ctx.disconnect(qp).expect("connected"),
@@ -466,11 +466,62 @@ const MISTAKES: [(Misdeed, &str); 4] = [
     (
         |it, qp| {
             it.send(qp, &NOTHING);
+            it.await_message(2);
             it.send(qp, &NOTHING);
         },
         "byte 0 of ping 0 is 0xff, not 0x72",
     ),
+    (answer_twice, "a message out of turn"),
 ];
+
+/// Answers what was said, and at once what was not said yet.
+fn answer_twice(it: &mut Stranger, qp: QueuePair) {
+    let answer = SendWr::send_inline(0, &NOTHING);
+    it.ctx.post_sends(qp, &[answer, answer]).expect("posted");
+}
+
+/// Nobody compares bytes, and still this is no ping.
+#[test]
+fn two_answers_at_once_are_no_ping_though_nothing_is_compared() {
+    let (port, mut stranger) = stage();
+    stranger.listen();
+    let client = call(port, Call { verify: false, count: Some(1), ..wanted() });
+    let qp = stranger.accept();
+    stranger.await_message(1);
+    answer_twice(&mut stranger, qp);
+    stranger.await_end(qp);
+    let (outcome, pings) = client.join().expect("the client's thread");
+    let Err(PingError::Far(fault)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((fault, pings), (Fault::OutOfTurn, 0));
+}
+
+/// The one who wrote to both ends at once hears of no failure: pings without number end well, though the server is gone.
+#[test]
+fn ctrl_c_at_both_ends_is_no_failure_of_either() {
+    for (count, well) in [(None, true), (Some(1_000_000), false)] {
+        let (port, mut stranger) = stage();
+        stranger.listen();
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = stop.clone();
+        let client = std::thread::spawn(move || {
+            let mut client = Client::new(end(port), Call { count, ..wanted() }).expect("a client");
+            client.run(&seen)
+        });
+        let qp = stranger.accept();
+        stranger.await_message(1);
+        stop.store(true, Ordering::Relaxed);
+        stranger.ctx.destroy_qp(qp).expect("connected");
+        let start = Instant::now();
+        while !client.is_finished() && start.elapsed() < DEADLINE {
+            stranger.turn();
+        }
+        match client.join().expect("the client's thread") {
+            Ok(()) => assert!(well),
+            Err(PingError::Stopped { came: 0, wanted: 1_000_000 }) => assert!(!well),
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+}
 
 #[test]
 fn a_server_that_speaks_garbage_ends_the_client_with_what_was_wrong() {

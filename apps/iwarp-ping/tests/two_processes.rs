@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -225,6 +226,24 @@ fn ctrl_c_prints_what_was_done_and_leaves_in_order() {
     let Ended(status, said, errors) = server.ended();
     assert_eq!(status, Some(0), "{errors}");
     assert!(said.starts_with("1 clients served, 0 failed"), "{said}");
+}
+
+/// Somebody has the socket and says nothing: the client waits for the link, and Ctrl-C ends that wait as it ends pings.
+#[test]
+fn ctrl_c_ends_the_wait_for_a_link() {
+    for (options, status, words) in [("", 0, ""), ("-C 5", 1, "stopped after 0 of 5 pings")] {
+        let lab = Lab::new("linkless");
+        let mute = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+        bind(&mute, &SocketAddrUnix::new(lab.folder.join("m.sock")).expect("a short path"))
+            .expect("a new file");
+        listen(&mute, 1).expect("bound");
+        let client = Running::start(&lab, "client", &format!("-a {SERVER} -V {options}"));
+        let _connected = accept(&mute).expect("the client's device");
+        let Ended(ended, said, errors) = client.interrupt();
+        assert_eq!((ended, errors.contains("no link")), (Some(status), false), "{errors}");
+        assert!(errors.contains(words) && said.starts_with("0 pings of 100 bytes"), "{errors}{said}");
+        assert!(!said.contains("checked"), "{said}");
+    }
 }
 
 #[test]
