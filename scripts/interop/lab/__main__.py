@@ -1,0 +1,40 @@
+"""Runs the interop matrix: Linux siw in a virtual machine against the project's programs."""
+
+import argparse
+import pathlib
+import signal
+import sys
+
+import cells  # noqa: F401  its modules register themselves
+from fabric import DEVICES
+from matrix import CELLS, Matrix
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/interop/run.sh", description=__doc__)
+    parser.add_argument("--image", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--programs", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--logs", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--smoke", action="store_true", help="only the shortest proof, over one device")
+    parser.add_argument("--device", action="append", choices=DEVICES, help="over this device; may be given several times")
+    parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="cells whose name matches, as 'af_packet/rping/*'")
+    parser.add_argument("--list", action="store_true", help="name the cells and run none")
+    arguments = parser.parse_args()
+    devices = arguments.device or (DEVICES[:1] if arguments.smoke else DEVICES)
+    if arguments.list:
+        for device in devices:
+            for each in CELLS:
+                if device in each.devices:
+                    print(f"{device}/{each.name}")
+        return 0
+    # So that what was started is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    matrix = Matrix(arguments.image, arguments.programs, arguments.logs)
+    return 0 if matrix.run(devices, arguments.only, arguments.smoke) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

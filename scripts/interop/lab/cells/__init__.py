@@ -1,0 +1,3 @@
+"""The cells of the matrix, by subject."""
+
+from . import rping  # noqa: F401

@@ -1,0 +1,114 @@
+"""How the guest and our process are joined, for each device.
+
+    af_packet, af_xdp   guest ─ tap ─ bridge ─ veth ─ our raw or XDP socket
+    tap                 guest ─ tap ─ the kernel's routing ─ tap of ours
+    vhost               guest ─ shared memory ─ our process, no kernel in between
+
+Everything lies in the network namespace that the lab was started in, which nobody else is in and which goes with its last
+process: there is nothing to take down.
+"""
+
+import subprocess
+
+from guest import ADDRESS as GUEST
+from outcome import Failed
+
+DEVICES = ("af_packet", "vhost", "tap", "af_xdp")
+
+# Our stack's address, and for the tap the kernel's beside it.
+OURS = "10.77.0.1"
+OURS_BEHIND_TAP = "10.77.1.1"
+KERNEL_AT_TAP = "10.77.1.2"
+KERNEL_AT_GUEST = "10.77.0.254"
+
+GUEST_TAP = "guest0"
+OUR_END = "iwarp0"
+
+
+class Fabric:
+    """The way between the guest and us over one device."""
+
+    def __init__(self, device, folder, mtu=1500):
+        self.device, self.folder, self.mtu = device, folder, mtu
+        self.ours = OURS_BEHIND_TAP if device == "tap" else OURS
+        # Where frames can be captured: the guest's own card.
+        self.watched = None if device == "vhost" else GUEST_TAP
+
+    def build(self):
+        """Makes the interfaces."""
+        run("ip link set lo up")
+        if self.device != "vhost":
+            run(f"ip tuntap add dev {GUEST_TAP} mode tap vnet_hdr")
+            run(f"ip link set {GUEST_TAP} mtu {self.mtu} up")
+        if self.device in ("af_packet", "af_xdp"):
+            self._bridge()
+        if self.device == "tap":
+            self._route()
+
+    def take_down(self):
+        """Removes the interfaces, so that another device's can be made."""
+        for name in (GUEST_TAP, OUR_END, "bridge0"):
+            subprocess.run(["ip", "link", "delete", name], stderr=subprocess.DEVNULL, check=False)
+
+    def qemu(self):
+        """QEMU's arguments for the card's other end."""
+        if self.device == "vhost":
+            line = f"socket,id=vhost,path={self.vhost_socket()},reconnect=1"
+            return ["-chardev", line, "-netdev", "vhost-user,id=n0,chardev=vhost"]
+        return ["-netdev", f"tap,id=n0,ifname={GUEST_TAP},script=no,downscript=no,vhost=off"]
+
+    def after_boot(self, guest):
+        """What the guest must know about the way."""
+        if self.device == "tap":
+            guest.must(f"ip route add {OURS_BEHIND_TAP}/32 via {KERNEL_AT_GUEST}")
+
+    def vhost_socket(self):
+        """Our process makes it, QEMU connects to it."""
+        return self.folder / "vhost.sock"
+
+    def config(self):
+        """The device's part of a configuration of ours."""
+        settings = {
+            "af_packet": f'device.af_packet = {{ interface = "{OUR_END}" }}',
+            "af_xdp": f'device.af_xdp = {{ interface = "{OUR_END}" }}',
+            "tap": f'device.tap = {{ interface = "{OUR_END}" }}',
+            "vhost": f'device.vhost = {{ socket = "{self.vhost_socket()}" }}',
+        }
+        gateway = f'gateway = "{KERNEL_AT_TAP}"\n' if self.device == "tap" else ""
+        return f'[port]\n{settings[self.device]}\nmtu = {self.mtu}\n[net]\naddress = "{self.ours}/24"\n{gateway}'
+
+    def cut(self):
+        """Takes the guest's link away."""
+        run(f"ip link set {GUEST_TAP} down")
+
+    def restore(self):
+        """Gives the guest's link back."""
+        run(f"ip link set {GUEST_TAP} up")
+
+    def _bridge(self):
+        run("ip link add bridge0 type bridge stp_state 0 forward_delay 0")
+        run(f"ip link add {OUR_END} mtu {self.mtu} type veth peer name peer0 mtu {self.mtu}")
+        for name in (GUEST_TAP, "peer0"):
+            run(f"ip link set {name} master bridge0")
+        for name in (OUR_END, "peer0"):
+            # What a veth hands over is otherwise unfinished: no checksums, and frames beyond the MTU.
+            run(f"ethtool -K {name} tx off gso off tso off gro off")
+            run(f"ip link set {name} up")
+        run("ip link set bridge0 up")
+
+    def _route(self):
+        # Of several queues, as DPDK opens it; made here, it keeps its address from one process of ours to the next.
+        run(f"ip tuntap add dev {OUR_END} mode tap multi_queue")
+        run(f"ip address add {KERNEL_AT_TAP}/24 dev {OUR_END}")
+        run(f"ip address add {KERNEL_AT_GUEST}/24 dev {GUEST_TAP}")
+        run(f"ip link set {OUR_END} up")
+        with open("/proc/sys/net/ipv4/ip_forward", "w") as setting:
+            setting.write("1")
+
+
+def run(command):
+    """Runs a command of this machine's that has to succeed."""
+    ended = subprocess.run(command.split(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=False)
+    if ended.returncode != 0:
+        raise Failed(f"{command}: {ended.stdout.strip()}")
+    return ended.stdout

@@ -1,0 +1,220 @@
+"""The Linux peer: a virtual machine under QEMU's emulation, and commands given to it.
+
+Commands go through QEMU's guest agent over a virtual serial line, so they need no network and work while the network is
+cut. Everything waits with a limit. The machine keeps nothing: it boots from memory, in seconds.
+"""
+
+import base64
+import json
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+
+from outcome import Failed
+
+ADDRESS = "10.77.0.2"
+MAC = "52:54:00:77:00:02"
+# Under emulation on a busy machine.
+BOOT_SECONDS = 90
+AGENT_SECONDS = 20
+# Frames as a wire would carry them: whole checksums, none longer than the MTU.
+NO_OFFLOADS = "".join(
+    f",{name}=off"
+    for name in "csum gso guest_csum guest_tso4 guest_tso6 guest_ecn guest_ufo host_tso4 host_tso6 host_ecn host_ufo".split()
+)
+
+
+@dataclass
+class Ended:
+    """How a command ended: its exit code, 128 + N for signal N, and what it said on both outputs."""
+
+    code: int
+    said: str
+
+
+class Guest:
+    """One virtual machine. `network` are QEMU's arguments for its card's other end, which is called n0."""
+
+    def __init__(self, image, folder, network, mtu=1500):
+        self.image, self.folder, self.network, self.mtu = image, folder, network, mtu
+        self.qemu = None
+        self.agent = None
+
+    def boot(self):
+        """Starts the machine and waits until it takes commands."""
+        (self.folder / "agent").unlink(missing_ok=True)
+        self.console = self.folder / "console.log"
+        with open(self.folder / "qemu.log", "w") as log:
+            self.qemu = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + BOOT_SECONDS
+        while not self._answers():
+            if self.qemu.poll() is not None:
+                raise Failed(f"QEMU ended while the guest started: {self._last(self.folder / 'qemu.log')}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise Failed(f"the guest is not up after {BOOT_SECONDS} s: {self._last(self.console)}")
+            time.sleep(0.05)
+
+    def stop(self):
+        """Switches the machine off. It has nothing to lose."""
+        if self.agent:
+            self.agent.close()
+            self.agent = None
+        if self.qemu:
+            self.qemu.kill()
+            self.qemu.wait()
+            self.qemu = None
+
+    def is_up(self):
+        """Whether the machine runs and takes commands."""
+        return self.qemu is not None and self.qemu.poll() is None and self._answers()
+
+    def start(self, command, limit=60):
+        """Starts a shell command, killed after `limit` seconds."""
+        arguments = {"path": "/usr/bin/timeout", "arg": ["-s", "KILL", str(limit), "sh", "-c", command]}
+        environment = ["PATH=/usr/sbin:/usr/bin", "HOME=/root", "LC_ALL=C"]
+        pid = self._ask("guest-exec", **arguments, env=environment, **{"capture-output": True})["pid"]
+        return Job(self, command, pid, time.monotonic() + limit + AGENT_SECONDS)
+
+    def run(self, command, limit=60):
+        """Runs a shell command to its end."""
+        return self.start(command, limit).wait()
+
+    def must(self, command, limit=60):
+        """Runs a command that has to succeed. Gives what it said."""
+        ended = self.run(command, limit)
+        if ended.code != 0:
+            raise Failed(f"guest: {command}: exit code {ended.code}: {last_line(ended.said)}")
+        return ended.said
+
+    def set(self, **parameters):
+        """Sets parameters of siw: mpa_crc_required, peer_to_peer, rtr_type, mpa_version, try_gso, ..."""
+        self.must("; ".join(f"echo {value} > /sys/module/siw/parameters/{name}" for name, value in parameters.items()))
+
+    def wait_listening(self, port, limit=15):
+        """Waits until somebody listens at a port. 0A is TCP's LISTEN in the kernel's table."""
+        self.must(f"until grep -qs ':{port:04X} [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6; do usleep 20000; done", limit)
+
+    def _command(self):
+        settings = f"lab.address={ADDRESS}/24 lab.mtu={self.mtu}"
+        # A machine without an owner must not go on.
+        command = ["setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"]
+        command += "-nodefaults -no-user-config -display none -no-reboot -machine pc -cpu max -smp 2 -m 1024".split()
+        command += ["-accel", "tcg,thread=multi,tb-size=512"]
+        # Where the card's other end is another process, that one maps the guest's memory.
+        command += ["-object", "memory-backend-memfd,id=memory,size=1024M,share=on", "-numa", "node,memdev=memory"]
+        command += ["-kernel", str(self.image / "vmlinux"), "-initrd", str(self.image / "guest.cpio")]
+        command += ["-append", f"console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off nokaslr {settings}"]
+        command += ["-chardev", f"file,id=console,path={self.folder}/console.log", "-serial", "chardev:console"]
+        command += ["-chardev", f"socket,id=agent,path={self.folder}/agent,server=on,wait=off"]
+        command += ["-device", "virtio-serial-pci"]
+        command += ["-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0"]
+        command += ["-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng"]
+        # QEMU 7.2 under emulation dies of interrupt vectors with a vhost-user back end: vectors=0 does without.
+        vectors = ",vectors=0" if "vhost-user" in " ".join(self.network) else ""
+        return command + self.network + ["-device", f"virtio-net-pci,netdev=n0,mac={MAC}{vectors}{NO_OFFLOADS}"]
+
+    def _answers(self):
+        try:
+            if self.agent is None:
+                self.agent = Agent(self.folder / "agent", 1)
+                self.agent.ask("guest-ping")
+                self.agent.line.settimeout(AGENT_SECONDS)
+            else:
+                self.agent.ask("guest-ping")
+            return True
+        except (OSError, ValueError):
+            if self.agent:
+                self.agent.close()
+            self.agent = None
+            return False
+
+    def _ask(self, command, **arguments):
+        if self.agent is None:
+            raise Failed("the guest is not up")
+        try:
+            return self.agent.ask(command, **arguments)
+        except (OSError, ValueError) as error:
+            raise Failed(f"the guest does not answer: {error}: {self._last(self.console)}") from error
+
+    @staticmethod
+    def _last(path):
+        return last_line(path.read_text(errors="replace")) if path.exists() else "it said nothing"
+
+
+class Job:
+    """A command that runs in the guest."""
+
+    def __init__(self, guest, command, pid, deadline):
+        self.guest, self.command, self.pid, self.deadline = guest, command, pid, deadline
+        self.ended = None
+
+    def poll(self):
+        """How it ended, or nothing while it runs."""
+        if self.ended is None:
+            status = self.guest._ask("guest-exec-status", pid=self.pid)
+            if status["exited"]:
+                said = b"".join(base64.b64decode(status.get(name, "")) for name in ("out-data", "err-data"))
+                code = 128 + status["signal"] if "signal" in status else status.get("exitcode", 1)
+                self.ended = Ended(code, said.decode(errors="replace"))
+        return self.ended
+
+    def wait(self):
+        """Waits for the end, which the command's own limit brings about at the latest."""
+        pause = 0.01
+        while self.poll() is None:
+            if time.monotonic() > self.deadline:
+                raise Failed(f"guest: {self.command}: does not end")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.2)
+        return self.ended
+
+    def kill(self):
+        """Kills the command and everything that it started."""
+        self.guest.run(f"pkill -KILL -P {self.pid}; kill -KILL {self.pid}", 10)
+
+
+class Agent:
+    """One connection to the guest agent: a line of JSON each way."""
+
+    def __init__(self, path, seconds):
+        self.line = socket.socket(socket.AF_UNIX)
+        self.line.settimeout(seconds)
+        self.line.connect(str(path))
+        self.heard = b""
+        # What an earlier connection left half said is not an answer to us.
+        mark = time.monotonic_ns() & 0x7FFFFFFF
+        self._say(b"\xff", "guest-sync-delimited", id=mark)
+        while self._hear().rpartition(b"\xff")[2] != b'{"return": %d}' % mark:
+            pass
+
+    def ask(self, command, **arguments):
+        """Gives a command, returns its answer."""
+        self._say(b"", command, **arguments)
+        answer = json.loads(self._hear())
+        if "error" in answer:
+            raise ValueError(answer["error"]["desc"])
+        return answer["return"]
+
+    def close(self):
+        """Hangs up."""
+        self.line.close()
+
+    def _say(self, before, command, **arguments):
+        self.line.sendall(before + json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+
+    def _hear(self):
+        while b"\n" not in self.heard:
+            some = self.line.recv(1 << 16)
+            if not some:
+                raise ConnectionError("the agent hung up")
+            self.heard += some
+        answer, _, self.heard = self.heard.partition(b"\n")
+        return answer
+
+
+def last_line(text):
+    """The last line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"

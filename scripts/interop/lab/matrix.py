@@ -1,0 +1,148 @@
+"""The matrix: named cells, the lab that each is given, and the table of how they ended."""
+
+import fnmatch
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Callable
+
+from fabric import Fabric
+from guest import Guest
+from node import Node
+from outcome import Failed, Skipped
+
+CELLS = []
+
+
+@dataclass
+class Cell:
+    """One test: over which devices, whether the short run has it, and what it does with a lab."""
+
+    name: str
+    devices: tuple
+    smoke: bool
+    run: Callable
+
+
+def cell(name, devices=("af_packet",), smoke=False):
+    """Names a function as a cell of the matrix."""
+
+    def register(function):
+        CELLS.append(Cell(name, devices, smoke, function))
+        return function
+
+    return register
+
+
+class Lab:
+    """What a cell is given: a guest that is up, and programs of ours to start over one device."""
+
+    def __init__(self, image, programs, folder, device):
+        self.programs, self.folder, self.device = programs, folder, device
+        self.fabric = Fabric(device, folder)
+        self.guest = Guest(image, folder, self.fabric.qemu())
+        self.cell_folder = folder
+        self.nodes = []
+
+    def begin(self, name):
+        """A folder for what the cell leaves, a capture, and a guest that is up and knows nothing of earlier cells."""
+        self.cell_folder = self.folder / name.replace("/", "-")
+        self.cell_folder.mkdir(parents=True, exist_ok=True)
+        self.capture = self._capture()
+        if self.device != "vhost":
+            self.up()
+
+    def up(self):
+        """Boots the guest unless it is up. Over vhost a process of ours must be there first."""
+        if not self.guest.is_up():
+            self.guest.stop()
+            self.guest.boot()
+            self.fabric.after_boot(self.guest)
+
+    def end(self, passed):
+        """Ends what the cell started. What it left is kept when it failed."""
+        for node in self.nodes:
+            node.kill()
+        self.nodes = []
+        if self.capture:
+            self.capture.terminate()
+            self.capture.wait()
+        if passed:
+            shutil.rmtree(self.cell_folder, ignore_errors=True)
+        else:
+            # Who knows what state siw is in.
+            console = self.guest.folder / "console.log"
+            if console.exists():
+                shutil.copy(console, self.cell_folder)
+            self.guest.stop()
+
+    def node(self, name, *arguments, sections=""):
+        """Starts a program of ours."""
+        words = [str(argument) for argument in arguments]
+        node = Node(self.programs, self.fabric, self.cell_folder, name, words, sections)
+        self.nodes.append(node)
+        return node
+
+    def _capture(self):
+        if not self.fabric.watched:
+            return None
+        command = ["setpriv", "--pdeathsig", "KILL", "--", "dumpcap", "-q", "-i", self.fabric.watched]
+        command += ["-b", "filesize:65536", "-b", "files:2", "-w", str(self.cell_folder / "wire.pcapng")]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class Matrix:
+    """Runs cells and keeps the score."""
+
+    def __init__(self, image, programs, folder):
+        self.image, self.programs, self.folder = image, programs, folder
+        self.score = {"passed": 0, "failed": 0, "skipped": 0}
+
+    def run(self, devices, patterns, smoke):
+        """Runs the chosen cells, device by device. Gives whether none failed."""
+        for device in devices:
+            chosen = [each for each in CELLS if device in each.devices and (each.smoke or not smoke)]
+            chosen = [each for each in chosen if matches(f"{device}/{each.name}", patterns)]
+            if chosen:
+                self._over(device, chosen)
+        score = self.score
+        print(f"{score['passed']} passed, {score['failed']} failed, {score['skipped']} skipped", flush=True)
+        return score["failed"] == 0
+
+    def _over(self, device, cells):
+        folder = self.folder / device
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        lab = Lab(self.image, self.programs, folder, device)
+        try:
+            lab.fabric.build()
+            for each in cells:
+                self._one(lab, f"{device}/{each.name}", each)
+        except Failed as failure:
+            self._tell(f"{device}/*", "failed", 0, f"no way to the guest: {failure}")
+        finally:
+            lab.guest.stop()
+            lab.fabric.take_down()
+
+    def _one(self, lab, name, each):
+        start, verdict, line = time.monotonic(), "passed", ""
+        try:
+            lab.begin(name)
+            each.run(lab)
+        except Skipped as reason:
+            verdict, line = "skipped", str(reason)
+        except Failed as failure:
+            verdict, line = "failed", f"{failure}; {lab.cell_folder}"
+        finally:
+            lab.end(verdict != "failed")
+        self._tell(name, verdict, time.monotonic() - start, line)
+
+    def _tell(self, name, verdict, seconds, line):
+        self.score[verdict] += 1
+        print(f"{name:52} {verdict:8} {seconds:6.1f} s  {line}".rstrip(), flush=True)
+
+
+def matches(name, patterns):
+    """Whether a name is among those asked for."""
+    return not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The interop lab: Linux siw, in a virtual machine built from Debian packages, against the project's programs.
+#   scripts/interop/run.sh [--programs FOLDER] [--smoke] [--device af_packet|vhost|tap|af_xdp]... [--only PATTERN]...
+#   scripts/interop/run.sh --list
+# Builds the programs unless they lie in FOLDER. The machine, and what failing cells leave, lie in the build folder under
+# interop/. Ends with `N passed, N failed, N skipped`.
+# Exit codes: 0 none failed, 1 some did, 2 bad arguments, 3 nothing to run it with.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+install_packages interop || { echo "no QEMU or tools to be had for the interop lab" >&2; exit 3; }
+
+build=${CARGO_TARGET_DIR:-target}
+programs=$build/debug
+if [ "${1:-}" = --programs ]; then
+    programs=${2:?"--programs needs a folder"}
+    shift 2
+else
+    require_cargo
+    # As cargo test builds them, so that one of the two finds its work done.
+    cargo build --quiet --locked --workspace --bins
+fi
+status=0
+scripts/interop/build-guest.sh "$build/interop/guest" || status=$?
+[ "$status" -eq 0 ] || { echo "no guest for the interop lab" >&2; exit "$status"; }
+
+# A network namespace without a name goes with its last process, and so does everything in it.
+exec unshare --net -- python3 -B scripts/interop/lab --image "$build/interop/guest" --programs "$programs" \
+    --logs "$build/interop/logs" "$@"
