@@ -5,25 +5,30 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'TXT'
-usage: scripts/test.sh [--strict] [--stage NAME]...
+usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, build without DPDK, static
-DPDK, scripts, tests (unit, property, documentation, devices), simulator, loom, Miri. Ends with `N passed, N failed, N skipped`.
+DPDK, scripts, tests (unit, property, documentation, devices), simulator, loom, Miri, interop-smoke (Linux siw in a
+virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
+  --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
   --stage NAME  run this stage only; may be given several times
 
 examples:
   scripts/test.sh
   scripts/test.sh --stage tests --stage loom
+  scripts/test.sh --interop --stage interop
 TXT
 }
 
 strict=0
+interop=0
 only=()
 while [ $# -gt 0 ]; do
     case $1 in
         --strict) strict=1 ;;
+        --interop) interop=1 ;;
         --stage) only+=("${2:?"--stage needs a name"}"); shift ;;
         -h | --help) usage; exit 0 ;;
         *) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
@@ -43,8 +48,9 @@ failed=0
 skipped=0
 skips=()
 
-# What may be skipped even under --strict: Miri needs a nightly toolchain, which a fresh machine may not have.
-allowed_skips='^(miri: no nightly toolchain with Miri)$'
+# What may be skipped even under --strict: Miri needs a nightly toolchain and the interop lab packages of a kernel, which a
+# machine may not have or not get.
+allowed_skips='^(miri: no nightly toolchain with Miri|interop: no QEMU or no kernel packages to be had)$'
 
 skip() {
     skipped=$((skipped + 1))
@@ -121,6 +127,23 @@ simulator() {
     done
 }
 
+# Linux siw against the project's programs; the summary of the lab counts as the tests of this stage.
+interop() {
+    local log=$logs/interop-cells limit=$1 status=0 summary
+    shift
+    timeout -k 10 "$limit" scripts/interop/run.sh "$@" >"$log" || status=$?
+    cat "$log"
+    if [ "$status" -eq 3 ]; then
+        echo 'SKIPPED: interop: no QEMU or no kernel packages to be had'
+        echo 'test result: ok. 0 passed; 0 failed;'
+        return 0
+    fi
+    sed -nE 's/^(\S+) +skipped +[0-9.]+ s  (.*)/SKIPPED: \1: \2/p' "$log"
+    summary=$(grep -oE '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
+    [ -z "$summary" ] || echo "test result: ${summary/,/;};"
+    return "$status"
+}
+
 stage format cargo fmt --all --check
 stage conformance scripts/conformance.sh --strict
 stage lints lints
@@ -134,6 +157,11 @@ if cargo +nightly miri --version >/dev/null 2>&1; then
     stage miri miri
 else
     skip 'miri: no nightly toolchain with Miri'
+fi
+if [ "$interop" -eq 1 ]; then
+    stage interop interop 3600
+else
+    stage interop-smoke interop 900 --smoke
 fi
 
 for reason in "${skips[@]}"; do echo "skipped: $reason"; done
