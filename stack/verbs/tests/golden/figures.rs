@@ -108,7 +108,7 @@ fn fpdu(stream: &[u8], begin: usize, framing: Framing, reading: &mut Reading) ->
     Ok(at)
 }
 
-/// RFC 5041 s4.1 figure 3 to s4.3 figure 5, RFC 5040 s4.1 figures 3 and 4.
+/// RFC 5041 s4.1 figure 3 to s4.3 figure 5, RFC 5040 s4.1 figures 3 and 4, RFC 7306 s4.1 figure 2.
 fn segment(ulpdu: &[u8], reading: &mut Reading) -> Read<()> {
     let mut octets = Octets(ulpdu);
     let (ddp, rdmap) = (octets.number(1)?, octets.number(1)?);
@@ -132,6 +132,12 @@ fn segment(ulpdu: &[u8], reading: &mut Reading) -> Read<()> {
     match opcode {
         1 => read_request(&mut octets, reading)?,
         7 => terminate(&mut octets, reading)?,
+        8 | 9 => reading.octets("immediate", octets.take(8)?),
+        10 => atomic_request(&mut octets, reading)?,
+        11 => {
+            reading.number("original_id", octets.number(4)?);
+            reading.number("original", octets.number(8)?);
+        }
         _ => {
             reading.octets("payload", octets.0);
             octets.0 = &[];
@@ -145,6 +151,20 @@ fn read_request(octets: &mut Octets<'_>, reading: &mut Reading) -> Read<()> {
     let fields = [("sink_stag", 4), ("sink_to", 8), ("read_size", 4), ("source_stag", 4), ("source_to", 8)];
     for (name, size) in fields {
         reading.number(name, octets.number(size)?);
+    }
+    Ok(())
+}
+
+/// RFC 7306 s5.2.1 figure 4.
+fn atomic_request(octets: &mut Octets<'_>, reading: &mut Reading) -> Read<()> {
+    let operation = octets.number(4)?;
+    reading.number("aop_res", operation >> 4);
+    reading.number("aop", operation & 0xf);
+    for (name, size) in [("request_id", 4), ("remote_stag", 4), ("remote_to", 8)] {
+        reading.number(name, octets.number(size)?);
+    }
+    for name in ["aop_data", "aop_mask", "compare", "compare_mask"] {
+        reading.number(name, octets.number(8)?);
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Each FPDU vector as a fake peer says it: what a node of ours then does.
 
 use ironwarp::{
-    Access, CompletionFlags, CompletionStatus, ConnectParams, MpaRevision, QueuePair, RecvWr, Region,
-    RemoteMemory, RtrKinds, STag, SendWr, Terminate,
+    Access, AlignedBuf, AtomicOp, CompletionFlags, CompletionOpcode, CompletionStatus, ConnectParams,
+    MpaRevision, QueuePair, RecvWr, Region, RemoteMemory, RtrKinds, STag, SendWr, Terminate,
 };
 
 use crate::common::contents;
@@ -12,7 +12,10 @@ use crate::vector::{Vector, named};
 
 /// A node that called a peer in revision 1 and is in full operation, with what the vector's stream agreed on.
 fn caller(vector: &Vector) -> (Scene, QueuePair) {
-    let mut scene = Scene::new(|config| (config.mpa.crc, config.mpa.markers) = (vector.crc, vector.markers));
+    let mut scene = Scene::new(|config| {
+        (config.mpa.crc, config.mpa.markers) = (vector.crc, vector.markers);
+        config.rdmap.extensions = vector.extensions;
+    });
     let qp = scene.qp();
     let params = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };
     scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
@@ -226,6 +229,13 @@ fn terminates() {
         "terminate untagged operation",
         "terminate read request",
         "terminate send invalidate",
+        "terminate misaligned",
+        "terminate atomic tag",
+        "terminate atomic code",
+        "terminate atomic not there",
+        "terminate immediate not there",
+        "terminate immediate long",
+        "terminate atomic response",
     ] {
         let vector = named(name);
         let (mut scene, _) = caller(&vector);
@@ -234,5 +244,136 @@ fn terminates() {
         assert_eq!(scene.terminated(), (false, Terminate { layer, etype, code }), "{name}");
         scene.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
         assert!(scene.peer.heard.is_empty(), "{name} is answered with {:02x?}", scene.peer.heard);
+    }
+}
+
+/// RFC 7306 s6.1, s6.3: Immediate Data of both kinds is delivered in its turn and takes a receive, whose memory it leaves
+/// alone.
+#[test]
+fn immediates() {
+    let (none, solicited) = (CompletionFlags::empty(), CompletionFlags::SOLICITED);
+    let (octets, nothing) = (*b"8 octets", [0; 8]);
+    for (name, told) in [
+        ("immediate", &[(octets, none)][..]),
+        ("immediate solicited", &[(octets, solicited)]),
+        ("immediates among sends", &[([0xa1; 8], none), (nothing, none), ([0xa3; 8], solicited)]),
+        ("immediate by figure 2", &[(octets, none)]),
+        ("immediate solicited by figure 2", &[(octets, solicited)]),
+    ] {
+        let vector = named(name);
+        let (mut scene, qp) = caller(&vector);
+        let inbox = scene.node.memory(&[0xee; 8]);
+        for wr_id in 0..told.len() as u64 {
+            scene.node.ctx.post_recv(qp, &RecvWr::new(wr_id, &[inbox.slice(0, 8).unwrap()])).unwrap();
+        }
+        say(&mut scene, &vector);
+        scene.until(name, |scene| scene.node.completions.len() == told.len());
+        for (wr_id, (done, (octets, flags))) in scene.node.completions.iter().zip(told).enumerate() {
+            let is_send = *octets == nothing;
+            let opcode = if is_send { CompletionOpcode::Receive } else { CompletionOpcode::ReceiveImmediate };
+            assert_eq!((done.wr_id, done.status), (wr_id as u64, CompletionStatus::Success), "{name}");
+            assert_eq!((done.opcode, done.flags, done.immediate), (opcode, *flags, *octets), "{name}");
+        }
+        let want: &[u8] = if told.len() > 1 { b"iwarp\xee\xee\xee" } else { &[0xee; 8] };
+        assert_eq!(contents(&inbox), want, "{name}");
+    }
+}
+
+/// A word of the node's, with what follows on its page.
+fn word(scene: &Scene, value: u64) -> Region {
+    let mut page = AlignedBuf::pages(4096).unwrap();
+    page[..8].copy_from_slice(&value.to_ne_bytes());
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    scene.node.ctx.register(scene.node.pd, page, rights).unwrap()
+}
+
+fn value(region: &Region) -> u64 {
+    u64::from_ne_bytes(contents(region)[..8].try_into().unwrap())
+}
+
+/// RFC 7306 s5.1, s5.2.1: what each Atomic Request makes of the word that it names. What answers it is among the vectors
+/// that are sent.
+#[test]
+fn atomic_requests() {
+    for (name, before, after) in [
+        ("fetch add", 1, 0x0102_0304_0506_0709),
+        // Fields end at bits 7, 15, 31 and 63; the carries out of the three lower ones are lost.
+        ("fetch add with fields", 0x0000_0001_0001_0101, 0x0000_0002_0000_0000),
+        ("cmp swap", 0x7733_7733_7744_7744, 0x1111_7733_2222_7744),
+        // One of the bits that are compared differs.
+        ("cmp swap", 0x7733_7733_7744_7745, 0x7733_7733_7744_7745),
+        ("fetch add, marked", u64::MAX, 0),
+        ("cmp swap, no crc", 0, 1),
+        ("swap", 9, 0x0102_0304_0506_0708),
+        ("swap by draft 01", 9, 0x0102_0304_0506_0708),
+    ] {
+        let vector = named(name);
+        let (mut scene, _) = caller(&vector);
+        let target = word(&scene, before);
+        let (stag, to) = place(&target);
+        say(&mut scene, &vector.with("remote_stag", stag.into()).with("remote_to", to));
+        let answer = scene.hear(name, 36);
+        assert_eq!(
+            (&answer[..4], &answer[24..32]),
+            (&[0, 30, 0x41, 0x4b][..], &before.to_be_bytes()[..]),
+            "{name}"
+        );
+        assert_eq!(value(&target), after, "{name}");
+        assert_eq!(contents(&target)[8..16], [0; 8], "{name}");
+        assert_eq!(scene.node.counter("iwarp_rx_atomic_requests"), 1, "{name}");
+    }
+}
+
+/// RFC 7306 s5.2: one count on queue 1 for Reads, Atomics and, by figure 2 of draft -01, solicited immediates.
+#[test]
+fn requests_of_several_kinds_on_one_queue() {
+    let vector = named("atomic behind a read");
+    let (mut scene, _) = caller(&vector);
+    let target = word(&scene, 1);
+    let (stag, to) = place(&target);
+    let vector = vector.with("remote_stag", stag.into()).with("remote_to", to);
+    say(&mut scene, &vector.with("source_stag", stag.into()).with("source_to", to));
+    let answers = [scene.segment("the Read Response"), scene.segment("the Atomic Response")];
+    assert_eq!(answers.map(|answer| answer[1]), [0x42, 0x4b]);
+    assert_eq!(value(&target), 2);
+
+    let vector = named("solicited immediate behind an atomic, by figure 2");
+    let (mut scene, qp) = caller(&vector);
+    let target = word(&scene, 1);
+    scene.node.ctx.post_recv(qp, &RecvWr::new(1, &[])).unwrap();
+    let (stag, to) = place(&target);
+    say(&mut scene, &vector.with("remote_stag", stag.into()).with("remote_to", to));
+    scene.until("the immediate", |scene| !scene.node.completions.is_empty());
+    assert_eq!((scene.node.completions[0].immediate, scene.segment("the answer")[1]), (*b"8 octets", 0x4b));
+    assert_eq!(value(&target), 2);
+}
+
+/// RFC 7306 s5.2.2: an Atomic Response completes the oldest request, and the value that the word had is in its sink, in the
+/// order of this machine.
+#[test]
+fn atomic_responses() {
+    for (name, values) in [
+        ("atomic response", &[0x0102_0304_0506_0708][..]),
+        ("atomic responses", &[0x1001, 0x1002]),
+        ("atomic response by figure 2", &[0x0102_0304_0506_0708]),
+    ] {
+        let vector = named(name);
+        let (mut scene, qp) = caller(&vector);
+        let before = scene.node.memory(&[0xee; 24]);
+        let remote = RemoteMemory { stag: STag(1), tagged_offset: 0 };
+        for at in 0..values.len() {
+            let sink = [before.slice(at * 8, 8).unwrap()];
+            let add = AtomicOp::add(1);
+            scene.node.ctx.post_send(qp, &SendWr::atomic(at as u64, &sink, remote, &add)).unwrap();
+        }
+        scene.hear("the requests", values.len() * 76);
+        say(&mut scene, &vector);
+        scene.until(name, |scene| scene.node.completions.len() == values.len());
+        for (at, done) in scene.node.completions.iter().enumerate() {
+            assert_eq!((done.wr_id, done.status), (at as u64, CompletionStatus::Success), "{name}");
+            assert_eq!((done.opcode, done.byte_len), (CompletionOpcode::FetchAdd, 8), "{name}");
+        }
+        let want: Vec<u8> = values.iter().flat_map(|value: &u64| value.to_ne_bytes()).collect();
+        assert_eq!(contents(&before), [&want[..], &vec![0xee; 24 - want.len()]].concat(), "{name}");
     }
 }

@@ -1,12 +1,13 @@
 //! The same octets as the stack's own decoders read them.
 
+use ironwarp::{AtomicOp, Extensions};
 use ironwarp_iwarp::Terminate;
 use ironwarp_iwarp::ddp::Header;
 use ironwarp_iwarp::mpa::fpdu;
 use ironwarp_iwarp::mpa::marker::Rhythm;
 use ironwarp_iwarp::mpa::startup::frame::{Frame, Kind};
 use ironwarp_iwarp::mpa::startup::{Enhanced, RtrKinds};
-use ironwarp_iwarp::rdmap::{Opcode, ReadRequest};
+use ironwarp_iwarp::rdmap::{AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, ReadRequest};
 use ironwarp_tcp::ByteStream;
 
 use super::vector::{Reading, Vector};
@@ -36,7 +37,7 @@ impl ByteStream for Bytes {
 
 /// Fields that the decoders have no use for: reserved ones, which are not checked, versions, which are compared and not
 /// kept, the octets that frame, and what a peer's Terminate shows.
-pub const UNREAD: [&str; 20] = [
+const UNREAD: [&str; 21] = [
     "key",
     "res",
     "s",
@@ -46,6 +47,7 @@ pub const UNREAD: [&str; 20] = [
     "rv",
     "rdmap_res",
     "rsvd_ulp",
+    "aop_res",
     "pad",
     "crc",
     "hdrct_m",
@@ -58,6 +60,16 @@ pub const UNREAD: [&str; 20] = [
     "marker",
     "ulpdu_length",
 ];
+
+/// Whether the decoders have no use for a field of `vector`. Which operands are read depends on the operation.
+pub fn is_unread(vector: &Vector, field: &str) -> bool {
+    let is_for = |operations: &[u64]| vector.first("aop").is_none_or(|aop| operations.contains(&aop));
+    match field {
+        "compare" | "compare_mask" => !is_for(&[2]),
+        "aop_mask" => !is_for(&[0, 2]),
+        _ => UNREAD.contains(&field),
+    }
+}
 
 /// What the stack reads in a vector.
 pub fn reading(vector: &Vector) -> Reading {
@@ -96,7 +108,8 @@ fn unmarked(vector: &Vector, reading: &mut Reading) {
     let mut bytes = Bytes(vector.octets.clone());
     while bytes.available() > 0 {
         let whole = fpdu::arrived(&bytes).expect("a whole FPDU");
-        segment(fpdu::open(&bytes.front()[..whole], vector.crc).expect("a right one"), reading);
+        let ulpdu = fpdu::open(&bytes.front()[..whole], vector.crc).expect("a right one");
+        segment(vector, ulpdu, reading);
         bytes.consume(whole);
     }
 }
@@ -106,18 +119,18 @@ fn marked(vector: &Vector, reading: &mut Reading) {
     while bytes.available() > 0 {
         let whole = rhythm.arrived(&bytes).expect("a whole FPDU");
         let ulpdu = rhythm.open(&bytes.front()[..whole], &mut scratch, vector.crc).expect("a right one");
-        segment(ulpdu, reading);
+        segment(vector, ulpdu, reading);
         bytes.consume(whole);
     }
 }
 
-fn segment(ulpdu: &[u8], reading: &mut Reading) {
+fn segment(vector: &Vector, ulpdu: &[u8], reading: &mut Reading) {
     let (header, payload) = Header::decode(ulpdu).expect("a segment");
     let (ulp, last, is_tagged) = match &header {
         Header::Tagged(header) => (header.ulp, header.last, true),
         Header::Untagged(header) => (header.ulp, header.last, false),
     };
-    let opcode = Opcode::decode(ulp);
+    let opcode = Opcode::decode_extended(ulp);
     reading.number("t", is_tagged);
     reading.number("l", last);
     // Operation 3 in a tagged segment and 15 are only shown by Terminates.
@@ -129,6 +142,9 @@ fn segment(ulpdu: &[u8], reading: &mut Reading) {
             reading.number("to", header.tagged_offset);
         }
         Header::Untagged(header) => {
+            if vector.extensions != Extensions::Off {
+                assert_eq!(dialect(vector).untagged(&header), Ok(opcode), "{}: its queue", vector.name);
+            }
             if opcode.invalidates() {
                 reading.number("inv_stag", header.ulp_word);
             }
@@ -137,10 +153,10 @@ fn segment(ulpdu: &[u8], reading: &mut Reading) {
             reading.number("mo", header.mo);
         }
     }
-    body(opcode, payload, reading);
+    body(vector, opcode, payload, reading);
 }
 
-fn body(opcode: Opcode, payload: &[u8], reading: &mut Reading) {
+fn body(vector: &Vector, opcode: Opcode, payload: &[u8], reading: &mut Reading) {
     match opcode {
         Opcode::ReadRequest => {
             let request = ReadRequest::decode(payload).expect("a request");
@@ -156,6 +172,47 @@ fn body(opcode: Opcode, payload: &[u8], reading: &mut Reading) {
             reading.number("etype", etype);
             reading.number("code", code);
         }
+        Opcode::AtomicRequest => atomic_request(vector, payload, reading),
+        Opcode::AtomicResponse => {
+            let AtomicResponse { identifier, original } =
+                AtomicResponse::decode(payload).expect("a response");
+            reading.number("original_id", identifier);
+            reading.number("original", original);
+        }
+        _ if opcode.is_immediate() => {
+            let Immediate(octets) = Immediate::decode(payload).expect("8 octets");
+            reading.octets("immediate", &octets);
+        }
         _ => reading.octets("payload", payload),
     }
+}
+
+fn dialect(vector: &Vector) -> Dialect {
+    match vector.extensions {
+        Extensions::Draft03 => Dialect::DRAFT_03,
+        Extensions::Draft01 => Dialect::DRAFT_01_FIGURE_2,
+        Extensions::Rfc7306 | Extensions::Off => Dialect::RFC_7306,
+    }
+}
+
+fn atomic_request(vector: &Vector, payload: &[u8], reading: &mut Reading) {
+    let request = AtomicRequest::decode(payload, dialect(vector)).expect("a request");
+    let (aop, words): (u64, &[(&str, u64)]) = match request.operation {
+        AtomicOp::FetchAdd { add, mask } => (0, &[("aop_data", add), ("aop_mask", mask)]),
+        AtomicOp::Swap { swap } => (1, &[("aop_data", swap)]),
+        AtomicOp::CmpSwap { compare, compare_mask, swap, swap_mask } => (
+            2,
+            &[
+                ("aop_data", swap),
+                ("aop_mask", swap_mask),
+                ("compare", compare),
+                ("compare_mask", compare_mask),
+            ],
+        ),
+    };
+    reading.number("aop", aop);
+    reading.number("request_id", request.identifier);
+    reading.number("remote_stag", request.stag.0);
+    reading.number("remote_to", request.tagged_offset);
+    words.iter().for_each(|(name, word)| reading.number(name, *word));
 }

@@ -1,6 +1,9 @@
 //! Each FPDU vector as a node of ours sends it: work requests go in, a fake peer compares what arrives by TCP.
 
-use ironwarp::{ConnectParams, MpaRevision, QueuePair, Region, RemoteMemory, RtrKinds, STag, SendWr};
+use ironwarp::{
+    Access, AlignedBuf, AtomicOp, ConnectParams, MpaRevision, QueuePair, RecvWr, Region, RemoteMemory,
+    RtrKinds, STag, SendWr,
+};
 
 use crate::common::peer::{PEER, Scene};
 use crate::common::speech::{fpdu, place, reply, request};
@@ -13,7 +16,9 @@ const TAG: STag = STag(0x0102_0304);
 
 /// A node that called a peer in revision 1 and is in full operation, with what the vector's stream agreed on.
 fn caller(vector: &Vector) -> (Scene, QueuePair) {
-    let mut scene = Scene::new(|config| config.mpa.crc = vector.crc);
+    let mut scene = Scene::new(|config| {
+        (config.mpa.crc, config.rdmap.extensions) = (vector.crc, vector.extensions);
+    });
     let qp = scene.qp();
     let params = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };
     scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
@@ -212,7 +217,7 @@ fn terminates_about_what_was_received() {
     ] {
         is_sent(name, |scene, qp, vector| {
             let inbox = [kept(scene, &[0; 64]).slice(0, 64).unwrap()];
-            scene.node.ctx.post_recv(qp, &ironwarp::RecvWr::new(1, &inbox)).unwrap();
+            scene.node.ctx.post_recv(qp, &RecvWr::new(1, &inbox)).unwrap();
             scene.peer.say(offender);
             vector
         });
@@ -285,5 +290,144 @@ fn terminates_about_start_up() {
         scene.calls(24);
         scene.peer.say(&reply(0x50, 2, &said));
         is_heard(&mut scene, &named(name));
+    }
+}
+
+/// RFC 7306 s6.3: Immediate Data of both kinds, numbered with the Sends around it.
+#[test]
+fn immediates() {
+    let octets = b"8 octets";
+    posted("immediate", &[SendWr::immediate(1, octets)]);
+    posted("immediate solicited", &[SendWr::immediate(1, octets).solicited()]);
+    let among = [
+        SendWr::immediate(1, &[0xa1; 8]),
+        SendWr::send_inline(2, b"iwarp"),
+        SendWr::immediate(3, &[0xa3; 8]).solicited(),
+    ];
+    posted("immediates among sends", &among);
+    posted("immediate by figure 2", &[SendWr::immediate(1, octets)]);
+    posted("immediate solicited by figure 2", &[SendWr::immediate(1, octets).solicited()]);
+    is_sent("solicited immediate behind an atomic, by figure 2", |scene, qp, vector| {
+        let sink = [kept(scene, &[0; 8]).slice(0, 8).unwrap()];
+        let add = AtomicOp::add(1);
+        let wrs = [SendWr::atomic(1, &sink, REMOTE, &add), SendWr::immediate(2, octets).solicited()];
+        scene.node.ctx.post_sends(qp, &wrs).unwrap();
+        vector
+    });
+}
+
+/// RFC 7306 s5.2.1: Atomic Requests, with the drafts' Swap; and the number on queue 1 that they share with Reads.
+#[test]
+fn atomic_requests() {
+    let fields = AtomicOp::FetchAdd { add: 0x0000_0001_ffff_ffff, mask: 0x8000_0000_8000_8080 };
+    let masked = AtomicOp::CmpSwap {
+        compare: 0x3333_3333_4444_4444,
+        compare_mask: 0x00ff_00ff_00ff_00ff,
+        swap: 0x1111_1111_2222_2222,
+        swap_mask: 0xffff_0000_ffff_0000,
+    };
+    let swap = AtomicOp::Swap { swap: 0x0102_0304_0506_0708 };
+    for (name, operation) in [
+        ("fetch add", AtomicOp::add(0x0102_0304_0506_0708)),
+        ("fetch add with fields", fields),
+        ("cmp swap", masked),
+        ("fetch add, marked", AtomicOp::add(1)),
+        ("cmp swap, no crc", AtomicOp::compare_and_swap(0, 1)),
+        ("swap", swap),
+        ("swap by draft 01", swap),
+    ] {
+        is_sent(name, |scene, qp, vector| {
+            let sink = [kept(scene, &[0; 8]).slice(0, 8).unwrap()];
+            scene.node.ctx.post_send(qp, &SendWr::atomic(1, &sink, REMOTE, &operation)).unwrap();
+            vector
+        });
+    }
+    is_sent("atomic behind a read", |scene, qp, vector| {
+        let sink = kept(scene, &[0; 16]);
+        let (into, before) = ([sink.slice(0, 5).unwrap()], [sink.slice(8, 8).unwrap()]);
+        let add = AtomicOp::add(1);
+        let wrs = [SendWr::read(1, &into, REMOTE), SendWr::atomic(2, &before, REMOTE, &add)];
+        scene.node.ctx.post_sends(qp, &wrs).unwrap();
+        let (stag, to) = place(sink);
+        vector.with("sink_stag", stag.into()).with("sink_to", to)
+    });
+}
+
+/// A word of the node's that stays, with every right of a peer's.
+fn word(scene: &Scene, value: u64) -> &'static Region {
+    let mut page = AlignedBuf::pages(4096).unwrap();
+    page[..8].copy_from_slice(&value.to_ne_bytes());
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    Box::leak(Box::new(scene.node.ctx.register(scene.node.pd, page, rights).unwrap()))
+}
+
+/// A request of another vector's for `target`.
+fn about(name: &str, target: &Region) -> Vector {
+    let (stag, to) = place(target);
+    named(name).with("remote_stag", stag.into()).with("remote_to", to)
+}
+
+/// RFC 7306 s5.2.2: what answers Atomic Requests, with the requests' own identifiers, on either queue.
+#[test]
+fn atomic_responses() {
+    for (name, asked) in [
+        ("atomic response", "fetch add"),
+        ("atomic response", "fetch add with fields"),
+        ("atomic response", "cmp swap"),
+        ("atomic response by figure 2", "swap by draft 01"),
+    ] {
+        is_sent(name, |scene, _, vector| {
+            let target = word(scene, 0x0102_0304_0506_0708);
+            // The responder repeats an identifier whatever it is.
+            scene.peer.say(&about(asked, target).with("request_id", 0xdead_beef).octets);
+            vector.with("original_id", 0xdead_beef)
+        });
+    }
+    is_sent("atomic responses", |scene, _, vector| {
+        let target = word(scene, 0x1001);
+        let mut second = about("fetch add, marked", target);
+        // Without its marker, and with numbers of its own.
+        second.octets.drain(..4);
+        let mut first = second.octets.clone();
+        let second = &mut second.octets;
+        (second[2 + 13], second[2 + 18 + 7]) = (2, 1);
+        for request in [&mut first, second] {
+            let end = request.len() - 4;
+            let crc = crate::common::speech::crc(&request[..end]);
+            request[end..].copy_from_slice(&crc);
+            scene.peer.say(request);
+        }
+        vector
+    });
+}
+
+/// RFC 7306 s1.1, s8.1, s8.2: what is wrong with an Atomic or Immediate message, as far as its DDP header shows.
+#[test]
+fn terminates_about_atomics_and_immediates() {
+    is_sent("terminate misaligned", |scene, _, vector| {
+        let target = word(scene, 0);
+        let asked = about("fetch add", target);
+        let to = asked.number("remote_to");
+        scene.peer.say(&asked.with("remote_to", to + 4).octets);
+        vector
+    });
+    is_sent("terminate atomic code", |scene, _, vector| {
+        let target = word(scene, 0);
+        scene.peer.say(&about("swap", target).octets);
+        vector
+    });
+    is_answered("terminate atomic tag", &named("fetch add").octets);
+    is_answered("terminate atomic not there", &named("fetch add").octets);
+    is_answered("terminate atomic response", &named("atomic response").octets);
+    let nine = [&named_ulpdu("immediate")[..], &[0]].concat();
+    for (name, offender) in [
+        ("terminate immediate not there", named("immediate").octets),
+        ("terminate immediate long", fpdu(&nine)),
+    ] {
+        is_sent(name, |scene, qp, vector| {
+            scene.node.ctx.post_recv(qp, &RecvWr::new(1, &[])).unwrap();
+            scene.peer.say(&offender);
+            vector
+        });
     }
 }

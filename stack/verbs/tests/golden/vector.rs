@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! [name] no-crc markers      a vector, and what its stream agreed on; CRCs and no markers unless it says so
+//! [name] rfc7306             and with the messages of RFC 7306, or by one of its drafts: `draft-03`, `draft-01`
 //! 41   t=0 l=1 dv=1          octets in hexadecimal, `5a*24` for 24 of them, then the fields that they hold
 //! f1 f2 f3   payload         a field without `=` holds the octets of its line; neighbours of one name are one field
 //! # ...                      a comment, also at the end of a line
@@ -9,9 +10,11 @@
 //! Every octet was written by hand from the figures of the RFCs; the CRCs were computed by a program of a dozen lines
 //! that is part of nothing, and those of the two examples that RFC 5044 prints are the printed ones.
 
+use ironwarp::Extensions;
+
 use crate::figures;
 
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     include_str!("vectors/requests.hex"),
     include_str!("vectors/replies.hex"),
     include_str!("vectors/framing.hex"),
@@ -19,6 +22,7 @@ const FILES: [&str; 7] = [
     include_str!("vectors/tagged.hex"),
     include_str!("vectors/indications.hex"),
     include_str!("vectors/terminates.hex"),
+    include_str!("vectors/extended.hex"),
 ];
 
 /// What a field holds.
@@ -41,6 +45,7 @@ pub struct Vector {
     pub name: String,
     pub crc: bool,
     pub markers: bool,
+    pub extensions: Extensions,
     pub octets: Vec<u8>,
     places: Vec<Place>,
 }
@@ -101,7 +106,14 @@ impl Reading {
 impl Vector {
     fn new(name: &str, agreed: &str) -> Self {
         let (crc, markers) = (!agreed.contains("no-crc"), agreed.contains("markers"));
-        Vector { name: name.to_owned(), crc, markers, octets: Vec::new(), places: Vec::new() }
+        let texts = [
+            ("rfc7306", Extensions::Rfc7306),
+            ("draft-03", Extensions::Draft03),
+            ("draft-01", Extensions::Draft01),
+        ];
+        let text = texts.into_iter().find(|(text, _)| agreed.contains(text));
+        let extensions = text.map_or(Extensions::Off, |(_, extensions)| extensions);
+        Vector { name: name.to_owned(), crc, markers, extensions, octets: Vec::new(), places: Vec::new() }
     }
 
     fn take(&mut self, line: &str) {
@@ -160,8 +172,12 @@ impl Vector {
     /// The number that `field` holds first.
     #[track_caller]
     pub fn number(&self, field: &str) -> u64 {
-        let mut places = self.places.iter().filter(|place| place.field == field);
-        places.next().and_then(|place| place.number).unwrap_or_else(|| panic!("no {field} in {}", self.name))
+        self.first(field).unwrap_or_else(|| panic!("no {field} in {}", self.name))
+    }
+
+    /// The same, where there is such a field.
+    pub fn first(&self, field: &str) -> Option<u64> {
+        self.places.iter().find(|place| place.field == field).and_then(|place| place.number)
     }
 
     /// The octets of `field`, of all segments one behind the other.
