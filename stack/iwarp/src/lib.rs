@@ -16,7 +16,7 @@ pub mod stream;
 pub mod wr;
 
 pub use rdmap::Terminate;
-pub use stream::{CompletionSink, Io, NoReceive, Role, Start, Stream, StreamConfig, StreamError};
+pub use stream::{CompletionSink, Io, NoCredit, NoReceive, Role, Start, Stream, StreamConfig, StreamError};
 pub use wr::{
     Completion, CompletionFlags, CompletionOpcode, CompletionStatus, RecvWqe, SendFlags, SendOpcode, SendWqe,
 };

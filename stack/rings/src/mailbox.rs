@@ -202,6 +202,12 @@ impl<Q, R> Mailboxes<Q, R> {
         taken
     }
 
+    /// The oldest reply of `core` that has not been taken, as [`Caller::reply`].
+    #[inline]
+    pub fn reply(&mut self, core: u16) -> Option<R> {
+        self.callers.get_mut(usize::from(core))?.as_mut()?.reply()
+    }
+
     /// Calls of this core whose reply has not been taken.
     pub fn unanswered(&self) -> usize {
         self.callers.iter().flatten().map(|caller| caller.unanswered() as usize).sum()

@@ -194,6 +194,14 @@ counters! {
         CoresSteerDrops = "cores_steer_drops": "Frames and reports dropped because the other core did not take them over in time.",
         CoresNewsDropped = "cores_news_dropped": "News for other cores that found no place; whoever needs them asks again.",
     }
+    "atomics" {
+        AtomicsHere = "atomics_here": "Atomic operations of peers carried out by the core that their connection lives on.",
+        AtomicsMailed = "atomics_mailed": "Atomic operations of peers that another core was asked to carry out on its word.",
+        AtomicsAnswered = "atomics_answered": "Atomic operations carried out, or refused, for other cores.",
+        AtomicsNoCredit = "atomics_no_credit": "Times that an atomic operation waited because the word's owner had too many unanswered.",
+        AtomicsUnheard = "atomics_unheard": "Answers of other cores that nobody waited for any more.",
+        AtomicsLocal = "atomics_local": "Atomic operations carried out, or refused, for applications of this process.",
+    }
     "verbs" {
         VerbsConnectionsEstablished = "verbs_connections_established": "Connections that reached full operation.",
         VerbsArrivalsDisplaced = "verbs_arrivals_displaced": "Incoming connections reset because their host had most of the places and another had fewer.",

@@ -16,7 +16,7 @@ use ironwarp_types::{Clock, CoreId, Nanos};
 
 use crate::config::{Config, in_range};
 use crate::context::{Context, ProtectionDomain};
-use crate::core_loop::{CoreLoop, CoreParts, mesh, steered_frames};
+use crate::core_loop::{CoreLoop, CoreParts, mesh, owners, steered_frames};
 use crate::error::{SetupError, VerbsError};
 use crate::shared::Shared;
 use crate::worker::Worker;
@@ -281,13 +281,15 @@ impl Frame {
         let spread = ports.first().map_or(Spread::Unknown, |port| port.caps().spread);
         let peers = mesh(Steering::new(config.core.count, spread), steered_frames(config));
         let mut workers = Vec::new();
-        for ((core, port), peers) in (0..).zip(ports).zip(peers) {
+        let owners = owners(config.core.count, config.limits.queue_pairs);
+        for (((core, port), peers), owners) in (0..).zip(ports).zip(peers).zip(owners) {
             let stats = self.stats.core(core);
             let port = Instrumented::new(port, times.capture.clone(), stats.clone());
             let control = port.control();
             let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
             let (clock, link_every) = (times.core.clone(), times.link_every);
-            let parts = CoreParts { core, clock, port, link_up, link_every, mem, stats, peers, secret };
+            let parts =
+                CoreParts { core, clock, port, link_up, link_every, mem, stats, peers, owners, secret };
             let looped = CoreLoop::new(self.shared.clone(), parts)?;
             workers.push(Worker::new(Box::new(looped), control, (core, &config.core)));
         }

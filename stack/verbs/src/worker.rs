@@ -57,6 +57,10 @@ pub struct Holdings {
     pub timers: usize,
     /// Registered regions of the whole stack, those that wait for release included.
     pub regions: usize,
+    /// Atomic operations that other cores were asked for and have not answered.
+    pub asked: usize,
+    /// Queue pairs that wait because too many of those are unanswered.
+    pub in_line: usize,
 }
 
 /// The ports that a stack may have.

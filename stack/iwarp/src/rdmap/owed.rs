@@ -2,8 +2,21 @@
 //!
 //! Their queue is bounded for good when the queue pair is made: at most IRD of the peer's requests wait here. It never
 //! allocates afterwards.
+//!
+//! Responses leave in the order of their requests. An atomic operation on a word of this core is carried out when its
+//! response is the next to leave. One on another core's word is mailed to that core, sooner: as soon as nothing ahead of
+//! it is left to be done elsewhere than there, or here.
+//!
+//! ```text
+//!  oldest | Answered .. Answered | Mailed .. Mailed | Atomic, Read .. | newest
+//!         '------------------ begun ----------------'
+//!                                '----- mailed -----'   all to one core, which answers in the order of its calls
+//! ```
 
 use std::collections::VecDeque;
+
+use ironwarp_mem::WordError;
+use ironwarp_types::CoreId;
 
 use super::read::RTR_READS;
 use super::{AtomicRequest, ReadRequest};
@@ -24,12 +37,30 @@ pub struct Response {
 pub enum Owed {
     /// To a Read.
     Read(Response),
-    /// To an atomic operation, which is carried out when its turn to be answered comes.
+    /// To an atomic operation that has not begun.
     Atomic {
         /// What was asked.
         request: AtomicRequest,
         /// The request's number on queue 1, for a Terminate that has to name it.
         msn: u32,
+        /// The core whose word it is, where it is another. That never changes while the tag is good.
+        owner: Option<CoreId>,
+    },
+    /// To one that the word's owner has been asked to carry out.
+    Mailed {
+        /// The asking side's number.
+        identifier: u32,
+        /// The request's number on queue 1.
+        msn: u32,
+    },
+    /// To one that the word's owner has carried out, or refused.
+    Answered {
+        /// The asking side's number.
+        identifier: u32,
+        /// The request's number on queue 1.
+        msn: u32,
+        /// The word's value before.
+        outcome: Result<u64, WordError>,
     },
 }
 
@@ -39,6 +70,12 @@ impl Owed {
     pub fn is_begun(&self) -> bool {
         matches!(self, Owed::Read(response) if response.sent > 0)
     }
+
+    /// Whether it can be sent: all of it is there, or can be fetched on this core.
+    #[inline]
+    fn is_ready(&self) -> bool {
+        matches!(self, Owed::Read(_) | Owed::Atomic { owner: None, .. } | Owed::Answered { .. })
+    }
 }
 
 /// The responses we owe, to Reads and to atomic operations, oldest first: at most IRD (RFC 7306 s5.2).
@@ -46,12 +83,19 @@ impl Owed {
 pub struct PendingResponses {
     responses: VecDeque<Owed>,
     ird: usize,
+    /// How many of the oldest have been mailed, answered or not.
+    begun: u16,
+    /// How many of those have not been answered.
+    mailed: u16,
+    /// Whom those were mailed to.
+    owner: CoreId,
 }
 
 impl PendingResponses {
     /// A queue for at most `ird` responses.
     pub fn new(ird: u16) -> Self {
-        PendingResponses { responses: VecDeque::with_capacity(ird.max(RTR_READS).into()), ird: ird.into() }
+        let responses = VecDeque::with_capacity(ird.max(RTR_READS).into());
+        PendingResponses { responses, ird: ird.into(), begun: 0, mailed: 0, owner: CoreId(0) }
     }
 
     /// Start-up settled on `ird` Reads; more than there is memory for cannot be.
@@ -69,9 +113,10 @@ impl PendingResponses {
         self.responses.is_empty()
     }
 
-    /// The oldest.
-    pub fn front(&self) -> Option<&Owed> {
-        self.responses.front()
+    /// The oldest, where it can be sent now.
+    #[inline]
+    pub fn sendable(&self) -> Option<&Owed> {
+        self.responses.front().filter(|owed| owed.is_ready())
     }
 
     /// Owes one more. The caller has asked for room.
@@ -86,13 +131,69 @@ impl PendingResponses {
     pub fn advance(&mut self, bytes: u32, last: bool) {
         if last {
             self.responses.pop_front();
+            self.begun = self.begun.saturating_sub(1);
         } else if let Some(Owed::Read(head)) = self.responses.front_mut() {
             head.sent = head.sent.wrapping_add(bytes);
         }
     }
 
-    /// Forgets them all: the stream has ended.
+    /// The atomic operation that another core is to be asked for next, its number, and whom to ask. RFC 7306 s5.4, s7: it is
+    /// not begun while an earlier Read or atomic operation is not done, save by the core that does both in turn.
+    #[inline]
+    pub fn to_mail(&self) -> Option<(AtomicRequest, u32, CoreId)> {
+        match self.responses.get(usize::from(self.begun)) {
+            Some(&Owed::Atomic { request, msn, owner: Some(owner) })
+                if self.mailed == 0 || self.owner == owner =>
+            {
+                Some((request, msn, owner))
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes that what [`PendingResponses::to_mail`] named has been mailed.
+    pub fn mail(&mut self) {
+        let Some(owed) = self.responses.get_mut(usize::from(self.begun)) else { return };
+        let Owed::Atomic { request, msn, owner: Some(owner) } = *owed else { return };
+        *owed = Owed::Mailed { identifier: request.identifier, msn };
+        self.owner = owner;
+        self.begun += 1;
+        self.mailed += 1;
+    }
+
+    /// The owner has answered request number `msn`. Answers whether that was asked, and is the oldest that waits.
+    pub fn answer(&mut self, msn: u32, outcome: Result<u64, WordError>) -> bool {
+        let oldest = self.begun.saturating_sub(self.mailed);
+        match self.responses.get_mut(usize::from(oldest)) {
+            Some(owed @ &mut Owed::Mailed { identifier, msn: asked }) if asked == msn => {
+                *owed = Owed::Answered { identifier, msn, outcome };
+                self.mailed -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// How many are mailed and not answered.
+    pub fn mailed(&self) -> usize {
+        self.mailed.into()
+    }
+
+    /// Whether the entries are in the order of the picture above.
+    pub fn is_sound(&self) -> bool {
+        let begun = usize::from(self.begun);
+        let answered = begun.saturating_sub(self.mailed.into());
+        self.mailed <= self.begun
+            && self.responses.iter().enumerate().all(|(at, owed)| match owed {
+                Owed::Answered { .. } => at < answered,
+                Owed::Mailed { .. } => (answered..begun).contains(&at),
+                Owed::Read(_) | Owed::Atomic { .. } => at >= begun,
+            })
+    }
+
+    /// Forgets them all: the stream has ended. Answers to what was mailed find nothing any more.
     pub fn clear(&mut self) {
         self.responses.clear();
+        (self.begun, self.mailed) = (0, 0);
     }
 }

@@ -14,6 +14,7 @@ impl Stream {
         holds("more Reads are outstanding than ORD", self.outstanding.len() <= limit)?;
         let sound = self.early.as_ref().is_none_or(|early| early.is_sound());
         holds("notes of early placements overlap or are empty", sound)?;
+        holds("what was mailed and what was answered are mixed up", self.responses.is_sound())?;
         match self.state {
             StreamState::Open => {
                 holds("more is acknowledged than was sent", self.acknowledged.is_sound())?;

@@ -142,8 +142,9 @@ impl Stream {
     }
 
     /// An Atomic Request (RFC 7306 s5.2.1, s8.2): one segment, exactly one header. The word is looked up now, so that what
-    /// may not be asked is refused at once, and changed when the request's turn to be answered comes.
-    fn on_atomic_request<C>(
+    /// may not be asked is refused at once, and changed when the request's turn to be answered comes, or its owner's turn to
+    /// change it.
+    fn on_atomic_request<C: CompletionSink>(
         &mut self,
         dialect: Dialect,
         header: &Untagged,
@@ -156,10 +157,14 @@ impl Stream {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
         let request = AtomicRequest::decode(payload, dialect)?;
-        io.memory.word(&self.target(&request)).map_err(RdmapFault::from)?;
-        self.responses.push(Owed::Atomic { request, msn: header.msn });
+        let word = io.memory.word(&self.target(&request)).map_err(RdmapFault::from)?;
+        let owner = if self.config.atomic_locked { None } else { word.claim().err() };
+        self.responses.push(Owed::Atomic { request, msn: header.msn, owner });
         self.reads_in.advance(true, payload.len());
         io.stats.count(Counter::IwarpRxAtomicRequests);
+        if owner.is_some() {
+            self.ask_owners(io);
+        }
         Ok(())
     }
 

@@ -21,6 +21,7 @@ mod cursor;
 mod early;
 mod extended;
 mod local;
+mod owners;
 mod receive;
 mod rtr;
 mod transmit;
@@ -28,10 +29,10 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
-use ironwarp_mem::{CoreMem, Reach};
+use ironwarp_mem::{AtomicOp, AtomicTarget, CoreMem, Reach};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::{PdId, QpNum};
+use ironwarp_types::{CoreId, PdId, QpNum};
 
 pub use transmit::Transmit;
 
@@ -60,7 +61,25 @@ pub trait CompletionSink {
         let _ = feed;
         Err(NoReceive::Empty)
     }
+
+    /// Asks the core that owns a word for an operation on it. The outcome comes to [`Stream::on_answer`] with the same
+    /// `serial`; what one core was asked for is answered in order. Without a credit nothing is asked, and the stream is told
+    /// by [`Stream::on_credit`] when there is one. Rare: only where a stack has several cores.
+    fn ask(
+        &mut self,
+        owner: CoreId,
+        serial: u32,
+        target: &AtomicTarget,
+        operation: AtomicOp,
+    ) -> Result<(), NoCredit> {
+        let _ = (owner, serial, target, operation);
+        Err(NoCredit)
+    }
 }
+
+/// As many operations as may be are waited for from that core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoCredit;
 
 /// Why a shared receive queue gives no receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,8 +130,8 @@ pub struct StreamConfig {
     pub place_out_of_order: bool,
     /// The operations of RFC 7306, and by which text; `None` is RFC 5040 alone, to which they do not exist.
     pub extensions: Option<Dialect>,
-    /// Change words with locked instructions, from whichever core a request arrives at, instead of leaving each to the
-    /// one core that owns it. All streams of a process do the one, or all the other.
+    /// Change words with locked instructions, from whichever core a request arrives at, instead of asking the one core
+    /// that owns it. All streams of a process do the one, or all the other.
     pub atomic_locked: bool,
 }
 
@@ -218,6 +237,8 @@ pub struct Stream {
     offender: Offender,
     /// The peer ended it over an Atomic Request, which it does not know.
     lacks_atomics: bool,
+    /// A word's owner is to be asked for something and there was no credit.
+    awaits_credit: bool,
     /// Queue 0 as its receiver, and where in the waiting receive's list it stands.
     sends_in: Queue,
     landing: Cursor,
@@ -248,6 +269,7 @@ impl Stream {
             end: None,
             offender: Offender::default(),
             lacks_atomics: false,
+            awaits_credit: false,
             sends_in: Queue::new(),
             landing: Cursor::default(),
             reads_in: Queue::new(),

@@ -39,6 +39,8 @@ enum Kind {
 pub struct AtomicReply {
     /// The caller's own number, as it was given.
     pub token: u64,
+    /// The stream that the call was for.
+    pub qp: QpNum,
     /// The word's value before the operation, in the machine's order.
     pub outcome: Result<u64, WordError>,
 }
@@ -84,7 +86,11 @@ impl AtomicCall {
     pub fn run(&self, owner: &CoreMem) -> AtomicReply {
         let word = owner.word(&self.target());
         let owned = word.and_then(|word| word.claim().map_err(|_| AccessError::Revoked.into()));
-        AtomicReply { token: self.token, outcome: owned.map(|word| word.apply(&self.operation())) }
+        AtomicReply {
+            token: self.token,
+            qp: self.qp,
+            outcome: owned.map(|word| word.apply(&self.operation())),
+        }
     }
 }
 

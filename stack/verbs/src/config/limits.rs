@@ -154,11 +154,13 @@ pub struct RdmapConfig {
     pub extensions: Extensions,
     /// How long a peer that turned out to lack atomic operations is remembered, in seconds. 0 remembers nobody.
     pub lacking_s: u64,
+    /// Who changes the words that atomic operations name.
+    pub atomics: AtomicsBy,
 }
 
 impl Default for RdmapConfig {
     fn default() -> Self {
-        RdmapConfig { extensions: Extensions::Off, lacking_s: 3600 }
+        RdmapConfig { extensions: Extensions::Off, lacking_s: 3600, atomics: AtomicsBy::Owner }
     }
 }
 
@@ -166,6 +168,17 @@ impl RdmapConfig {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         in_range("rdmap.lacking_s", self.lacking_s, 0..=604_800, "0 to 604800 seconds")
     }
+}
+
+/// Who changes the words that atomic operations name. The two do not go together, so all of a stack does the one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AtomicsBy {
+    /// The one core that owns the word, without locked instructions; others ask it.
+    #[default]
+    Owner,
+    /// The core that a request arrives at, with locked instructions. It is there to be measured beside the other.
+    Locked,
 }
 
 /// The operations of RFC 7306, and by which text. Nothing about them is negotiated on the wire: both applications have to

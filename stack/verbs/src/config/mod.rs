@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, PortConfig};
-pub use limits::{DdpConfig, Extensions, IdlePolicy, Indication, LimitsConfig, MpaConfig, RdmapConfig};
+pub use limits::{
+    AtomicsBy, DdpConfig, Extensions, IdlePolicy, Indication, LimitsConfig, MpaConfig, RdmapConfig,
+};
 pub use net::{AddressConfig, RouteConfig};
 pub use tcp::{Congestion, KeepAliveConfig, TcpSettings};
 

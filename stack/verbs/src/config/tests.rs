@@ -139,6 +139,9 @@ fn extensions_are_off_unless_asked_for() {
         assert_eq!(Config::from_toml(&set(name)).expect(name).rdmap.extensions, extensions);
     }
     assert!(refusal(&set("on")).contains("unknown variant `on`"));
+    assert_eq!(Config::from_toml(GOOD).expect("a complete configuration").rdmap.atomics, AtomicsBy::Owner);
+    let locked = format!("{GOOD}[rdmap]\natomics = \"locked\"\n");
+    assert_eq!(Config::from_toml(&locked).expect("a good one").rdmap.atomics, AtomicsBy::Locked);
     let message = refusal(&format!("{GOOD}[rdmap]\nlacking_s = 604801\n"));
     assert_eq!(message, "rdmap.lacking_s = 604801: 0 to 604800 seconds");
 }

@@ -17,7 +17,7 @@ use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 use super::attr::{QpAttr, QpShared, QpState};
 use super::cq::{AppCq, place};
 use super::{CompletionQueue, Context, ProtectionDomain, QpInfo, SharedReceiveQueue};
-use crate::config::Extensions;
+use crate::config::{AtomicsBy, Extensions};
 use crate::core_loop::{QpCore, QpSetup, Selected, SrqPlace};
 use crate::error::VerbsError;
 use crate::event::Settled;
@@ -111,7 +111,7 @@ impl Context {
         let handle = QueuePair { index, num };
         let (pd, mut attr) = (domain, attr.clone());
         attr.place_out_of_order.get_or_insert(self.shared.config.ddp.place_out_of_order);
-        let several_cores = self.cores.len() > 1;
+        let atomic_locked = self.shared.config.rdmap.atomics == AtomicsBy::Locked;
         let setup = QpSetup {
             handle,
             pd,
@@ -122,7 +122,7 @@ impl Context {
             rq: rq_core,
             feed,
             attr,
-            several_cores,
+            atomic_locked,
         };
         let app = self.qp_mut(handle)?;
         app.handle = handle;

@@ -21,6 +21,8 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) stats: CoreStats,
     /// The other cores, where there are any.
     pub(crate) peers: Option<Box<Peers<P::Frame>>>,
+    /// The mail about words between them, likewise.
+    pub(crate) owners: Option<Box<Owners>>,
     /// The same for all cores of a stack, so that each could answer for any other. Keys initial sequence numbers, ephemeral
     /// ports and the flow hash.
     pub(crate) secret: [u64; 2],
@@ -47,7 +49,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
             qps: QpTable::new(limits.queue_pairs),
             passives: PassiveTable::new(limits.half_open, limits.listeners),
-            cqs: Queues::new(limits, parts.stats.clone()),
+            cqs: Queues::new(limits, parts.owners, parts.stats.clone()),
             owners: vec![Owner::Nobody; connections].into(),
             fired: Vec::with_capacity(connections),
             contexts: Vec::with_capacity(limits.contexts as usize),

@@ -14,6 +14,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.tcp.check().map_err(|fault| format!("tcp: {fault}"))?;
         self.check_owners()?;
         self.check_senders()?;
+        self.check_mail()?;
         for slot in 0..self.qps.places() {
             self.check_qp(slot).map_err(|fault| format!("queue pair at {slot}: {fault}"))?;
         }
@@ -44,6 +45,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             resolving: self.resolving.len(),
             timers: self.armed_timers(),
             regions: self.shared.mem.regions_in_use(),
+            asked: self.cqs.owners.as_ref().map_or(0, |owners| owners.unanswered()),
+            in_line: self.cqs.owners.as_ref().map_or(0, |owners| owners.in_line()),
         }
     }
 
@@ -83,6 +86,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             holds("somebody waits for a turn without a mark", queued)?;
         }
         Ok(())
+    }
+
+    /// Whoever waits for another core is waited for by none but it.
+    fn check_mail(&mut self) -> Result<(), String> {
+        let Some(owners) = self.cqs.owners.as_deref() else { return Ok(()) };
+        let mut mailed = 0;
+        for slot in 0..self.qps.places() {
+            let qp = self.qps.at(slot);
+            mailed += qp.as_ref().map_or(0, |qp| qp.stream.mailed());
+            let waits = usize::from(qp.is_some_and(|qp| qp.stream.awaits_credit()));
+            holds("a queue pair waits for a credit, or should", owners.times_in_line(slot) == waits)?;
+        }
+        holds("more is waited for than was asked", mailed <= owners.unanswered())
     }
 
     fn check_qp(&mut self, slot: u32) -> Result<(), String> {

@@ -24,6 +24,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let mut budget = CONTROL_BUDGET;
         if self.peers.is_some() {
             self.exchange(now);
+            self.serve_words();
             if !self.is_heard() {
                 budget = 0;
             }

@@ -15,6 +15,7 @@ mod check;
 mod connection;
 mod control;
 mod cores;
+mod owners;
 mod qp;
 mod queues;
 mod receive;
@@ -36,6 +37,7 @@ use ironwarp_types::{Clock, Nanos};
 pub(crate) use build::{CoreParts, steered_frames};
 use connection::passive::PassiveTable;
 pub(crate) use cores::{LEADER, Peers, mesh};
+pub(crate) use owners::{Owners, owners};
 use qp::QpTable;
 pub(crate) use qp::{QpCore, QpSetup};
 use queues::Queues;
@@ -143,6 +145,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.tell_limits();
         if self.peers.is_some() {
             self.post_news();
+            self.flush_words();
         }
         self.rest();
         Polled { work: self.work, next_deadline: self.next_deadline(now) }
@@ -167,7 +170,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             || !self.waiting.is_empty()
             || self.wire.waiting_frames() > 0
             || self.paths_at.is_some()
-            || self.peers.as_ref().is_some_and(|peers| peers.is_busy())
+            || self.peers.as_ref().is_some_and(|peers| peers.is_busy() || self.cqs.waits_for_owners())
         {
             return Some(now);
         }

@@ -32,8 +32,8 @@ pub(crate) struct QpSetup {
     /// The receive ring's other end, where receives come from a shared queue.
     pub(crate) feed: Option<SlotProducer<RecvWqe>>,
     pub(crate) attr: QpAttr,
-    /// The stack has more than one core.
-    pub(crate) several_cores: bool,
+    /// Words are changed with locked instructions, not by their owners.
+    pub(crate) atomic_locked: bool,
 }
 
 impl QpSetup {
@@ -49,7 +49,7 @@ impl QpSetup {
             sends_cut_in: true,
             place_out_of_order: self.attr.place_out_of_order.unwrap_or(false),
             extensions: None,
-            atomic_locked: self.several_cores,
+            atomic_locked: self.atomic_locked,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Stacks of several cores: flows spread over them, frames that arrive at the wrong one, and what all of them must know.
 
+mod atomics;
 mod bench;
 mod network;
 mod threads;

@@ -4,10 +4,12 @@
 //! request for one on a stream that does not have them fails, and the stream with it, like a Read where no Reads are
 //! allowed. Rare beside Sends, Writes and Reads: all of it is out of their way.
 //!
-//! An atomic operation is carried out when its response is the next to leave, as a Read's source is copied then: what was
-//! asked before has been answered, and what is asked behind it has not begun (s5.4, s7).
+//! An atomic operation on a word of this core is carried out when its response is the next to leave, as a Read's source is
+//! copied then: what was asked before has been answered, and what is asked behind it has not begun (s5.4, s7). What another
+//! core has done is only told here.
 
 use ironwarp_mem::{Access, AtomicTarget};
+use ironwarp_stats::Counter;
 
 use super::Room;
 use crate::ddp::UNTAGGED_BYTES;
@@ -98,7 +100,7 @@ impl Stream {
         Ok(written)
     }
 
-    /// Carries out the oldest atomic operation that the peer waits for, and answers it. Nothing is done to the word while
+    /// Answers the oldest atomic operation that the peer waits for, and carries it out where no other core has. Nothing is done to the word while
     /// there is no room for the answer.
     #[cold]
     #[inline(never)]
@@ -108,19 +110,29 @@ impl Stream {
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
         let dialect = self.config.extensions?;
-        let &Owed::Atomic { request, msn } = self.responses.front()? else { return None };
+        let owed = *self.responses.sendable()?;
         room.ulpdu(UNTAGGED_BYTES + ATOMIC_RESPONSE_BYTES)?;
-        let original = match self.run_atomic(&request, io) {
+        let (identifier, msn, outcome) = match owed {
+            Owed::Atomic { request, msn, .. } => (request.identifier, msn, self.run_atomic(&request, io)),
+            Owed::Answered { identifier, msn, outcome } => {
+                (identifier, msn, outcome.map_err(RdmapFault::from))
+            }
+            Owed::Read(_) | Owed::Mailed { .. } => return None,
+        };
+        let original = match outcome {
             Ok(original) => original,
             Err(fault) => {
                 self.fail(fault, offender(dialect, msn), io);
                 return None;
             }
         };
-        let octets = AtomicResponse { identifier: request.identifier, original }.octets();
+        let octets = AtomicResponse { identifier, original }.octets();
         let written = self.untagged_segment(dialect, Opcode::AtomicResponse, &octets, room);
         self.responses.advance(0, true);
         self.sender.responses_first = false;
+        if self.responses.to_mail().is_some() {
+            self.ask_owners(io);
+        }
         written
     }
 
@@ -131,9 +143,11 @@ impl Stream {
         let original = if self.config.atomic_locked {
             word.apply_locked(&request.operation)
         } else {
-            let owned = word.claim().map_err(|_| RdmapFault::LocalCatastrophic)?;
+            // A tag that leads to another owner's word by now was revoked, and given out again since.
+            let owned = word.claim().map_err(|_| RdmapFault::InvalidStag)?;
             owned.apply(&request.operation)
         };
+        io.stats.count(Counter::AtomicsHere);
         if let Some(early) = &mut self.early {
             let AtomicTarget { stag, to, reach, need } = target;
             let span = io.memory.resolve(stag, reach, to, WORD_BYTES, need)?;

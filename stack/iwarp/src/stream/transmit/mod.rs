@@ -183,7 +183,7 @@ impl Stream {
             return Some(Turn::Sends);
         }
         let send = io.sends.at(self.sender.next).filter(|wqe| self.may_begin(wqe, io.sends.head()));
-        match (send, self.responses.front()) {
+        match (send, self.responses.sendable()) {
             (None, None) => None,
             (Some(wqe), _) if wqe.opcode.is_local() => Some(Turn::Local),
             (Some(_), None) => Some(Turn::Sends),
@@ -367,9 +367,8 @@ impl Stream {
         mut room: Room<'_, MARKED>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
-        let response = match self.responses.front()? {
-            Owed::Read(response) => *response,
-            Owed::Atomic { .. } => return self.atomic_response(room, io),
+        let Owed::Read(response) = *self.responses.sendable()? else {
+            return self.atomic_response(room, io);
         };
         let Response { request, sent, .. } = response;
         let left = request.bytes.saturating_sub(sent);
@@ -387,6 +386,9 @@ impl Stream {
         let written = self.seal(room, TAGGED_BYTES + payload_bytes);
         self.responses.advance(payload_bytes as u32, last);
         self.sender.responses_first &= !(last || self.config.sends_cut_in);
+        if last && self.responses.to_mail().is_some() {
+            self.ask_owners(io);
+        }
         Some(written)
     }
 

@@ -330,6 +330,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             if qp.queued {
                 self.ready.retain(|sender| *sender != Sender::Qp(slot));
             }
+            if qp.stream.awaits_credit()
+                && let Some(owners) = &mut self.cqs.owners
+            {
+                owners.leave_line(slot);
+            }
             if qp.waiting {
                 self.waiting.retain(|waiting| *waiting != slot);
             }

@@ -1,6 +1,7 @@
 //! Completion queues and shared receive queues, the core's half.
 //!
-//! Both belong to many queue pairs. The table is lent to one queue pair's stream at a time, with its queues selected.
+//! Both belong to many queue pairs. The table is lent to one queue pair's stream at a time, with its queues selected, and
+//! so is the mail to cores that own words.
 
 mod cq;
 mod share;
@@ -9,14 +10,17 @@ mod srq;
 use core::num::NonZeroU32;
 use std::collections::VecDeque;
 
-use ironwarp_iwarp::{Completion, CompletionSink, NoReceive, RecvWqe};
+use ironwarp_iwarp::{Completion, CompletionSink, NoCredit, NoReceive, RecvWqe};
+use ironwarp_mem::{AtomicOp, AtomicTarget};
 use ironwarp_rings::slots::SlotProducer;
 use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_types::CoreId;
 
 pub(crate) use cq::{CqCore, CqParts, CqRing};
 use share::{Share, Verdict};
 pub(crate) use srq::SrqCore;
 
+use super::owners::Owners;
 use crate::config::LimitsConfig;
 use crate::context::{CompletionQueue, QueuePair, ReceiveShare};
 use crate::event::Event;
@@ -77,11 +81,13 @@ pub(super) struct Queues {
     selected: Selected,
     /// A message found no place for its completion; the queue pair that is being worked on ends.
     full: Option<CompletionQueue>,
+    /// The mail to cores that own words, where there are others.
+    pub(super) owners: Option<Box<Owners>>,
     stats: CoreStats,
 }
 
 impl Queues {
-    pub(super) fn new(limits: &LimitsConfig, stats: CoreStats) -> Self {
+    pub(super) fn new(limits: &LimitsConfig, owners: Option<Box<Owners>>, stats: CoreStats) -> Self {
         let (cqs, srqs, qps) = (limits.completion_queues, limits.shared_receive_queues, limits.queue_pairs);
         Queues {
             cqs: (0..cqs).map(|_| None).collect(),
@@ -91,8 +97,14 @@ impl Queues {
             shares: (0..qps).map(|_| Share::NOBODYS).collect(),
             selected: Selected::default(),
             full: None,
+            owners,
             stats,
         }
+    }
+
+    /// Whether other cores have something to do for this one.
+    pub(super) fn waits_for_owners(&self) -> bool {
+        self.owners.as_ref().is_some_and(|owners| owners.is_waiting())
     }
 
     /// Uses these queues for what follows.
@@ -241,6 +253,22 @@ impl CompletionSink for Queues {
 
     fn on_receive(&mut self, completion: Completion) {
         self.push(self.selected.recv_cq, completion);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ask(
+        &mut self,
+        owner: CoreId,
+        serial: u32,
+        target: &AtomicTarget,
+        operation: AtomicOp,
+    ) -> Result<(), NoCredit> {
+        let owners = self.owners.as_deref_mut().ok_or(NoCredit)?;
+        let asked = owners.ask((self.selected.qp, serial), owner, target, operation);
+        let outcome = if asked.is_ok() { Counter::AtomicsMailed } else { Counter::AtomicsNoCredit };
+        self.stats.count(outcome);
+        asked
     }
 
     fn feed(&mut self, feed: &mut SlotProducer<RecvWqe>) -> Result<(), NoReceive> {

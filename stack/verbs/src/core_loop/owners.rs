@@ -1,0 +1,165 @@
+//! Words of other cores: what the cores of one stack ask each other to do.
+//!
+//! Every cache line of memory has one owner among the cores, which alone changes words in it on behalf of peers, with plain
+//! loads and stores. A request that arrives elsewhere is mailed there; the owner looks the word up again, does what is asked
+//! and mails back what was there before. Between any two cores go at most [`CREDITS`] calls at a time; a queue pair that
+//! finds none left waits in line for that core. Both directions are worked off once an iteration, behind the receive stage,
+//! and nothing ever waits for room: a credit is a place for the reply.
+//!
+//! An answer finds its queue pair by place and number, so that one which has gone is not mistaken for another. A core that
+//! is not polled keeps others waiting for its words, as it keeps its own connections waiting.
+//!
+//! A stack of one core has none of this. Cost with several: two hand-overs between cores for an operation that is waited
+//! for, a few nanoseconds for one of a batch.
+
+use std::collections::VecDeque;
+
+use ironwarp_iwarp::NoCredit;
+use ironwarp_mem::{AtomicCall, AtomicOp, AtomicReply, AtomicTarget};
+use ironwarp_rings::mailbox::{self, Mailboxes};
+use ironwarp_types::CoreId;
+
+use super::*;
+
+/// Operations that one core may wait for from one other: as many as a burst brings. A pair of cores takes 6 KiB.
+const CREDITS: usize = 32;
+
+/// One core's mail about words, in both directions.
+pub(crate) struct Owners {
+    mail: Mailboxes<AtomicCall, AtomicReply>,
+    /// By the core that is asked, places of queue pairs that wait for a credit; each in one list, once.
+    waiting: Box<[VecDeque<u32>]>,
+    /// Whoever asks now is the one whose turn it is.
+    in_turn: bool,
+}
+
+/// What each core has of the mail about words; nothing where there is one core. For `places` queue pairs each.
+pub(crate) fn owners(cores: u16, places: u32) -> Vec<Option<Box<Owners>>> {
+    if cores == 1 {
+        return vec![None];
+    }
+    let lines = || (0..cores).map(|_| VecDeque::with_capacity(places as usize)).collect();
+    let ends = mailbox::mesh(cores.into(), CREDITS).into_iter();
+    ends.map(|mail| Some(Box::new(Owners { mail, waiting: lines(), in_turn: false }))).collect()
+}
+
+impl Owners {
+    /// Asks `owner` on behalf of the queue pair at `place`, or puts it in line.
+    pub(super) fn ask(
+        &mut self,
+        (place, serial): (u32, u32),
+        owner: CoreId,
+        target: &AtomicTarget,
+        operation: AtomicOp,
+    ) -> Result<(), NoCredit> {
+        let Some(line) = self.waiting.get_mut(usize::from(owner.0)) else { return Err(NoCredit) };
+        let token = u64::from(place) << 32 | u64::from(serial);
+        let may_ask = self.in_turn || line.is_empty();
+        if may_ask && self.mail.call(owner.0, AtomicCall::new(token, target, operation)).is_ok() {
+            return Ok(());
+        }
+        line.push_back(place);
+        Err(NoCredit)
+    }
+
+    /// The next in line for a core that may be asked again.
+    fn next_in_line(&mut self, owner: usize) -> Option<u32> {
+        let line = self.waiting.get_mut(owner)?;
+        if line.is_empty() || !self.mail.has_credit(owner as u16) {
+            return None;
+        }
+        line.pop_front()
+    }
+
+    /// Calls that have not been answered.
+    pub(super) fn unanswered(&self) -> usize {
+        self.mail.unanswered()
+    }
+
+    /// How often the queue pair at `place` is in line.
+    pub(super) fn times_in_line(&self, place: u32) -> usize {
+        self.waiting.iter().flatten().filter(|waiting| **waiting == place).count()
+    }
+
+    /// How many are in line.
+    pub(super) fn in_line(&self) -> usize {
+        self.waiting.iter().map(VecDeque::len).sum()
+    }
+
+    /// Whether other cores have something to do for this one.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.mail.unanswered() > 0 || self.waiting.iter().any(|line| !line.is_empty())
+    }
+
+    /// The queue pair at a place is gone.
+    pub(super) fn leave_line(&mut self, place: u32) {
+        self.waiting.iter_mut().for_each(|line| line.retain(|waiting| *waiting != place));
+    }
+}
+
+impl<P: Port, C: Clock> CoreLoop<P, C> {
+    /// Changes words of this core for others, passes on what others have done, and asks for what had to wait.
+    #[inline(never)]
+    pub(super) fn serve_words(&mut self) {
+        let Some(owners) = self.cqs.owners.as_deref_mut() else { return };
+        let answered = owners.mail.answer(|call| call.run(&self.mem));
+        self.work += answered;
+        self.stats.add(Counter::AtomicsAnswered, answered as u64);
+        for core in 0..self.shared.cores.len() {
+            self.take_answers(core);
+            self.ask_in_line(core);
+        }
+        self.flush_words();
+    }
+
+    /// Hands over what other cores have been asked for.
+    #[inline(never)]
+    pub(super) fn flush_words(&mut self) {
+        if let Some(owners) = &mut self.cqs.owners {
+            owners.mail.flush();
+        }
+    }
+
+    fn take_answers(&mut self, core: usize) {
+        for _ in 0..CREDITS {
+            let owners = self.cqs.owners.as_deref_mut();
+            let Some(reply) = owners.and_then(|owners| owners.mail.reply(core as u16)) else { return };
+            self.work += 1;
+            if !self.on_answer(reply) {
+                self.stats.count(Counter::AtomicsUnheard);
+            }
+        }
+    }
+
+    /// Another core has answered. Says whether anybody waited for it.
+    fn on_answer(&mut self, reply: AtomicReply) -> bool {
+        let (slot, serial) = ((reply.token >> 32) as u32, reply.token as u32);
+        let Some(qp) = self.qps.at(slot).filter(|qp| qp.handle.num() == reply.qp) else { return false };
+        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        let awaited = stream.on_answer(serial, reply.outcome, &mut io);
+        if awaited && stream.wants_tx(&mut io) {
+            self.make_ready(Sender::Qp(slot));
+        }
+        awaited
+    }
+
+    /// Those in line for a core ask, as long as there are credits.
+    fn ask_in_line(&mut self, core: usize) {
+        while let Some(slot) = self.cqs.owners.as_mut().and_then(|owners| owners.next_in_line(core)) {
+            self.work += 1;
+            let Some(qp) = self.qps.at(slot) else { continue };
+            self.cqs.set_in_turn(true);
+            let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+            stream.on_credit(&mut io);
+            self.cqs.set_in_turn(false);
+        }
+    }
+}
+
+impl Queues {
+    fn set_in_turn(&mut self, in_turn: bool) {
+        if let Some(owners) = &mut self.owners {
+            owners.in_turn = in_turn;
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Atomic operations on words that other cores own: asked for by mail, in the order of their streams, and never locked
+//! (RFC 7306 s5.4, s7).
+
+use crate::bench::{Bench, Node, Plan};
+use ironwarp::{
+    Access, AlignedBuf, AtomicOp, CompletionStatus, Event, Extensions, QueuePair, Region, RemoteMemory,
+    SendWr, Sge,
+};
+use ironwarp_types::CoreId;
+
+/// Operations that one core may wait for from one other.
+const CREDITS: usize = 32;
+
+/// Two stacks that have the operations of RFC 7306, queue joined to queue: what core 1 of one sends, core 1 of the other
+/// receives.
+fn bench(cores: u16) -> Bench {
+    Plan { cores, rule: None, tune: |config| config.rdmap.extensions = Extensions::Rfc7306 }.bench()
+}
+
+/// Zeros that a peer may run atomic operations on.
+fn words(node: &Node) -> Region {
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC | Access::BIND;
+    node.ctx.register(node.pd, AlignedBuf::pages(4096).expect("a page"), rights).expect("a region")
+}
+
+fn word(region: &Region, at: usize) -> u64 {
+    let mut octets = [0; 8];
+    region.read_at(at * 8, &mut octets).expect("inside");
+    u64::from_ne_bytes(octets)
+}
+
+fn there(region: &Region, at: usize) -> RemoteMemory {
+    RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() + at as u64 * 8 }
+}
+
+fn sink(region: &Region, at: usize) -> [Sge; 1] {
+    [region.slice(at * 8, 8).expect("inside")]
+}
+
+/// Words of a region that core `owner` of `cores` owns, a line apart.
+fn owned(region: &Region, owner: u16, cores: u16) -> Vec<usize> {
+    let is_its = |at: &usize| CoreId::owner_of(region.base_to() + *at as u64 * 8, cores) == CoreId(owner);
+    (0..region.len() / 8).step_by(8).filter(is_its).collect()
+}
+
+impl Bench {
+    fn add(&mut self, qp: QueuePair, id: u64, into: [Sge; 1], at: RemoteMemory) {
+        self.near.ctx.post_send(qp, &SendWr::atomic(id, &into, at, &AtomicOp::add(1))).expect("room");
+    }
+
+    /// Turns in which one core of the far node is left out.
+    fn turns_without(&mut self, core: usize, turns: usize) {
+        for _ in 0..turns {
+            self.advance(ironwarp::Nanos::from_micros(10));
+            self.near.poll();
+            let others = (0..self.far.workers.len()).filter(|one| *one != core);
+            others.for_each(|one| self.far.poll_core(one));
+        }
+    }
+
+    fn far_counts(&self) -> [u64; 4] {
+        ["atomics_here", "atomics_mailed", "atomics_answered", "atomics_unheard"]
+            .map(|name| self.far.counter(name))
+    }
+
+    /// Nothing is on its way between cores and nobody waits for a credit.
+    #[track_caller]
+    fn mail_is_at_rest(&self) {
+        for worker in &self.far.workers {
+            let holdings = worker.holdings();
+            assert_eq!((holdings.asked, holdings.in_line), (0, 0), "core {}", worker.core());
+        }
+    }
+
+    fn statuses(&self) -> Vec<(u64, CompletionStatus)> {
+        self.near.completions.iter().map(|one| (one.wr_id, one.status)).collect()
+    }
+
+    fn terminate(&self) -> Option<[u8; 3]> {
+        self.near.events.iter().find_map(|event| match event {
+            Event::Terminated { sent: false, terminate, .. } => {
+                Some([terminate.layer, terminate.etype, terminate.code])
+            }
+            _ => None,
+        })
+    }
+}
+
+/// RFC7306-5.3-01, design decision 6: queue pairs on all cores, words with all owners, and three names for each word: its
+/// region, a fast region and a window. Every addition is seen once, and each saw another sum.
+#[test]
+fn additions_from_all_cores_to_words_of_all_owners_are_all_seen() {
+    for cores in [2u16, 3, 4] {
+        let mut bench = bench(cores);
+        let qps = bench.connect((0..2 * cores).map(|at| Some(at % cores)));
+        let (target, before) = (words(&bench.far), bench.near.memory(&[0; 8192]));
+        let piece = [target.slice(0, 4096).expect("inside")];
+        let far_qp = bench.far.accepted[0];
+        let mut fast = bench.far.ctx.create_fast_region(bench.far.pd).expect("room");
+        let register =
+            SendWr::fast_register(1, &mut fast, &piece, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC);
+        bench.far.ctx.post_send(far_qp, &register).expect("room");
+        bench.until("the fast region", |bench| !bench.far.completions.is_empty());
+        const WORDS: usize = 16;
+        const ROUNDS: u64 = 4;
+        let mut seen = vec![vec![]; WORDS];
+        for round in 0..ROUNDS {
+            for (at, qp) in qps.iter().enumerate() {
+                for which in 0..WORDS {
+                    let mut name = there(&target, which * 8);
+                    if (at + which) % 2 == 1 {
+                        name.stag = fast.stag();
+                    }
+                    let slot = at * WORDS + which;
+                    bench.add(*qp, slot as u64, sink(&before, slot), name);
+                }
+            }
+            let all = qps.len() * WORDS;
+            bench.until("a round", |bench| bench.near.completions.len() == all);
+            assert!(bench.near.completions.drain(..).all(|one| one.status == CompletionStatus::Success));
+            (0..all).for_each(|slot| seen[slot % WORDS].push(word(&before, slot)));
+            assert_eq!(word(&target, 0), (round + 1) * qps.len() as u64);
+        }
+        for (which, sums) in seen.iter_mut().enumerate() {
+            sums.sort_unstable();
+            assert!(sums.iter().copied().eq(0..ROUNDS * qps.len() as u64), "word {which}: {sums:?}");
+        }
+        let [here, mailed, answered, unheard] = bench.far_counts();
+        let all = qps.len() as u64 * WORDS as u64 * ROUNDS;
+        assert_eq!((here + mailed, answered, unheard), (all, mailed, 0));
+        assert!(here > 0 && mailed > 0, "{here} here, {mailed} mailed");
+        bench.mail_is_at_rest();
+    }
+}
+
+/// The word of a window, on behalf of the one stream that the window is for, is the word of its region.
+#[test]
+fn a_window_over_a_word_of_another_core_is_that_word() {
+    let mut bench = bench(2);
+    let near = bench.connect([Some(0)])[0];
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
+    let at = owned(&target, 1, 2)[0];
+    let mut window = bench.far.ctx.create_window(bench.far.pd).expect("room");
+    let piece = [target.slice(0, 4096).expect("inside")];
+    let far = bench.far.accepted[0];
+    let bind = SendWr::bind(1, &mut window, &piece, Access::REMOTE_ATOMIC);
+    bench.far.ctx.post_send(far, &bind).expect("room");
+    bench.until("the binding", |bench| !bench.far.completions.is_empty());
+    let by_window = RemoteMemory { stag: window.stag(), ..there(&target, at) };
+    bench.add(near, 0, sink(&before, 0), there(&target, at));
+    bench.add(near, 1, sink(&before, 1), by_window);
+    bench.until("both", |bench| bench.near.completions.len() == 2);
+    assert_eq!((word(&before, 0), word(&before, 1), word(&target, at)), (0, 1, 2));
+    assert_eq!(bench.far_counts(), [0, 2, 2, 0]);
+}
+
+/// RFC7306-5.4-04, RFC7306-5.4-09, RFC7306-7-03 and RFC7306-7-04: whatever the owners, the operations of one stream are
+/// done and answered in the order sent, and a Read behind them sees them all.
+#[test]
+fn a_stream_is_served_in_order_whoever_owns_its_words() {
+    const CORES: u16 = 3;
+    let mut bench = bench(CORES);
+    let qps = bench.connect([Some(0)]);
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 1024]));
+    let of = [0, 1, 2].map(|owner| owned(&target, owner, CORES)[0]);
+    // Every sequence of four owners, each with a Read of all three words behind it.
+    for sequence in 0..81usize {
+        let owners = [1, 3, 9, 27].map(|digit| sequence / digit % 3);
+        let counts = of.map(|at| word(&target, at));
+        for (id, owner) in owners.into_iter().enumerate() {
+            bench.add(qps[0], id as u64, sink(&before, id), there(&target, of[owner]));
+        }
+        for (which, at) in of.into_iter().enumerate() {
+            let into = sink(&before, 4 + which);
+            let read = SendWr::read(4 + which as u64, &into, there(&target, at));
+            bench.near.ctx.post_send(qps[0], &read).expect("room");
+        }
+        bench.until("the sequence", |bench| bench.near.completions.len() == 7);
+        let order: Vec<u64> = bench.near.completions.drain(..).map(|one| one.wr_id).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6]);
+        let mut sums = counts;
+        for (id, owner) in owners.into_iter().enumerate() {
+            assert_eq!(word(&before, id), sums[owner], "{owners:?}");
+            sums[owner] += 1;
+        }
+        assert_eq!([4, 5, 6].map(|slot| word(&before, slot)), sums, "{owners:?}: a Read is behind them");
+    }
+    bench.mail_is_at_rest();
+}
+
+/// An operation on another owner's word is not asked for while one before it is not done; one on the same owner's is.
+#[test]
+fn what_is_before_another_owners_word_is_done_first() {
+    let mut bench = bench(3);
+    let near = bench.connect([Some(0)])[0];
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
+    let (one, two) = (owned(&target, 1, 3)[0], owned(&target, 2, 3)[0]);
+    for (id, at) in [one, one, two, one].into_iter().enumerate() {
+        bench.add(near, id as u64, sink(&before, id), there(&target, at));
+    }
+    bench.turns_without(1, 20);
+    assert_eq!(bench.far.workers[0].holdings().asked, 2, "two for one core, and nothing behind them");
+    assert_eq!((word(&target, one), word(&target, two)), (0, 0));
+    assert!(bench.near.completions.is_empty());
+    bench.until("all four", |bench| bench.near.completions.len() == 4);
+    assert_eq!([0, 1, 2, 3].map(|id| word(&before, id)), [0, 1, 0, 2]);
+}
+
+/// A word that the connection's own core owns is changed there: no other core hears of it.
+#[test]
+fn a_word_at_hand_is_changed_without_mail() {
+    let mut bench = bench(2);
+    let near = bench.connect([Some(1)])[0];
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
+    let at = owned(&target, 1, 2)[0];
+    (0..8).for_each(|id| bench.add(near, id, sink(&before, id as usize), there(&target, at)));
+    bench.turns_without(0, 20);
+    assert_eq!((bench.near.completions.len(), word(&target, at)), (8, 8));
+    assert_eq!(bench.far_counts(), [8, 0, 0, 0]);
+}
+
+/// By the setting "locked" no core is asked for anything.
+#[test]
+fn with_locked_instructions_no_word_is_anybodys() {
+    let tune = |config: &mut ironwarp::Config| {
+        config.rdmap.extensions = Extensions::Rfc7306;
+        config.rdmap.atomics = ironwarp::config::AtomicsBy::Locked;
+    };
+    let mut bench = Plan { cores: 2, rule: None, tune }.bench();
+    let near = bench.connect([Some(0)])[0];
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
+    let at = owned(&target, 1, 2)[0];
+    bench.add(near, 0, sink(&before, 0), there(&target, at));
+    bench.until("the answer", |bench| bench.near.completions.len() == 1);
+    assert_eq!((word(&target, at), bench.far_counts()), (1, [1, 0, 0, 0]));
+}
+
+/// More operations at once than a core may wait for from another: those that find no credit wait in line, in order, and
+/// nothing is lost, while other queue pairs go on.
+#[test]
+fn more_operations_than_credits_wait_in_line() {
+    let mut bench = bench(2);
+    let qps = bench.connect([Some(0); 5]);
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 1024]));
+    let (at, at_hand) = (owned(&target, 1, 2)[0], owned(&target, 0, 2)[0]);
+    for (which, qp) in qps[..4].iter().enumerate() {
+        for nth in 0..16 {
+            let slot = which * 16 + nth;
+            bench.add(*qp, slot as u64, sink(&before, slot), there(&target, at));
+        }
+    }
+    bench.turns_without(1, 20);
+    let holdings = bench.far.workers[0].holdings();
+    assert_eq!((holdings.asked, holdings.in_line), (CREDITS, 2), "two queue pairs have asked for theirs");
+    bench.add(qps[4], 99, sink(&before, 99), there(&target, at_hand));
+    bench.turns_without(1, 20);
+    assert_eq!(bench.statuses(), [(99, CompletionStatus::Success)]);
+    bench.until("all of them", |bench| bench.near.completions.len() == 65);
+    assert_eq!(word(&target, at), 64);
+    let mut sums: Vec<u64> = (0..64).map(|slot| word(&before, slot)).collect();
+    assert!(sums.chunks(16).all(|of_one| of_one.is_sorted()), "{sums:?}");
+    sums.sort_unstable();
+    assert!(sums.into_iter().eq(0..64));
+    assert!(bench.far.counter("atomics_no_credit") >= 2);
+    bench.mail_is_at_rest();
+}
+
+/// RFC7306-8.2-04, semantics.md "Atomics": memory that is given up while an operation on it is on its way to the owner is
+/// not touched; the owner refuses, what was asked before is answered first, and then the stream ends with the Terminate for
+/// a tag that leads nowhere.
+#[test]
+fn memory_that_is_given_up_meanwhile_is_refused_by_the_owner_in_its_turn() {
+    let mut bench = bench(2);
+    let qps = bench.connect([Some(0), Some(0)]);
+    let (kept, given_up) = (words(&bench.far), words(&bench.far));
+    let before = bench.near.memory(&[0x77; 64]);
+    let (at, gone_at) = (owned(&kept, 1, 2)[0], owned(&given_up, 1, 2)[0]);
+    bench.add(qps[0], 0, sink(&before, 0), there(&kept, at));
+    bench.add(qps[0], 1, sink(&before, 1), there(&given_up, gone_at));
+    bench.add(qps[0], 2, sink(&before, 2), there(&kept, at));
+    bench.turns_without(1, 20);
+    assert_eq!(bench.far.workers[0].holdings().asked, 3);
+    let quiescent = given_up.revoke();
+    bench.until("the end", |bench| bench.near.is_down(qps[0]));
+    assert!(quiescent.poll());
+    let (good, flushed) = (CompletionStatus::Success, CompletionStatus::FlushedInError);
+    assert_eq!(bench.statuses(), [(0, good), (1, flushed), (2, flushed)]);
+    assert_eq!(bench.terminate(), Some([0, 1, 0]));
+    assert_eq!((word(&before, 0), word(&given_up, gone_at)), (0, 0));
+    // The other queue pair is not touched by it.
+    bench.add(qps[1], 9, sink(&before, 3), there(&kept, at));
+    bench.until("the other", |bench| bench.near.completions.len() == 4);
+    assert_eq!(bench.near.completions[3].status, good);
+    bench.mail_is_at_rest();
+}
+
+/// RFC7306-5.1.1-03, RFC7306-8.2-03, RFC7306-8.2-06 and RFC7306-8.2-07: what may not be asked is refused where it arrives,
+/// behind what was asked before, whoever owns the word.
+#[test]
+fn what_may_not_be_asked_is_refused_where_it_arrives() {
+    type Spoil = fn(&Node, RemoteMemory) -> RemoteMemory;
+    let cases: [(Spoil, [u8; 3]); 3] = [
+        (|_, at| RemoteMemory { tagged_offset: at.tagged_offset + 4, ..at }, [0, 2, 7]),
+        (|_, at| RemoteMemory { tagged_offset: at.tagged_offset + 4096, ..at }, [0, 1, 1]),
+        (|_, at| RemoteMemory { stag: ironwarp::STag(at.stag.0 ^ 1), ..at }, [0, 1, 0]),
+    ];
+    for (spoil, code) in cases {
+        let mut bench = bench(2);
+        let near = bench.connect([Some(0)])[0];
+        let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
+        let at = owned(&target, 1, 2)[0];
+        let spoilt = spoil(&bench.far, there(&target, at));
+        bench.add(near, 1, sink(&before, 1), spoilt);
+        bench.until("the end", |bench| bench.near.is_down(near));
+        assert_eq!((bench.terminate(), bench.far_counts()), (Some(code), [0; 4]));
+        assert!((0..512).all(|at| word(&target, at) == 0));
+    }
+}
+
+/// A queue pair that goes while its operations are with another core is missed by nobody: the answers are dropped, also
+/// when another queue pair has its place, and that one is served.
+#[test]
+fn an_answer_for_a_queue_pair_that_has_gone_is_dropped() {
+    let mut bench = bench(2);
+    let gone = bench.connect([Some(0)])[0];
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
+    let at = owned(&target, 1, 2)[0];
+    (0..3).for_each(|id| bench.add(gone, id, sink(&before, id as usize), there(&target, at)));
+    bench.turns_without(1, 20);
+    assert_eq!(bench.far.workers[0].holdings().asked, 3);
+    let far = bench.far.accepted[0];
+    bench.far.ctx.destroy_qp(far).expect("it exists");
+    bench.turns_without(1, 20);
+    assert_eq!(bench.far.workers[0].holdings().queue_pairs, 0);
+    bench.until("the end", |bench| bench.near.is_down(gone));
+    let next = bench.connect([Some(0)])[0];
+    (0..4).for_each(|_| bench.turn());
+    assert_eq!(bench.far_counts(), [0, 3, 3, 3]);
+    bench.near.completions.clear();
+    bench.add(next, 7, sink(&before, 7), there(&target, at));
+    bench.until("the next", |bench| !bench.near.completions.is_empty());
+    // Whether an operation was done whose stream ended is for nobody to know; here all three were.
+    assert_eq!((word(&before, 7), word(&target, at)), (3, 4));
+    bench.mail_is_at_rest();
+}
+
+/// Queue pairs that go while they wait in line leave it.
+#[test]
+fn a_queue_pair_that_goes_leaves_the_line() {
+    let mut bench = bench(2);
+    let qps = bench.connect([Some(0); 4]);
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 1024]));
+    let at = owned(&target, 1, 2)[0];
+    for (slot, qp) in qps.iter().flat_map(|qp| [*qp; 16]).enumerate() {
+        bench.add(qp, slot as u64, sink(&before, slot), there(&target, at));
+    }
+    bench.turns_without(1, 20);
+    assert_eq!(bench.far.workers[0].holdings().in_line, 2);
+    for far in bench.far.accepted.clone() {
+        bench.far.ctx.destroy_qp(far).expect("it exists");
+    }
+    bench.turns_without(1, 20);
+    assert_eq!(bench.far.workers[0].holdings().in_line, 0);
+    bench.until("the end", |bench| qps.iter().all(|qp| bench.near.is_down(*qp)));
+    (0..4).for_each(|_| bench.turn());
+    assert_eq!(word(&target, at), CREDITS as u64);
+    bench.mail_is_at_rest();
+}
+
+/// An orderly end waits for the operations that other cores are still doing.
+#[test]
+fn a_disconnect_waits_for_what_other_cores_are_doing() {
+    let mut bench = bench(2);
+    let near = bench.connect([Some(0)])[0];
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
+    let at = owned(&target, 1, 2)[0];
+    bench.add(near, 1, sink(&before, 0), there(&target, at));
+    bench.turns_without(1, 20);
+    let far = bench.far.accepted[0];
+    bench.far.ctx.disconnect(far).expect("it is up");
+    bench.turns_without(1, 20);
+    assert!(bench.near.completions.is_empty() && !bench.near.is_down(near));
+    bench.until("the answer", |bench| bench.near.completions.len() == 1);
+    assert_eq!(bench.statuses(), [(1, CompletionStatus::Success)]);
+    bench.near.ctx.disconnect(near).expect("it is up");
+    bench.until("the end", |bench| bench.near.is_down(near));
+}
