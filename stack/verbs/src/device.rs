@@ -58,6 +58,7 @@ pub(crate) fn open_ring(
 enum Device {
     None,
     Virtual(Vdev),
+    Existing(String),
     Pci(String),
 }
 
@@ -84,6 +85,7 @@ impl Device {
             DeviceConfig::AfXdp { interface } => {
                 Device::Virtual(Vdev::af_xdp(index, interface)?.with_queues(queues))
             }
+            DeviceConfig::Dpdk { name } => Device::Existing(name.clone()),
             DeviceConfig::Pci { address } => Device::Pci(address.clone()),
         })
     }
@@ -92,7 +94,7 @@ impl Device {
         match self {
             Device::None => "",
             Device::Virtual(vdev) => vdev.name(),
-            Device::Pci(address) => address,
+            Device::Existing(name) | Device::Pci(name) => name,
         }
     }
 }
@@ -134,7 +136,7 @@ fn environment(config: &Config, device: &Device) -> EalConfig {
         environment = environment.file_prefix(prefix);
     }
     environment = match device {
-        Device::None => environment,
+        Device::None | Device::Existing(_) => environment,
         Device::Virtual(vdev) => environment.vdev(vdev.clone()),
         Device::Pci(address) => environment.pci(address),
     };

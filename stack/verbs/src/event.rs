@@ -164,6 +164,25 @@ pub struct ConnectionRequest {
     pub(crate) enhanced: bool,
 }
 
+impl ConnectionRequest {
+    /// The request as two numbers, for callers in another language.
+    pub fn to_bits(&self) -> [u64; 2] {
+        let place = u64::from(self.core) << 1 | u64::from(self.enhanced);
+        [u64::from(self.slot) << 32 | u64::from(self.generation), place]
+    }
+
+    /// What [`ConnectionRequest::to_bits`] made numbers of. Others are those of no peer: an answer to them fails.
+    pub fn from_bits([peer, place]: [u64; 2]) -> Self {
+        let core = (place >> 1).try_into().unwrap_or(u16::MAX);
+        ConnectionRequest {
+            core,
+            slot: (peer >> 32) as u32,
+            generation: peer as u32,
+            enhanced: place & 1 != 0,
+        }
+    }
+}
+
 /// Why a connection did not come about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

@@ -36,9 +36,9 @@ mod wr;
 
 pub use config::{Config, ConfigError, Extensions, IdlePolicy};
 pub use context::{
-    AcceptParams, CompletionQueue, ConnectParams, Context, CqInfo, Framing, KeepAlive, Limits, MpaRevision,
-    ProtectionDomain, QpAttr, QpInfo, QpState, QueuePair, ReceiveShare, RejectParams, SharedReceiveQueue,
-    SrqInfo,
+    AcceptParams, CompletionQueue, ConnectParams, Context, CqInfo, Drained, Framing, KeepAlive, Limits,
+    MpaRevision, ProtectionDomain, QpAttr, QpInfo, QpState, QueuePair, ReceiveShare, RejectParams,
+    SharedReceiveQueue, SrqInfo,
 };
 #[cfg(feature = "dpdk")]
 pub use device::end_dpdk;

@@ -104,6 +104,12 @@ pub enum DeviceConfig {
         /// The interface.
         interface: String,
     },
+    /// A port that DPDK has already, by DPDK's name for it: one of an application that owns DPDK, or one that `eal.extra`
+    /// asks for.
+    Dpdk {
+        /// The name, as `net_memif0`.
+        name: String,
+    },
     /// A network card by its PCI address, bound to a DPDK driver.
     Pci {
         /// The address, as `0000:3b:00.0`.
@@ -115,6 +121,8 @@ pub enum DeviceConfig {
 const INTERFACE_NAME_BYTES_MAX: usize = 15;
 /// The longest path that fits a Unix socket address.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// DPDK keeps names of ports in 64 bytes, the last one zero.
+const DPDK_NAME_BYTES_MAX: usize = 63;
 /// Link header, and a VLAN tag that a peer may add.
 const LINK_HEADER_BYTES: u32 = 18;
 
@@ -128,6 +136,7 @@ impl DeviceConfig {
             DeviceConfig::Tap { .. } => "tap",
             DeviceConfig::AfPacket { .. } => "af_packet",
             DeviceConfig::AfXdp { .. } => "af_xdp",
+            DeviceConfig::Dpdk { .. } => "dpdk",
             DeviceConfig::Pci { .. } => "pci",
         }
     }
@@ -159,6 +168,12 @@ impl DeviceConfig {
                 interface_name("port.device.af_xdp.interface", interface)?;
                 let allowed = "at most 1500 bytes on af_xdp, whose buffers are at most a page";
                 in_range("port.mtu", mtu, 576..=1500, allowed)
+            }
+            DeviceConfig::Dpdk { name } => {
+                let plain = name.bytes().all(|b| b.is_ascii_graphic() && !b"\"'".contains(&b));
+                let fits = (1..=DPDK_NAME_BYTES_MAX).contains(&name.len());
+                let allowed = "a name of 1 to 63 printing characters, as DPDK lists it";
+                require(plain && fits, "port.device.dpdk.name", name, allowed)
             }
             DeviceConfig::Pci { address } => {
                 let ok = address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.')

@@ -4,12 +4,22 @@
 
 use core::borrow::Borrow;
 use core::net::SocketAddr;
+use std::time::Instant;
 
-use super::{AcceptParams, ConnectParams, Context, MpaRevision, QueuePair, RejectParams};
+use super::{AcceptParams, ConnectParams, Context, MpaRevision, QpState, QueuePair, RejectParams};
 use crate::core_loop::LEADER;
 use crate::error::VerbsError;
 use crate::event::ConnectionRequest;
 use crate::link::Control;
+
+/// How far a context has come with [`Context::drain`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Drained {
+    /// Queue pairs whose connections have not ended yet.
+    pub open: usize,
+    /// Queue pairs that this step destroyed, because the deadline is past.
+    pub cut: usize,
+}
 
 impl Context {
     /// Takes connections for `local`. Peers come as [`Event::ConnectRequest`](crate::Event::ConnectRequest); an
@@ -113,6 +123,30 @@ impl Context {
         let (core, slot) = self.home(qp)?;
         self.control(core, Control::Disconnect { slot })?;
         self.close(qp)
+    }
+
+    /// One step of the orderly end: closes every connection of this context as [`Context::disconnect`] does, and once the
+    /// deadline is past destroys the queue pairs that are not done, which resets their connections. Never waits: call it
+    /// again, polling workers, events and completions in between, until nothing is open. It asks for no end of listening.
+    pub fn drain(&mut self, deadline: Instant) -> Result<Drained, VerbsError> {
+        let late = Instant::now() >= deadline;
+        let mut drained = Drained::default();
+        for qp in self.connected() {
+            let ended = if late { self.destroy_qp(qp) } else { self.disconnect_once(qp) };
+            match ended {
+                Ok(()) if late => drained.cut += 1,
+                // The next step tries again.
+                Ok(()) | Err(VerbsError::Busy) => drained.open += 1,
+                // Nobody is left to carry the connection on.
+                Err(VerbsError::WorkerGone) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(drained)
+    }
+
+    fn disconnect_once(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
+        if self.qp_state(qp)? == QpState::Draining { Ok(()) } else { self.disconnect(qp) }
     }
 
     /// Fails unless `messages` can be sent to a core now, so that a call of several is carried out whole or not at all.

@@ -25,6 +25,16 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
+    /// The handle as one number, for callers in another language.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(self.index)
+    }
+
+    /// What [`CompletionQueue::to_bits`] made a number of. Any other number names nothing, which each call says.
+    pub fn from_bits(bits: u64) -> Self {
+        CompletionQueue { index: bits as u32, serial: (bits >> 32) as u32 }
+    }
+
     pub(super) fn slot(self) -> usize {
         self.index as usize
     }

@@ -24,6 +24,7 @@ use ironwarp_types::PdId;
 
 pub(crate) use attr::QpShared;
 pub use attr::{QpAttr, QpState, ReceiveShare};
+pub use connect::Drained;
 pub use cq::CompletionQueue;
 pub use params::{AcceptParams, ConnectParams, MpaRevision, RejectParams};
 pub(crate) use params::{Parcel, Terms};
@@ -73,6 +74,16 @@ pub struct Context {
 impl ProtectionDomain {
     pub(crate) fn new(shared: &Shared) -> Self {
         ProtectionDomain { id: shared.next_pd(), stack: shared.serial }
+    }
+
+    /// The domain as one number, for callers in another language.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.stack) << 32 | u64::from(self.id.0)
+    }
+
+    /// What [`ProtectionDomain::to_bits`] made a number of. Any other number is another domain, or none.
+    pub fn from_bits(bits: u64) -> Self {
+        ProtectionDomain { id: PdId(bits as u32), stack: (bits >> 32) as u32 }
     }
 }
 

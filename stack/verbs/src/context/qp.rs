@@ -37,6 +37,16 @@ impl QueuePair {
     pub fn num(self) -> QpNum {
         self.num
     }
+
+    /// The handle as one number, for callers in another language.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.num.0) << 32 | u64::from(self.index)
+    }
+
+    /// What [`QueuePair::to_bits`] made a number of. Any other number names nothing, which each call says.
+    pub fn from_bits(bits: u64) -> Self {
+        QueuePair { index: bits as u32, num: QpNum((bits >> 32) as u32) }
+    }
 }
 
 /// The application's half of a queue pair.
@@ -323,6 +333,12 @@ impl Context {
     pub(super) fn close(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         self.qp_mut(qp)?.closing = true;
         Ok(())
+    }
+
+    /// The queue pairs that have, or are to have, a connection that has not ended.
+    pub(super) fn connected(&self) -> Vec<QueuePair> {
+        let live = |app: &&AppQp| app.home.is_some() && !app.destroyed && app.state() != QpState::Error;
+        self.qps.iter().flatten().filter(live).map(|app| app.handle).collect()
     }
 
     pub(super) fn home(&self, qp: QueuePair) -> Result<(usize, u32), VerbsError> {

@@ -29,6 +29,18 @@ pub struct SharedReceiveQueue {
     serial: u32,
 }
 
+impl SharedReceiveQueue {
+    /// The handle as one number, for callers in another language.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(self.index)
+    }
+
+    /// What [`SharedReceiveQueue::to_bits`] made a number of. Any other number names nothing, which each call says.
+    pub fn from_bits(bits: u64) -> Self {
+        SharedReceiveQueue { index: bits as u32, serial: (bits >> 32) as u32 }
+    }
+}
+
 /// The application's half of a shared receive queue.
 pub(super) struct AppSrq {
     serial: u32,

@@ -1,0 +1,111 @@
+//! The orderly end of a context: every connection is closed, and what is not done by the deadline is cut.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Pair, pattern};
+use ironwarp::{
+    CompletionQueue, ConnectionRequest, Drained, Event, ProtectionDomain, QpState, QueuePair, RemoteMemory,
+    SendWr, SharedReceiveQueue, VerbsError,
+};
+
+fn far_off() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+/// RFC 5041 s6.2.1: what was posted before the end is asked for is carried out; nothing more is taken.
+#[test]
+fn a_drain_carries_out_what_was_posted_and_then_closes() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let (other, _) = pair.connect();
+    let source = pair.near.memory(&pattern(100_000, 1));
+    let target = pair.far.memory(&[0; 100_000]);
+    let there = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    let all = [source.slice(0, 100_000).expect("inside")];
+    pair.near.ctx.post_send(near, &SendWr::write(1, &all, there)).expect("posted");
+    assert_eq!(pair.near.ctx.drain(far_off()).expect("begun"), Drained { open: 2, cut: 0 });
+    let refused = pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"late"));
+    assert!(matches!(refused, Err(VerbsError::WrongState(QpState::Draining))), "{refused:?}");
+    pair.until("the drain", |pair| {
+        pair.far.ctx.drain(far_off()).expect("both sides end") == Drained::default()
+            && pair.near.ctx.drain(far_off()).expect("goes on") == Drained::default()
+    });
+    pair.until("news of the end", |pair| {
+        pair.near.is_disconnected(near) && pair.near.is_disconnected(other) && pair.far.is_disconnected(far)
+    });
+    assert_eq!(common::contents(&target), pattern(100_000, 1));
+    assert_eq!(pair.near.completions.iter().filter(|done| done.wr_id == 1).count(), 1);
+}
+
+/// A peer that does not answer cannot hold the application up: its connection is reset once the deadline is past.
+#[test]
+fn what_is_not_done_by_the_deadline_is_cut() {
+    let mut pair = Pair::new();
+    let (near, _) = pair.connect();
+    let unused =
+        pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).expect("one more");
+    assert_eq!(pair.near.ctx.drain(far_off()).expect("begun"), Drained { open: 1, cut: 0 });
+    // The far side does not run, so the near side's end is never answered.
+    for _ in 0..10 {
+        pair.near.turn();
+    }
+    assert_eq!(pair.near.ctx.drain(far_off()).expect("goes on"), Drained { open: 1, cut: 0 });
+    assert_eq!(pair.near.ctx.drain(Instant::now()).expect("the deadline"), Drained { open: 0, cut: 1 });
+    assert!(matches!(pair.near.ctx.qp_state(near), Err(VerbsError::UnknownQueuePair)));
+    assert_eq!(pair.near.ctx.qp_state(unused).expect("never connected, so left alone"), QpState::Idle);
+    assert_eq!(pair.near.ctx.drain(Instant::now()).expect("over"), Drained::default());
+}
+
+/// A worker that was dropped took its connections with it.
+#[test]
+fn a_drain_without_workers_is_over_at_once() {
+    let mut pair = Pair::new();
+    pair.connect();
+    let mut ctx = pair.near.ctx;
+    drop(pair.near.worker);
+    assert_eq!(ctx.drain(far_off()).expect("nothing to do"), Drained::default());
+}
+
+/// Handles pass through other languages as numbers; a number that was never given out names nothing.
+#[test]
+fn handles_survive_as_numbers_and_made_up_numbers_name_nothing() {
+    let mut pair = Pair::new();
+    let srq = pair.near.ctx.create_srq(pair.near.pd, 8, 1).expect("a queue");
+    let qp =
+        pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).expect("a queue pair");
+    assert_eq!(QueuePair::from_bits(qp.to_bits()), qp);
+    assert_eq!(CompletionQueue::from_bits(pair.near.cq.to_bits()), pair.near.cq);
+    assert_eq!(SharedReceiveQueue::from_bits(srq.to_bits()), srq);
+    assert_eq!(ProtectionDomain::from_bits(pair.near.pd.to_bits()), pair.near.pd);
+    for bits in [0, u64::MAX, qp.to_bits() ^ 1 << 32, qp.to_bits() ^ 1 << 20] {
+        assert!(pair.near.ctx.qp_state(QueuePair::from_bits(bits)).is_err());
+        assert!(pair.near.ctx.query_cq(CompletionQueue::from_bits(bits)).is_err());
+        assert!(pair.near.ctx.query_srq(SharedReceiveQueue::from_bits(bits)).is_err());
+        assert!(pair.near.ctx.create_srq(ProtectionDomain::from_bits(bits), 8, 1).is_err());
+    }
+}
+
+/// A request for a connection is answered by its numbers; numbers of nobody fail, at once or as an event.
+#[test]
+fn a_connection_request_survives_as_numbers() {
+    let mut pair = Pair::new();
+    let near =
+        pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).expect("a queue pair");
+    pair.far.ctx.listen(pair.at).expect("asked");
+    pair.far.turn();
+    pair.near.ctx.connect(near, pair.at, b"").expect("asked");
+    pair.until("a request", |pair| !pair.far.events.is_empty());
+    let Event::ConnectRequest { request, .. } = pair.far.events.remove(0) else { panic!("another event") };
+    let bits = request.to_bits();
+    let wrong_core = ConnectionRequest::from_bits([bits[0], u64::MAX]);
+    assert!(pair.far.ctx.reject(&wrong_core, b"").is_err());
+    pair.far.ctx.reject(ConnectionRequest::from_bits([bits[0] ^ 1, bits[1]]), b"to nobody").expect("asked");
+    pair.far.ctx.reject(ConnectionRequest::from_bits(bits), b"no").expect("asked");
+    pair.until("the refusal", |pair| !pair.near.events.is_empty());
+    assert!(
+        matches!(&pair.near.events[0], Event::Rejected { private_data, .. } if &private_data[..] == b"no")
+    );
+}
