@@ -1,13 +1,14 @@
 //! Every length from nothing to beyond the longest: messages, headers, start-up frames (RFC 5044 s4.1, s7.1.1, RFC 5041
 //! s7.1, RFC 5040 s4.4, s4.8).
 
-use ironwarp::{CompletionStatus, DisconnectReason, Event, RecvWr, Terminate};
+use ironwarp::{CompletionStatus, ConnectParams, DisconnectReason, Event, MpaRevision, RecvWr, Terminate};
 use ironwarp_tcp::TcpEvents;
 
 use crate::bench::{BUFFER, Begins, Bench, RECEIVE};
+use crate::codes;
 use crate::common::contents;
-use crate::common::peer::Scene;
-use crate::common::speech::{self, NODE, fpdu, place, read_request, request, send, tagged, untagged};
+use crate::common::peer::{PEER, Scene};
+use crate::common::speech::{self, NODE, fpdu, place, read_request, reply, request, send, tagged, untagged};
 
 /// The longest ULPDU that the length field can say.
 const ULPDU_MAX: usize = 65_535;
@@ -65,6 +66,70 @@ fn the_longest_fpdu() {
     scene.until("both", |scene| scene.node.completions.len() == 2);
     assert_eq!(scene.node.completions[1].byte_len as usize, payload);
     assert!(contents(&large) == [vec![0x77; payload], vec![0]].concat());
+}
+
+/// FPDUs from the start of a stream on, with markers (RFC 5044 s4.2, s4.3). Whether each marker can say how far back its
+/// FPDU begins; one that cannot says what is left of the number in its 16 bits.
+fn marked(ulpdus: &[Vec<u8>]) -> (Vec<u8>, bool) {
+    let (mut stream, mut right) = (Vec::new(), true);
+    for ulpdu in ulpdus {
+        let (begin, mut length_at) = (stream.len(), None);
+        for word in fpdu(ulpdu).chunks(4) {
+            if stream.len() % 512 == 0 {
+                let back = length_at.map_or(0, |at| stream.len() - at);
+                right &= back <= 0xffff;
+                stream.extend([[0; 2], (back as u16).to_be_bytes()].concat());
+            }
+            length_at.get_or_insert(stream.len());
+            stream.extend(word);
+        }
+        let end = stream.len() - 4;
+        let sum = speech::crc(&stream[begin..end]);
+        stream[end..].copy_from_slice(&sum);
+    }
+    (stream, right)
+}
+
+/// RFC 5044 s4.2, s4.5: an FPDU of at most 64 768 octets of ULPDU is one whose markers can all point to its start. A
+/// peer that sends more is taken at its word as long as they still do, and then what is behind it is read as ever. Where
+/// one no longer can there is no right marker.
+#[test]
+fn marked_fpdus_longer_than_any_mulpdu() {
+    let (mut delivered, mut refused) = (0, 0);
+    for bytes in (64_768..64_772).chain((64_800..65_535).step_by(61)).chain(65_520..=ULPDU_MAX) {
+        let payload = bytes - 18;
+        let octets: Vec<u8> = (0..payload).map(|at| (at % 251) as u8).collect();
+        let (stream, right) = marked(&[send(1, &octets), send(2, b"behind")]);
+        let mut scene = Scene::new(|config| config.mpa.markers = true);
+        let qp = scene.qp();
+        let (large, small) = (scene.node.memory(&vec![0; payload + 1]), scene.node.memory(&[0; 6]));
+        for (wr_id, scatter) in
+            [(1, large.slice(0, payload as u32).unwrap()), (2, small.slice(0, 6).unwrap())]
+        {
+            scene.node.ctx.post_recv(qp, &RecvWr::new(wr_id, &[scatter])).unwrap();
+        }
+        let params = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };
+        scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
+        scene.hear("the request", 20);
+        scene.peer.say(&reply(0x40, 1, b""));
+        scene.settled();
+        stream.chunks(1400).for_each(|piece| scene.peer.say(piece));
+        if right {
+            delivered += 1;
+            scene.until("both", |scene| scene.node.completions.len() == 2);
+            let told: Vec<_> =
+                scene.node.completions.iter().map(|done| (done.status, done.byte_len as usize)).collect();
+            let good = CompletionStatus::Success;
+            assert_eq!(told, [(good, payload), (good, 6)], "{bytes} octets");
+            assert!(contents(&large) == [octets, vec![0]].concat() && contents(&small) == b"behind");
+        } else {
+            refused += 1;
+            assert_eq!(scene.segment("the Terminate"), codes::named("MPA: marker").terminate(&[]));
+            scene.hears_fin();
+            assert!(contents(&large) == vec![0; payload + 1] && contents(&small) == [0; 6]);
+        }
+    }
+    assert!(delivered >= 5 && refused >= 5, "{delivered} delivered, {refused} refused");
 }
 
 /// RFC 5041 s7.2: a ULPDU that ends within its own header, as it comes without an indication awaited.

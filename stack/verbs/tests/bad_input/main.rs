@@ -2,7 +2,8 @@
 //! panics, no memory is touched that a checked segment did not name, and another connection of the same node goes on.
 //!
 //! A family a file: fields out of range, orders that the tables forbid, lengths from nothing to beyond the longest,
-//! FPDUs that claim more than they carry, tags that are not the peer's, Terminates about Terminates. `codes` has the
+//! FPDUs that claim more than they carry, tags that are not the peer's, Terminates about Terminates, and the messages of
+//! RFC 7306. `codes` has the
 //! errors, and for each the test that shows it reported, or why it never is.
 
 #[path = "../common/mod.rs"]
@@ -11,6 +12,7 @@ mod common;
 mod bench;
 mod claims;
 mod codes;
+mod extended;
 mod fields;
 mod lengths;
 mod orders;
@@ -29,6 +31,9 @@ fn cases(cases: u32) -> Config {
 fn every_error_is_reported_or_never_is_for_a_reason() {
     let tests = [
         include_str!("claims.rs"),
+        include_str!("extended/atomics.rs"),
+        include_str!("extended/immediates.rs"),
+        include_str!("extended/responses.rs"),
         include_str!("fields.rs"),
         include_str!("lengths.rs"),
         include_str!("orders.rs"),

@@ -83,6 +83,29 @@ pub fn read_request(msn: u32, sink: (u32, u64), bytes: u32, source: (u32, u64)) 
     untagged(1, 1, msn, 0, &[&place(sink)[..], &bytes.to_be_bytes(), &place(source)].concat())
 }
 
+/// RFC 7306 s5.2.1, figure 4: the segment of an Atomic Request about the word at a steering tag and a tagged offset. Its
+/// operands are data and mask, compare data and compare mask.
+pub fn atomic_request(msn: u32, id: u32, operation: u32, word: (u32, u64), operands: [u64; 4]) -> Vec<u8> {
+    let head = [operation, id, word.0].map(u32::to_be_bytes).concat();
+    let rest = operands.map(u64::to_be_bytes).concat();
+    untagged(10, 1, msn, 0, &[&head[..], &word.1.to_be_bytes(), &rest].concat())
+}
+
+/// The segment of a FetchAdd of `add` without fields.
+pub fn fetch_add(msn: u32, word: (u32, u64), add: u64) -> Vec<u8> {
+    atomic_request(msn, 0x1d, 0, word, [add, 0, 0, u64::MAX])
+}
+
+/// RFC 7306 s5.2.2, figure 6: the segment of an Atomic Response.
+pub fn atomic_response(msn: u32, id: u32, original: u64) -> Vec<u8> {
+    untagged(11, 3, msn, 0, &[&id.to_be_bytes()[..], &original.to_be_bytes()].concat())
+}
+
+/// RFC 7306 s6.3: the segment of an Immediate Data message, which should carry eight octets.
+pub fn immediate(msn: u32, octets: &[u8]) -> Vec<u8> {
+    untagged(8, 0, msn, 0, octets)
+}
+
 /// RFC 5040 s4.8: the segment of a Terminate whose header is `header`.
 pub fn terminate(header: &[u8]) -> Vec<u8> {
     untagged(7, 2, 1, 0, header)
