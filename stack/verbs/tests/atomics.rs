@@ -97,7 +97,7 @@ fn additions_by_several_connections_are_all_seen() {
     assert_eq!(seen, want);
 }
 
-/// Two names of one word, a region's and a window's, are one word.
+/// RFC7306-5.4-02: two names of one word, a region's and a window's, are one word.
 #[test]
 fn a_region_and_a_window_over_one_word_agree() {
     let mut pair = pair();

@@ -292,7 +292,7 @@ fn value(region: &Region) -> u64 {
 }
 
 /// RFC 7306 s5.1, s5.2.1: what each Atomic Request makes of the word that it names. What answers it is among the vectors
-/// that are sent.
+/// that are sent. RFC7306-1.1-01: all of them are there; RFC7306-5.2.1-12: no application is told of any.
 #[test]
 fn atomic_requests() {
     for (name, before, after) in [
@@ -321,6 +321,7 @@ fn atomic_requests() {
         assert_eq!(value(&target), after, "{name}");
         assert_eq!(contents(&target)[8..16], [0; 8], "{name}");
         assert_eq!(scene.node.counter("iwarp_rx_atomic_requests"), 1, "{name}");
+        assert!(scene.node.completions.is_empty() && scene.node.events.is_empty(), "{name}");
     }
 }
 

@@ -367,7 +367,8 @@ fn about(name: &str, target: &Region) -> Vector {
     named(name).with("remote_stag", stag.into()).with("remote_to", to)
 }
 
-/// RFC 7306 s5.2.2: what answers Atomic Requests, with the requests' own identifiers, on either queue.
+/// RFC 7306 s5.2.2: what answers Atomic Requests, with the requests' own identifiers, on either queue. RFC7306-5-05 and
+/// RFC7306-4.1-06: all control fields, of queue 3 where no draft says otherwise.
 #[test]
 fn atomic_responses() {
     for (name, asked) in [

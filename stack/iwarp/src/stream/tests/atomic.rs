@@ -198,7 +198,8 @@ fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
     assert_eq!((word(&before, 499), word(&before, 500)), (1, 1));
 }
 
-/// RFC7306-7-06, RFC7306-7-07 and RFC7306-7-08: what comes behind an atomic may be placed before it is answered.
+/// RFC7306-5.4-05, RFC7306-5.4-07, RFC7306-7-06, RFC7306-7-07 and RFC7306-7-08: what comes behind an atomic may be placed
+/// and completed before it is answered.
 #[test]
 fn sends_writes_and_immediates_overtake_an_unanswered_atomic() {
     let (mut a, mut b) = pair();

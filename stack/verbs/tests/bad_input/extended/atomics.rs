@@ -26,7 +26,8 @@ fn refused(begins: Begins, name: &str, make: impl FnOnce((u32, u64)) -> Vec<u8>)
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// RFC 7306 s5.1.1, s5.1.2, s8.2: addresses that are no multiple of eight.
+    /// RFC 7306 s5.1.1, s5.1.2, s8.2: addresses that are no multiple of eight. RFC7306-5.1.1-02, RFC7306-5.1.1-04,
+    /// RFC7306-5.1.2-05 and RFC7306-5.1.2-07: nothing is done, the peer is told and so is our application.
     #[test]
     fn misaligned_words(begins in begins(), code in operation(), at in 0..(PAGE as u64 - 8), operands: [u64; 4]) {
         let at = if at % 8 == 0 { at + 1 } else { at };

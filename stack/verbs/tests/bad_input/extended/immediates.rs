@@ -37,7 +37,8 @@ proptest! {
     }
 }
 
-/// RFC 7306 s6.3: seven and nine octets by name, each kind, on either side.
+/// RFC7306-4-03, RFC7306-6.1-02 and RFC7306-6.3-07: seven and nine octets by name, each kind, on either side. The peer gets a
+/// Terminate and our application an event.
 #[test]
 fn immediates_of_seven_and_nine_octets() {
     let mut bench = bench();
