@@ -10,6 +10,7 @@
 mod child;
 mod cli;
 mod control;
+mod doctor;
 mod far;
 mod near;
 mod parent;
@@ -30,6 +31,9 @@ fn main() -> ExitCode {
         Some(Role::Near) => return near::main(),
         Some(Role::Far) => return far::main(),
         None => {}
+    }
+    if doctor::is_called(&arguments) {
+        return doctor::main(&arguments);
     }
     match Args::read(&arguments) {
         Ok(args) => parent::main(&args),

@@ -92,7 +92,8 @@ fn an_mtu_beyond_the_buffers_is_refused_before_the_device_starts() {
         let refused = open(&eal, "net_ring0", &jumbo).err().expect("an error").to_string();
         assert_eq!(
             refused,
-            "net_ring0: mtu = 9000 needs frames of 9018 bytes, but the buffer (room_bytes) ends at 2048"
+            "net_ring0: mtu = 9000 needs frames of 9018 bytes, but the buffer (room_bytes) ends at 2048; set \
+             port.mtu = 2030 or less"
         );
         let giant = PortSettings { mtu_bytes: u16::MAX, ..PortSettings::default() };
         assert!(matches!(open(&eal, "net_ring0", &giant), Err(DpdkError::Mtu { .. })));

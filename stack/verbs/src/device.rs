@@ -12,8 +12,9 @@ use ironwarp_port::dpdk::{
 };
 use ironwarp_stats::CoreStats;
 
-use crate::config::{self, Config, DeviceConfig, Hugepages, PortConfig};
+use crate::config::{self, Config, DeviceConfig, Hugepages};
 use crate::error::SetupError;
+use crate::host::{Host, Severity, needed_mib};
 
 /// The process's DPDK, once one of our stacks has started it.
 static STARTED: Mutex<Option<Eal>> = Mutex::new(None);
@@ -33,6 +34,16 @@ pub(crate) fn open(
     adopted: Option<Eal>,
     stats: Vec<CoreStats>,
 ) -> Result<Vec<DpdkPort>, SetupError> {
+    let host = Host::this();
+    // An application that owns DPDK's environment has settled memory and processors by itself.
+    let findings = if adopted.is_some() { host.device(config) } else { host.examine(config) };
+    for finding in findings {
+        match finding.severity {
+            Severity::Fault => return Err(SetupError::Host(finding)),
+            Severity::Warning => tracing::warn!("{finding}"),
+            Severity::Good => tracing::debug!("{finding}"),
+        }
+    }
     let device = Device::from_config(config)?;
     let eal = match adopted {
         Some(eal) => plug(eal, &device)?,
@@ -86,6 +97,11 @@ impl Device {
                 Device::Virtual(Vdev::af_xdp(index, interface)?.with_queues(queues))
             }
             DeviceConfig::Dpdk { name } => Device::Existing(name.clone()),
+            DeviceConfig::Vhost { socket } => {
+                // As with memif's: one that nobody listens on any more is in the way.
+                let _ = Memif::clear_stale_socket(socket);
+                Device::Virtual(Vdev::vhost(index, socket)?.with_queues(queues))
+            }
             DeviceConfig::Pci { address } => Device::Pci(address.clone()),
         })
     }
@@ -144,27 +160,14 @@ fn environment(config: &Config, device: &Device) -> EalConfig {
 }
 
 fn memory(config: &Config) -> Memory {
-    let mib = config.eal.memory_mib.max(pools_mib(&config.port, config.core.count));
+    let mib = needed_mib(config);
     let ordinary = Memory::Ordinary { mib };
     match config.eal.hugepages {
         Hugepages::Require => Memory::Hugepages,
         Hugepages::Never => ordinary,
-        Hugepages::Auto if free_hugepages_mib() >= u64::from(mib) => Memory::Hugepages,
+        Hugepages::Auto if Host::this().free_hugepages_mib() >= u64::from(mib) => Memory::Hugepages,
         Hugepages::Auto => ordinary,
     }
-}
-
-/// MiB that the two pools of each core take, with what surrounds each buffer, and as much again for DPDK itself.
-fn pools_mib(port: &PortConfig, cores: u16) -> u32 {
-    const AROUND_BYTES: u64 = 512;
-    let buffer = u64::from(port.mtu).max(2048) + AROUND_BYTES;
-    let bytes = u64::from(cores) * u64::from(port.rx_frames + port.tx_frames) * buffer;
-    u32::try_from(bytes >> 20).unwrap_or(u32::MAX).saturating_add(64)
-}
-
-fn free_hugepages_mib() -> u64 {
-    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
-    free.ok().and_then(|text| text.trim().parse::<u64>().ok()).map_or(0, |pages| pages * 2)
 }
 
 fn settings(config: &Config) -> PortSettings {

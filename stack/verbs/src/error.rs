@@ -127,6 +127,9 @@ pub enum SetupError {
     #[cfg(feature = "dpdk")]
     #[error(transparent)]
     Device(#[from] ironwarp_port::dpdk::DpdkError),
+    /// This machine does not have what the configuration wants, or the process may not have it.
+    #[error(transparent)]
+    Host(#[from] crate::host::Finding),
     /// The device cannot be had in this way, or not in this build.
     #[error("port.device = {0}: {1}")]
     Port(&'static str, &'static str),

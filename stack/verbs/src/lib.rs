@@ -28,6 +28,7 @@ mod core_loop;
 mod device;
 mod error;
 mod event;
+pub mod host;
 mod link;
 mod shared;
 mod stack;

@@ -18,6 +18,7 @@ use crate::config::{Config, in_range};
 use crate::context::{Context, ProtectionDomain};
 use crate::core_loop::{CoreLoop, CoreParts, mesh, owners, steered_frames};
 use crate::error::{SetupError, VerbsError};
+use crate::host::offloads;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -279,6 +280,10 @@ impl Frame {
         let there = ports.len().try_into().unwrap_or(u16::MAX);
         in_range("core.count", config.core.count, there..=there, "as many as there are ports")?;
         let spread = ports.first().map_or(Spread::Unknown, |port| port.caps().spread);
+        if let Some(port) = ports.first() {
+            let kind = config.port.device.kind();
+            tracing::info!("{kind}: {}", offloads::said(port.caps(), config.core.count));
+        }
         let peers = mesh(Steering::new(config.core.count, spread), steered_frames(config));
         let mut workers = Vec::new();
         let owners = owners(config.core.count, config.limits.queue_pairs);

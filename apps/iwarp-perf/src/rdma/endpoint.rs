@@ -114,8 +114,10 @@ fn unanswered(reason: ConnectFailure) -> &'static str {
         ConnectFailure::Unreachable => "unreachable: nobody answers for the address",
         ConnectFailure::Refused => "refused: is a server there?",
         ConnectFailure::TimedOut => "timed out",
-        ConnectFailure::Closed => "closed during start-up",
-        ConnectFailure::Protocol => "speaks another protocol",
+        ConnectFailure::Closed => {
+            "closed during start-up: another protocol at this port, or MPA settings that it refuses"
+        }
+        ConnectFailure::Protocol => "speaks another protocol: name the port of an iwarp-perf server",
         _ => "no connection was free",
     }
 }

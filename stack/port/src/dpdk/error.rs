@@ -51,7 +51,9 @@ pub enum DpdkError {
     },
     /// The device, or its buffers, cannot carry packets that long.
     #[error(
-        "{device}: mtu = {mtu_bytes} needs frames of {frame_bytes} bytes, but {what} ends at {limit_bytes}"
+        "{device}: mtu = {mtu_bytes} needs frames of {frame_bytes} bytes, but {what} ends at {limit_bytes}; set \
+         port.mtu = {} or less",
+        .limit_bytes.saturating_sub(super::device::LINK_BYTES)
     )]
     Mtu {
         /// The device.

@@ -182,6 +182,18 @@ impl Vdev {
         Ok(Self::named("net_af_xdp", index, format!("iface={interface}")))
     }
 
+    /// `net_vhost<index>`: the virtio card of a virtual machine, whose monitor connects to the socket that this makes.
+    ///
+    /// # Errors
+    /// [`DpdkError::Setting`] for a socket path that the driver would refuse.
+    pub fn vhost(index: u16, socket: &Path) -> Result<Self, DpdkError> {
+        let path = socket.to_str().unwrap_or_default();
+        let allowed = "a path of 1 to 107 bytes of UTF-8 without a comma";
+        let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&path.len()) && is_one_argument(path);
+        require(fits, "vhost.socket", socket.display(), allowed)?;
+        Ok(Self::named("net_vhost", index, format!("iface={path},queues=1")))
+    }
+
     /// The same device with so many queue pairs, where its arguments say how many: packet sockets share their interface's
     /// frames by the kernel's hash of the flow, XDP sockets take one of its queues each, from the first on. Others are
     /// told when they are opened.
@@ -189,6 +201,8 @@ impl Vdev {
     pub fn with_queues(mut self, queues: u16) -> Self {
         if self.name.starts_with("net_af_packet") {
             self.arguments = self.arguments.replace("qpairs=1", &format!("qpairs={queues}"));
+        } else if self.name.starts_with("net_vhost") {
+            self.arguments = self.arguments.replace("queues=1", &format!("queues={queues}"));
         } else if self.name.starts_with("net_af_xdp") && queues > 1 {
             self.arguments.push_str(&format!(",start_queue=0,queue_count={queues}"));
         }
@@ -276,6 +290,10 @@ mod tests {
             Vdev::af_packet(0, "veth1", 1500).unwrap().to_string(),
             "net_af_packet0,iface=veth1,framesz=2048,blocksz=4096,framecnt=512,qpairs=1"
         );
+        assert_eq!(
+            Vdev::vhost(2, Path::new("/run/v.sock")).unwrap().to_string(),
+            "net_vhost2,iface=/run/v.sock,queues=1"
+        );
         let vhost = Vdev::parse("net_vhost0,iface=/run/v.sock").unwrap();
         assert_eq!((vhost.name(), vhost.arguments()), ("net_vhost0", "iface=/run/v.sock"));
     }
@@ -286,6 +304,7 @@ mod tests {
         assert!(many(Vdev::af_packet(0, "veth1", 1500)).ends_with("framecnt=512,qpairs=4"));
         assert_eq!(many(Vdev::af_xdp(0, "veth1")), "net_af_xdp0,iface=veth1,start_queue=0,queue_count=4");
         assert_eq!(many(Vdev::tap(0, "dtap0")), "net_tap0,iface=dtap0");
+        assert!(many(Vdev::vhost(0, Path::new("/v"))).ends_with(",queues=4"));
     }
 
     #[test]
@@ -308,6 +327,7 @@ mod tests {
         assert_eq!(refused(Vdev::tap(0, "")), "tap.interface");
         assert_eq!(refused(Vdev::af_packet(0, "sixteen-byte-nam", 1500)), "af_packet.interface");
         assert_eq!(refused(Vdev::af_xdp(0, "veth 0")), "af_xdp.interface");
+        assert_eq!(refused(Vdev::vhost(0, Path::new("/run/a,client=1"))), "vhost.socket");
         assert_eq!(refused(Vdev::parse("net null0")), "vdev");
     }
 

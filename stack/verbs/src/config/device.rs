@@ -1,6 +1,6 @@
 //! The device, its buffers, and DPDK's environment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -110,6 +110,11 @@ pub enum DeviceConfig {
         /// The name, as `net_memif0`.
         name: String,
     },
+    /// A virtual machine's network card: its virtio queues, shared through a socket that this end makes.
+    Vhost {
+        /// The Unix socket that the machine monitor connects to.
+        socket: PathBuf,
+    },
     /// A network card by its PCI address, bound to a DPDK driver.
     Pci {
         /// The address, as `0000:3b:00.0`.
@@ -137,6 +142,7 @@ impl DeviceConfig {
             DeviceConfig::AfPacket { .. } => "af_packet",
             DeviceConfig::AfXdp { .. } => "af_xdp",
             DeviceConfig::Dpdk { .. } => "dpdk",
+            DeviceConfig::Vhost { .. } => "vhost",
             DeviceConfig::Pci { .. } => "pci",
         }
     }
@@ -153,12 +159,9 @@ impl DeviceConfig {
                     range,
                     "port.mtu + 18 to 65535 bytes",
                 )?;
-                let path = socket.as_os_str();
-                let allowed = "a path of 1 to 107 bytes without a comma";
-                let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&path.len());
-                let plain = !path.as_encoded_bytes().contains(&b',');
-                require(fits && plain, "port.device.memif.socket", &socket.display(), allowed)
+                socket_path("port.device.memif.socket", socket)
             }
+            DeviceConfig::Vhost { socket } => socket_path("port.device.vhost.socket", socket),
             DeviceConfig::Ring { end } => in_range("port.device.ring.end", *end, 0..=1, "0 or 1"),
             DeviceConfig::Tap { interface } => interface_name("port.device.tap.interface", interface),
             DeviceConfig::AfPacket { interface } => {
@@ -186,6 +189,14 @@ impl DeviceConfig {
 
 fn memif_buffer_default() -> u32 {
     10_240
+}
+
+fn socket_path(key: &'static str, socket: &Path) -> Result<(), ConfigError> {
+    let path = socket.as_os_str();
+    let allowed = "a path of 1 to 107 bytes without a comma";
+    let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&path.len());
+    let plain = !path.as_encoded_bytes().contains(&b',');
+    require(fits && plain, key, &socket.display(), allowed)
 }
 
 fn interface_name(key: &'static str, name: &str) -> Result<(), ConfigError> {

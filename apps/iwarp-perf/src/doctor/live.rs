@@ -1,0 +1,175 @@
+//! With the device open: its link, whether our addresses are ours alone, and a far end.
+//!
+//! Addresses are probed for before anything is announced (RFC 5227 s2.1, RFC 4862 s5.4), so that a station which has
+//! one of them already is not disturbed. The far end is asked for a connection, and let go at once.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ironwarp::config::DeviceConfig;
+use ironwarp::host::Finding;
+use ironwarp::{Config, ConnectFailure, Context, Event, QpAttr, Stack, VerbsError, Worker};
+
+use super::report::Report;
+
+/// A link comes up in a moment, or in a few seconds where a card negotiates.
+const LINK_WITHIN: Duration = Duration::from_secs(8);
+/// A probe leaves within a second, and two seconds later the address is announced.
+const PROBES_TAKE: Duration = Duration::from_millis(3_600);
+/// Beyond the limits on each step of a connection, as [`quick`] sets them.
+const CALL_WITHIN: Duration = Duration::from_secs(15);
+const PARTING: Duration = Duration::from_millis(200);
+
+/// A stack with every worker polled by this thread.
+struct Open {
+    stack: Stack,
+    workers: Vec<Worker>,
+    ctx: Context,
+}
+
+/// Opens the device and looks at what is beyond it.
+pub fn examine(config: Config, connect: Option<SocketAddr>, report: &Report) {
+    let device = config.port.device.clone();
+    if matches!(device, DeviceConfig::Memory {} | DeviceConfig::Ring { .. }) {
+        let inside = format!("{} lies inside one process: nothing to open", device.kind());
+        return report.add(Finding::good("device", inside));
+    }
+    let ours: Vec<String> = config.net.prefixes().iter().flatten().map(|one| one.addr.to_string()).collect();
+    match Open::new(quick(config)) {
+        Ok(mut open) => {
+            report.add(Finding::good("device", format!("{}: opens", device.kind())));
+            open.look(&device, &ours, connect, report);
+        }
+        Err(line) => report.add(Finding::fault("device", line, "DPDK's own messages above say more")),
+    }
+    #[cfg(feature = "dpdk")]
+    ironwarp::end_dpdk();
+}
+
+/// The same configuration with addresses that are probed for, and less patience.
+fn quick(mut config: Config) -> Config {
+    config.net.probe_ipv4 = config.net.probe_ipv4.max(1);
+    config.net.probe_ipv6 = config.net.probe_ipv6.max(1);
+    config.tcp.syn_retries = config.tcp.syn_retries.min(3);
+    config.mpa.startup_timeout_ms = config.mpa.startup_timeout_ms.min(4_000);
+    config
+}
+
+impl Open {
+    fn new(config: Config) -> Result<Self, String> {
+        let (stack, workers) = Stack::builder(config).build().map_err(|error| error.to_string())?;
+        let ctx = stack.context().map_err(|error| error.to_string())?;
+        Ok(Open { stack, workers, ctx })
+    }
+
+    fn look(&mut self, device: &DeviceConfig, ours: &[String], connect: Option<SocketAddr>, report: &Report) {
+        if !self.has_link() {
+            return report.add(Finding::fault("link", "the device has no link", far_end_of(device)));
+        }
+        report.add(Finding::good("link", "up"));
+        self.turn_for(PROBES_TAKE);
+        let list = ours.join(", ");
+        if self.counter("net_addresses_duplicate") > 0 {
+            return report.add(Finding::fault(
+                "address",
+                format!("another station on the link has an address of net.address or net.addresses ({list})"),
+                "give each node an address of its own; `arping -D` from a third one names the other's link address",
+            ));
+        }
+        report.add(Finding::good("address", format!("{list}: nobody else has it")));
+        let Some(peer) = connect else { return };
+        let finding = self.call(peer).unwrap_or_else(|error| Finding::fault("peer", error.to_string(), ""));
+        report.add(finding);
+    }
+
+    /// Waits for the link. Until then nothing is polled: a memif does not bear it.
+    fn has_link(&mut self) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < LINK_WITHIN {
+            if self.workers.iter_mut().all(Worker::link_up) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    fn turn_for(&mut self, span: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < span {
+            self.turn();
+        }
+    }
+
+    fn turn(&mut self) {
+        self.workers.iter_mut().for_each(|worker| {
+            worker.poll(1);
+        });
+        std::thread::yield_now();
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.stack.counters().iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+    }
+
+    /// Asks the far end for a connection.
+    fn call(&mut self, peer: SocketAddr) -> Result<Finding, VerbsError> {
+        let (pd, cq) = (self.ctx.alloc_pd(), self.ctx.create_cq(16)?);
+        let qp = self.ctx.create_qp(pd, &QpAttr::new(cq))?;
+        self.ctx.connect(qp, peer, b"")?;
+        let start = Instant::now();
+        while start.elapsed() < CALL_WITHIN {
+            self.turn();
+            let speaks = |how: &str| Ok(Finding::good("peer", format!("{peer}: speaks iWARP, and {how}")));
+            match self.ctx.poll_event() {
+                Some(Event::Established { .. }) => {
+                    self.ctx.disconnect(qp)?;
+                    self.turn_for(PARTING);
+                    return speaks("took a connection");
+                }
+                Some(Event::Rejected { .. }) => return speaks("refused ours, as servers of one program do"),
+                Some(Event::ConnectFailed { reason, .. }) => return Ok(self.failed(peer, reason)),
+                _ => {}
+            }
+        }
+        Ok(self.failed(peer, ConnectFailure::TimedOut))
+    }
+
+    /// What a failure says of the far end. Once bytes have gone TCP was there, and what follows is about iWARP.
+    fn failed(&self, peer: SocketAddr, reason: ConnectFailure) -> Finding {
+        let tcp = self.counter("tcp_tx_bytes") > 0;
+        let other = "it speaks another protocol at this port, or its MPA is set so that ours is refused";
+        let name = "name the port of an iWARP server; a capture (--pcap) shows what it said";
+        let (found, remedy) = match reason {
+            ConnectFailure::Unreachable => (
+                "nobody answers for the address on the link, or no route leads there",
+                "check cable, net.vlan, net.gateway and the prefix of net.address; a polled far end answers only while \
+                 its program runs",
+            ),
+            ConnectFailure::Refused => (
+                "the host is there, and nobody listens at this port",
+                "start the server there, or name its port",
+            ),
+            ConnectFailure::Closed | ConnectFailure::Protocol | ConnectFailure::Terminated => (other, name),
+            ConnectFailure::TimedOut if tcp => {
+                ("TCP connects, and no iWARP answer comes: another protocol?", name)
+            }
+            ConnectFailure::TimedOut => (
+                "the host's link address is known, and TCP gets no answer",
+                "look for a firewall there, and for a way back to net.address",
+            ),
+            _ => ("no connection could be begun", "see the limits in the configuration"),
+        };
+        Finding::fault("peer", format!("{peer}: {found}"), remedy)
+    }
+}
+
+/// What to do about a link that does not come.
+fn far_end_of(device: &DeviceConfig) -> &'static str {
+    match device {
+        DeviceConfig::Memif { .. } => "start the program at the other end of the socket",
+        DeviceConfig::Vhost { .. } => "start the virtual machine whose card connects to the socket",
+        DeviceConfig::Tap { interface: _ } => "sudo ip link set the interface up",
+        _ => "plug the cable in, or bring the far end up",
+    }
+}

@@ -1,0 +1,113 @@
+//! `iwarp-perf doctor`: whether a configuration works on this machine, and what to do where it does not.
+//!
+//! First what the kernel can tell of the machine (`ironwarp::host`), which touches nothing. Where that leaves no doubt
+//! the device is opened: its link, whether another station has our address, and with `--connect` whether the far end
+//! is there and speaks iWARP. One line a finding. Every step has a limit, and a watch over all of them ends the program
+//! should a driver hang, so the doctor always says something.
+//!
+//! Exit codes: 0 nothing is wrong, 1 something is, 2 bad arguments or configuration.
+
+mod live;
+mod report;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use ironwarp::Config;
+use ironwarp::host::{Finding, Host, Severity};
+
+use crate::PROGRAM;
+use crate::plan::PORT;
+use report::Report;
+
+const EXAMPLES: &str = "\
+Examples:
+  iwarp-perf doctor --config configs/af_packet.toml
+  iwarp-perf doctor --config configs/vfio-nic.toml --connect 10.99.7.2
+  iwarp-perf doctor --config configs/tap.toml --dry --json
+
+Exit codes: 0 nothing is wrong, 1 something is, 2 bad arguments or configuration.";
+
+/// Says whether a configuration works on this machine, and what to do where it does not
+#[derive(Debug, Parser)]
+#[command(name = "iwarp-perf doctor", version, after_help = EXAMPLES)]
+struct Args {
+    /// The configuration, a TOML file as under configs/
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// A far end to reach; its port is 18515 unless named
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = peer)]
+    connect: Option<SocketAddr>,
+    /// Look at the machine only, and leave the device alone
+    #[arg(long, conflicts_with = "connect")]
+    dry: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// What to log: error, warn, info, or a filter as of tracing-subscriber
+    #[arg(long, value_name = "LEVEL", default_value = "error")]
+    log: String,
+}
+
+/// Longer than all steps together.
+const OVER_ALL: Duration = Duration::from_secs(60);
+
+/// Whether these arguments call the doctor.
+pub fn is_called(arguments: &[OsString]) -> bool {
+    arguments.get(1).is_some_and(|word| word == "doctor")
+}
+
+/// Runs the doctor. The arguments are the program's, its name first.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    let own = arguments.iter().take(1).chain(arguments.iter().skip(2)).cloned();
+    let args: Args = match ironwarp_cli::read(own) {
+        Ok(args) => args,
+        Err(refusal) => return refusal.end(PROGRAM),
+    };
+    if let Err(line) = ironwarp_cli::start_log(&args.log) {
+        return ironwarp_cli::refuse(PROGRAM, line);
+    }
+    match Config::from_file(&args.config) {
+        Ok(config) => examine(&args, config),
+        Err(error) => ironwarp_cli::refuse(PROGRAM, error),
+    }
+}
+
+fn examine(args: &Args, config: Config) -> ExitCode {
+    let report = Report::new(&args.config, args.json);
+    report.watch(OVER_ALL);
+    Host::this().examine(&config).into_iter().for_each(|finding| report.add(finding));
+    if report.worst() == Severity::Fault {
+        report.add(Finding::warning("device", "not opened", "put right what is wrong above, and ask again"));
+    } else if args.dry {
+        report.add(Finding::good("device", "not opened: --dry"));
+    } else {
+        live::examine(config, args.connect, &report);
+    }
+    report.end()
+}
+
+/// `ADDR` or `ADDR:PORT`.
+fn peer(text: &str) -> Result<SocketAddr, String> {
+    let plain = text.parse().map(|addr| SocketAddr::new(addr, PORT));
+    plain
+        .or_else(|_| text.parse())
+        .map_err(|_| "an address, as 10.0.0.1, 10.0.0.1:18515 or [fd00::1]:18515".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_far_end_is_named_with_or_without_its_port() {
+        assert_eq!(peer("10.0.0.1"), Ok("10.0.0.1:18515".parse().unwrap()));
+        assert_eq!(peer("fd00::1"), Ok("[fd00::1]:18515".parse().unwrap()));
+        assert_eq!(peer("10.0.0.1:80"), Ok("10.0.0.1:80".parse().unwrap()));
+        assert!(peer("host").is_err_and(|line| line.contains("10.0.0.1:18515")));
+    }
+}

@@ -1,0 +1,92 @@
+//! Findings as they come: a line each for people, one object for programs.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ironwarp::host::{Finding, Severity};
+use ironwarp_cli::say;
+use serde_json::json;
+
+/// What has been found; clones are the same report.
+#[derive(Clone)]
+pub struct Report {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: String,
+    json: bool,
+    findings: Mutex<Vec<Finding>>,
+}
+
+/// What is being done when the time is over, for the last line.
+const TOO_LONG: &str = "a step did not end: a driver or the kernel hangs";
+
+impl Report {
+    /// An empty report on a configuration file.
+    pub fn new(config: &Path, json: bool) -> Self {
+        let config = config.display().to_string();
+        Report { shared: Arc::new(Shared { config, json, findings: Mutex::default() }) }
+    }
+
+    /// Adds a finding, and prints it where lines are wanted.
+    pub fn add(&self, finding: Finding) {
+        if !self.shared.json {
+            let (word, check) = (finding.severity.name(), finding.check);
+            say(format_args!("{word:<8} {check:<11} {finding}\n"));
+        }
+        self.lock().push(finding);
+    }
+
+    /// The worst that was found.
+    pub fn worst(&self) -> Severity {
+        self.lock().iter().map(|finding| finding.severity).max().unwrap_or(Severity::Good)
+    }
+
+    /// Ends the program with what there is, should it still run after `limit`.
+    pub fn watch(&self, limit: Duration) {
+        let report = self.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(limit);
+            report.add(Finding::fault("time", TOO_LONG, "look at dmesg, and ask again with --dry"));
+            let _ = report.end();
+            std::process::exit(1);
+        });
+    }
+
+    /// Prints what has not been printed, and gives the code to end with.
+    pub fn end(&self) -> ExitCode {
+        let worst = self.worst();
+        if self.shared.json {
+            say(format_args!("{}\n", self.json()));
+        } else {
+            say(match worst {
+                Severity::Fault => "something is wrong\n",
+                Severity::Warning => "it works; see the warnings\n",
+                Severity::Good => "all is well\n",
+            });
+        }
+        if worst == Severity::Fault { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let findings = self.lock();
+        let lines = findings.iter().map(|one| {
+            json!({
+                "check": one.check,
+                "severity": one.severity.name(),
+                "found": one.found,
+                "remedy": if one.remedy.is_empty() { None } else { Some(&one.remedy) },
+            })
+        });
+        let lines: Vec<_> = lines.collect();
+        let ok = findings.iter().all(|one| one.severity != Severity::Fault);
+        json!({"schema": 1, "config": self.shared.config, "ok": ok, "findings": lines})
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Finding>> {
+        self.shared.findings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

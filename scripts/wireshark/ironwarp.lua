@@ -1,0 +1,115 @@
+-- What Wireshark's own iWARP dissector leaves out: Immediate Data (RFC 7306 s6), the names of atomic operations (RFC 7306
+-- s5), and the enhanced start-up frames of MPA revision 2 (RFC 6581 s9).
+--
+-- Use: wireshark -X lua_script:scripts/wireshark/ironwarp.lua capture.pcapng, or copy this file into the folder that
+-- Help > About > Folders calls "Personal Lua Plugins". It adds a tree to packets that the dissector has been through, and
+-- changes nothing in what that says. Let iWARP be looked for on every port:
+--     -o tcp.try_heuristic_first:TRUE --disable-protocol rpcordma --disable-protocol smb_direct
+-- Fields: ironwarp.immediate, ironwarp.solicited, ironwarp.atomic.operation, ironwarp.mpa.enhanced, .ird, .ord,
+-- .peer_to_peer, .rtr_send, .rtr_write, .rtr_read, .private_data.
+
+local extra = Proto("ironwarp", "iWARP: RFC 7306 and RFC 6581")
+
+local OPCODES = { [8] = "Immediate Data", [9] = "Immediate Data with Solicited Event" }
+local OPERATIONS = { [0] = "FetchAdd", [1] = "Swap", [2] = "CmpSwap" }
+
+local fields = {
+    opcode = ProtoField.uint8("ironwarp.opcode", "OpCode", base.DEC, OPCODES, 0x0f),
+    immediate = ProtoField.bytes("ironwarp.immediate", "Immediate Data"),
+    solicited = ProtoField.bool("ironwarp.solicited", "Solicited Event"),
+    length = ProtoField.uint32("ironwarp.immediate.bad_length", "Octets that are no Immediate Data"),
+    operation = ProtoField.string("ironwarp.atomic.operation", "Atomic operation"),
+    enhanced = ProtoField.bool("ironwarp.mpa.enhanced", "Enhanced connection set-up (S)", 8, nil, 0x10),
+    ird = ProtoField.uint16("ironwarp.mpa.ird", "Reads taken (IRD)", base.DEC, nil, 0x3fff),
+    ord = ProtoField.uint16("ironwarp.mpa.ord", "Reads made (ORD)", base.DEC, nil, 0x3fff),
+    peer = ProtoField.bool("ironwarp.mpa.peer_to_peer", "Peer-to-peer model (A)", 16, nil, 0x8000),
+    rtr_send = ProtoField.bool("ironwarp.mpa.rtr_send", "Empty Send as indication (B)", 16, nil, 0x4000),
+    rtr_write = ProtoField.bool("ironwarp.mpa.rtr_write", "Empty Write as indication (C)", 16, nil, 0x8000),
+    rtr_read = ProtoField.bool("ironwarp.mpa.rtr_read", "Empty Read as indication (D)", 16, nil, 0x4000),
+    private = ProtoField.bytes("ironwarp.mpa.private_data", "The application's private data"),
+}
+extra.fields = fields
+
+local opcode_field = Field.new("iwarp_rdma.opcode")
+local ulpdu_field = Field.new("iwarp_mpa.ulpdulength")
+local operation_field = Field.new("iwarp_rdma.atomic.opcode")
+local revision_field = Field.new("iwarp_mpa.rev")
+local private_length_field = Field.new("iwarp_mpa.pdlength")
+
+-- RFC 5041 s4.3, RFC 7306 s6.2: behind the octet with the opcode come 4 reserved octets, queue, number and offset.
+local UNTAGGED_REST = 1 + 4 + 4 + 4 + 4
+local IMMEDIATE = 8
+-- All of the header: the octet of DDP, that of RDMAP, and what is counted above.
+local UNTAGGED = 1 + UNTAGGED_REST
+-- RFC 5044 s7.1.1: the flags, the revision, the length of the private data.
+local FLAGS_BEFORE_REVISION = 1
+local PRIVATE_BEHIND_REVISION = 3
+
+-- Octets from an offset of the buffer that a field lies in, or nothing where the capture ends before.
+local function octets(field, at, length)
+    local source = field.source
+    if source and at >= 0 and at + length <= source:len() then
+        return source:range(at, length)
+    end
+end
+
+local function add_immediate(field, ulpdu, tree, info)
+    local branch = tree:add(extra, octets(field, field.offset, 1), OPCODES[field.value])
+    branch:add(fields.opcode, octets(field, field.offset, 1))
+    branch:add(fields.solicited, octets(field, field.offset, 1), field.value == 9)
+    local data = octets(field, field.offset + UNTAGGED_REST, IMMEDIATE)
+    if ulpdu and ulpdu.value ~= UNTAGGED + IMMEDIATE then
+        branch:add(fields.length, ulpdu.value - UNTAGGED)
+    elseif data then
+        branch:add(fields.immediate, data)
+    end
+    info:append(" [" .. OPCODES[field.value] .. "]")
+end
+
+-- RFC 6581 s9: four octets in front of the application's private data, where the S bit says so.
+local function add_startup(revision, length, tree, info)
+    local flags = octets(revision, revision.offset - FLAGS_BEFORE_REVISION, 1)
+    if revision.value ~= 2 or not flags then
+        return
+    end
+    local branch = tree:add(extra, flags, "MPA revision 2")
+    branch:add(fields.enhanced, flags)
+    local at = revision.offset + PRIVATE_BEHIND_REVISION
+    local reads = octets(revision, at, 4)
+    if flags:bitfield(3, 1) == 0 or not reads or length.value < 4 then
+        return
+    end
+    local inbound, outbound = reads:range(0, 2), reads:range(2, 2)
+    branch:add(fields.peer, inbound)
+    branch:add(fields.rtr_send, inbound)
+    branch:add(fields.ird, inbound)
+    branch:add(fields.rtr_write, outbound)
+    branch:add(fields.rtr_read, outbound)
+    branch:add(fields.ord, outbound)
+    local private = octets(revision, at + 4, length.value - 4)
+    if length.value > 4 and private then
+        branch:add(fields.private, private)
+    end
+    info:append(string.format(" [IRD %d ORD %d]", inbound:bitfield(2, 14), outbound:bitfield(2, 14)))
+end
+
+function extra.dissector(_, pinfo, tree)
+    -- Each FPDU has one length and one opcode.
+    local ulpdus = { ulpdu_field() }
+    for at, field in ipairs({ opcode_field() }) do
+        if OPCODES[field.value] then
+            add_immediate(field, ulpdus[at], tree, pinfo.cols.info)
+        end
+    end
+    for _, field in ipairs({ operation_field() }) do
+        local name = OPERATIONS[field.value % 16]
+        tree:add(fields.operation, octets(field, field.offset, 4), name or "unknown")
+        pinfo.cols.info:append(" [" .. (name or "unknown atomic operation") .. "]")
+    end
+    local revisions, lengths = { revision_field() }, { private_length_field() }
+    for at, field in ipairs(revisions) do
+        add_startup(field, lengths[at], tree, pinfo.cols.info)
+    end
+end
+
+register_postdissector(extra)

@@ -1,0 +1,67 @@
+//! Memory for DPDK: hugepages where they are asked for or needed, and how near they are.
+
+use super::{Finding, Host};
+use crate::config::{Config, DeviceConfig, Hugepages, PortConfig};
+
+/// MiB in one page of the pool that DPDK takes.
+const PAGE_MIB: u64 = 2;
+
+impl Host {
+    /// Whether there are as many hugepages as the configuration wants.
+    pub(super) fn memory(&self, config: &Config) -> Vec<Finding> {
+        if matches!(config.port.device, DeviceConfig::Memory {}) {
+            return Vec::new();
+        }
+        let needed = u64::from(needed_mib(config));
+        let free = self.free_hugepages_mib();
+        let pages = needed.div_ceil(PAGE_MIB);
+        let get = format!("sudo scripts/hugepages.sh alloc {pages}");
+        let card = matches!(config.port.device, DeviceConfig::Pci { .. });
+        let finding = match config.eal.hugepages {
+            Hugepages::Never if card => Finding::warning(
+                "hugepages",
+                "eal.hugepages = \"never\": a card reads memory by itself, and few can read ordinary pages",
+                format!("set eal.hugepages = \"require\", and: {get}"),
+            ),
+            Hugepages::Never => Finding::good("hugepages", "not wanted: ordinary pages"),
+            Hugepages::Require if free < needed => Finding::fault(
+                "hugepages",
+                format!(
+                    "eal.hugepages = \"require\": {free} MiB of hugepages are free and {needed} are needed"
+                ),
+                get,
+            ),
+            Hugepages::Auto if free < needed && card => Finding::warning(
+                "hugepages",
+                format!(
+                    "{free} MiB of hugepages are free and {needed} are needed; few cards read ordinary pages"
+                ),
+                get,
+            ),
+            Hugepages::Auto if free < needed => {
+                Finding::good("hugepages", format!("{free} MiB are free of {needed}: ordinary pages serve"))
+            }
+            _ => Finding::good("hugepages", format!("{free} MiB are free, {needed} are needed")),
+        };
+        vec![finding]
+    }
+
+    /// MiB of hugepages that nobody has taken.
+    pub(crate) fn free_hugepages_mib(&self) -> u64 {
+        let free = self.text("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+        free.and_then(|text| text.parse::<u64>().ok()).map_or(0, |pages| pages * PAGE_MIB)
+    }
+}
+
+/// MiB that DPDK is to have.
+pub(crate) fn needed_mib(config: &Config) -> u32 {
+    config.eal.memory_mib.max(pools_mib(&config.port, config.core.count))
+}
+
+/// MiB that the two pools of each core take, with what surrounds each buffer, and as much again for DPDK itself.
+fn pools_mib(port: &PortConfig, cores: u16) -> u32 {
+    const AROUND_BYTES: u64 = 512;
+    let buffer = u64::from(port.mtu).max(2048) + AROUND_BYTES;
+    let bytes = u64::from(cores) * u64::from(port.rx_frames + port.tx_frames) * buffer;
+    u32::try_from(bytes >> 20).unwrap_or(u32::MAX).saturating_add(64)
+}

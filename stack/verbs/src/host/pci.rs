@@ -1,0 +1,116 @@
+//! A network card: whether it is there, who drives it, and whether a program may.
+//!
+//! Source: the kernel's `sysfs-bus-pci` interface and vfio; DPDK's Linux guide, "Linux Drivers".
+
+use rustix::fs::{Access, access};
+
+use super::{Finding, Host};
+use crate::config::{Config, Hugepages};
+
+/// Kernel drivers that hand a card to a program.
+const FOR_PROGRAMS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+/// Drivers beside which DPDK works: the card stays the kernel's, and is never bound to another.
+const BESIDE: [&str; 2] = ["mlx5_core", "mlx4_core"];
+
+impl Host {
+    pub(super) fn card(&self, address: &str, config: &Config) -> Vec<Finding> {
+        let address = with_domain(address);
+        let device = format!("sys/bus/pci/devices/{address}");
+        if !self.exists(&device) {
+            return vec![Finding::fault(
+                "device",
+                format!("port.device.pci.address = {address}: no such card"),
+                "scripts/nic.sh list shows those there are",
+            )];
+        }
+        let mut findings = vec![self.driver(&address, &device, config)];
+        findings.extend(self.node(&device, config));
+        findings
+    }
+
+    fn driver(&self, address: &str, device: &str, config: &Config) -> Finding {
+        let bind = format!("sudo scripts/nic.sh bind {address}");
+        match self.target(&format!("{device}/driver")).as_deref() {
+            None => Finding::fault("driver", format!("{address}: no driver is bound to it"), bind),
+            Some(driver) if BESIDE.contains(&driver) => {
+                Finding::good("driver", format!("{address}: {driver}, which DPDK works beside"))
+            }
+            Some("vfio-pci") => self.vfio(address, device),
+            Some(driver) if FOR_PROGRAMS.contains(&driver) && config.eal.hugepages == Hugepages::Never => {
+                Finding::fault(
+                    "driver",
+                    format!("{address}: {driver} needs hugepages, and eal.hugepages = \"never\""),
+                    "set eal.hugepages = \"require\", or bind the card to vfio-pci",
+                )
+            }
+            Some(driver) if FOR_PROGRAMS.contains(&driver) => {
+                Finding::good("driver", format!("{address}: {driver}"))
+            }
+            Some(driver) => Finding::fault(
+                "driver",
+                format!("{address}: wrong driver, the kernel's {driver} has it{}", self.interface_of(device)),
+                bind,
+            ),
+        }
+    }
+
+    /// The name that the kernel gives a card's interface.
+    fn interface_of(&self, device: &str) -> String {
+        let names = std::fs::read_dir(self.path(&format!("{device}/net"))).ok();
+        let name = names.and_then(|mut names| names.next()?.ok());
+        name.map(|name| format!(" as {}", name.file_name().to_string_lossy())).unwrap_or_default()
+    }
+
+    fn vfio(&self, address: &str, device: &str) -> Finding {
+        let Some(group) = self.target(&format!("{device}/iommu_group")) else {
+            return Finding::fault(
+                "driver",
+                format!("{address}: vfio-pci without an IOMMU"),
+                "boot with intel_iommu=on or amd_iommu=on, or bind it to uio_pci_generic",
+            );
+        };
+        let open = |path: &str| access(self.path(path), Access::READ_OK | Access::WRITE_OK).is_ok();
+        let gates = [format!("dev/vfio/{group}"), format!("dev/vfio/noiommu-{group}")];
+        match gates.iter().find(|gate| self.exists(gate)) {
+            Some(gate) if open(gate) => {
+                Finding::good("driver", format!("{address}: vfio-pci, group {group}"))
+            }
+            Some(gate) => Finding::fault(
+                "driver",
+                format!("{address}: no permission for /{gate}"),
+                "run as root, or give the user that file",
+            ),
+            None => Finding::fault(
+                "driver",
+                format!("{address}: /{} does not exist: another card of its group is not bound", gates[0]),
+                format!("bind every card of IOMMU group {group}"),
+            ),
+        }
+    }
+
+    /// Whether polled cores are on the card's memory node.
+    fn node(&self, device: &str, config: &Config) -> Option<Finding> {
+        let node = self.text(&format!("{device}/numa_node"))?.parse::<u16>().ok()?;
+        let near =
+            |processor: &usize| self.exists(&format!("sys/devices/system/cpu/cpu{processor}/node{node}"));
+        let named: Vec<&usize> = config.core.processor.iter().chain(&config.core.processors).collect();
+        if named.is_empty() {
+            return Some(Finding::good("numa", format!("the card is on memory node {node}")));
+        }
+        let far: Vec<String> = named.into_iter().filter(|one| !near(one)).map(usize::to_string).collect();
+        Some(if far.is_empty() {
+            Finding::good("numa", format!("cores and card are on memory node {node}"))
+        } else {
+            Finding::warning(
+                "numa",
+                format!("processors {} are not on the card's memory node {node}", far.join(", ")),
+                format!("name processors of that node: cat /sys/devices/system/node/node{node}/cpulist"),
+            )
+        })
+    }
+}
+
+/// `3b:00.0` is short for `0000:3b:00.0`.
+fn with_domain(address: &str) -> String {
+    if address.matches(':').count() == 1 { format!("0000:{address}") } else { address.to_owned() }
+}

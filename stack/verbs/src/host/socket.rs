@@ -1,0 +1,72 @@
+//! Unix sockets that devices share memory over: memif's and vhost's.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use super::{Finding, Host};
+
+impl Host {
+    /// Whether the socket can be made, or is there to connect to.
+    pub(super) fn socket(&self, key: &'static str, makes: bool, socket: &Path) -> Vec<Finding> {
+        let path = self.path(&socket.to_string_lossy());
+        let shown = socket.display();
+        if !makes {
+            return vec![match UnixStream::connect(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Finding::fault(
+                    "socket",
+                    format!("{key} = {shown}: no permission to connect to it"),
+                    "run as the user who runs the server, or as root",
+                ),
+                // A listener, even one of another socket type, gives a different error.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused
+                    ) =>
+                {
+                    Finding::warning(
+                        "socket",
+                        format!("{key} = {shown}: nobody listens there yet"),
+                        "start the end with role = \"server\" first",
+                    )
+                }
+                _ => Finding::good("socket", format!("{shown}: somebody listens")),
+            }];
+        }
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        if !folder.is_dir() {
+            return vec![Finding::fault(
+                "socket",
+                format!("{key} = {shown}: its folder does not exist"),
+                "make the folder, or name another",
+            )];
+        }
+        if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+            return vec![Finding::fault(
+                "socket",
+                format!("{key} = {shown}: no permission to make a socket there"),
+                "name a folder that this user may write to, or run as root",
+            )];
+        }
+        if is_listened_on(&path) {
+            return vec![Finding::fault(
+                "socket",
+                format!("{key} = {shown}: in use, another process listens there"),
+                "end that process, or name another socket at both ends",
+            )];
+        }
+        vec![Finding::good("socket", format!("{shown}: can be made"))]
+    }
+}
+
+/// Whether somebody listens: a socket that was left behind refuses, all other answers come from a listener.
+fn is_listened_on(path: &Path) -> bool {
+    match UnixStream::connect(path) {
+        Ok(_) => true,
+        Err(error) => {
+            !matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused)
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What Wireshark shows of RFC 7306 and RFC 6581 with the project's script beside its own dissector, field by field, over
+//! a capture of two stacks of ours. Its own dissector must find nothing wrong in the same frames.
+
+mod common;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Pair, config, pattern};
+use ironwarp::instrument::{Capture, CaptureLimits};
+use ironwarp::memory::MemoryConfig;
+use ironwarp::{Access, AlignedBuf, AtomicOp, Config, Extensions, RecvWr, RemoteMemory, SendWr};
+
+/// iWARP is looked for on every port. What is turned off guesses from a message's first octets that it is its own.
+const OPTIONS: [&str; 9] = [
+    "-n",
+    "-o",
+    "tcp.try_heuristic_first:TRUE",
+    "-o",
+    "tcp.check_checksum:TRUE",
+    "--disable-protocol",
+    "rpcordma",
+    "--disable-protocol",
+    "smb_direct",
+];
+
+fn extended(address: &str) -> Config {
+    let mut config = config(address);
+    config.rdmap.extensions = Extensions::Rfc7306;
+    config.limits.reads = 16;
+    config
+}
+
+/// A capture of one connection with every operation of RFC 7306, and a Send, a Write and a Read beside them.
+fn captured() -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("extended-{}.pcapng", std::process::id()));
+    let mut pair = Pair::over(&MemoryConfig::default(), extended);
+    let capture = Capture::create(&path, CaptureLimits::default()).expect("a file");
+    let control = pair.near.worker.port_control();
+    control.start_capture(capture.interface("near").expect("an interface"));
+    let (near, far) = pair.connect();
+    (0..3).for_each(|id| pair.far.ctx.post_recv(far, &RecvWr::new(id, &[])).expect("room"));
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let pages = || AlignedBuf::pages(4096).expect("a page");
+    let target = pair.far.ctx.register(pair.far.pd, pages(), rights).expect("a region");
+    let own = pair.near.ctx.register(pair.near.pd, pages(), Access::LOCAL_WRITE).expect("a region");
+    own.write_at(64, &pattern(1000, 1)).expect("inside");
+    let there = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    let (sink, block) = ([own.slice(0, 8).expect("inside")], [own.slice(64, 1000).expect("inside")]);
+    let swap = AtomicOp::compare_and_swap(5, 6);
+    for wr in [
+        SendWr::immediate(1, b"8 octets"),
+        SendWr::immediate(2, &[0xa5; 8]).solicited(),
+        SendWr::atomic(3, &sink, there, &AtomicOp::add(5)),
+        SendWr::atomic(4, &sink, there, &swap),
+        SendWr::write(5, &block, there),
+        SendWr::read(6, &block, there),
+        SendWr::send(7, &[]),
+    ] {
+        pair.near.ctx.post_send(near, &wr).expect("room");
+    }
+    pair.until("all completions", |pair| pair.near.completions.len() == 7);
+    pair.near.ctx.disconnect(near).expect("a connection");
+    pair.until("its end", |pair| pair.near.is_disconnected(near) && pair.far.is_disconnected(far));
+    control.stop_capture().expect("a whole capture");
+    path
+}
+
+/// Runs tshark with the project's script; `None`, said on the terminal, where there is none.
+fn tshark(capture: &Path, arguments: &[&str]) -> Option<String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/wireshark/ironwarp.lua");
+    let mut command = Command::new("tshark");
+    command.args(OPTIONS).arg("-X").arg(format!("lua_script:{script}")).arg("-r").arg(capture);
+    let Ok(output) = command.args(arguments).output() else {
+        writeln!(std::io::stderr(), "\nSKIPPED: tshark is not installed").expect("a terminal");
+        return None;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("Lua"), "{said}");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Every value of a field, in the order of the frames.
+fn values(capture: &Path, field: &str) -> Option<Vec<String>> {
+    let text = tshark(capture, &["-T", "fields", "-E", "aggregator=,", "-e", field])?;
+    let lines = text.lines().filter(|line| !line.is_empty());
+    Some(lines.flat_map(|line| line.split(',')).map(str::to_owned).collect())
+}
+
+/// RFC 7306 s5 and s6, RFC 6581 s9: what the script shows is what was sent.
+#[test]
+fn the_script_shows_what_was_sent() {
+    let capture = captured();
+    let wanted: [(&str, &[&str]); 12] = [
+        ("ironwarp.immediate", &["38206f6374657473", "a5a5a5a5a5a5a5a5"]),
+        ("ironwarp.solicited", &["0", "1"]),
+        ("ironwarp.immediate.bad_length", &[]),
+        ("ironwarp.atomic.operation", &["FetchAdd", "CmpSwap"]),
+        ("iwarp_rdma.atomic.add_data", &["5"]),
+        ("ironwarp.mpa.enhanced", &["1", "1"]),
+        ("ironwarp.mpa.ird", &["16", "16"]),
+        ("ironwarp.mpa.ord", &["16", "16"]),
+        ("ironwarp.mpa.peer_to_peer", &["1", "1"]),
+        ("ironwarp.mpa.rtr_write", &["1", "1"]),
+        ("ironwarp.mpa.private_data", &["66726f6d206e656172", "66726f6d20666172"]),
+        ("_ws.malformed", &[]),
+    ];
+    for (field, want) in wanted {
+        let Some(seen) = values(&capture, field) else { return };
+        let seen: Vec<&str> = seen
+            .iter()
+            .map(|value| match value.as_str() {
+                "True" => "1",
+                "False" => "0",
+                other => other,
+            })
+            .collect();
+        assert_eq!(seen, want, "{field}");
+    }
+    let _ = std::fs::remove_file(&capture);
+}
+
+/// Nothing in the capture is malformed, has a wrong checksum or CRC, or looks lost, repeated or out of order.
+#[test]
+fn wireshark_finds_nothing_wrong_in_a_whole_connection() {
+    let capture = captured();
+    let wrong = "_ws.malformed || iwarp_mpa.bad_length || tcp.checksum.status == 0 || ip.checksum.status == 0 || \
+                 tcp.analysis.retransmission || tcp.analysis.lost_segment || tcp.analysis.out_of_order || \
+                 tcp.analysis.ack_lost_segment || tcp.analysis.zero_window";
+    let Some(found) = tshark(&capture, &["-Y", wrong]) else { return };
+    assert_eq!(found, "");
+    let text = tshark(&capture, &["-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"]).expect("as before");
+    let crcs: Vec<&str> = text.lines().filter(|line| line.contains("CRC check")).collect();
+    assert!(crcs.len() >= 9 && crcs.iter().all(|line| line.contains("Good")), "{crcs:?}");
+    let _ = std::fs::remove_file(&capture);
+}
