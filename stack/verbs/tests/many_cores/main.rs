@@ -3,6 +3,7 @@
 mod atomics;
 mod bench;
 mod network;
+mod stress;
 mod threads;
 
 use bench::{Bench, Plan, contents, far_addr, pattern};
