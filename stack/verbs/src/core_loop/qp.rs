@@ -75,7 +75,8 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// The core's half of a queue pair.
+/// The core's half of a queue pair. On cache lines of its own: that of another core's queue pair may lie beside it.
+#[repr(align(64))]
 pub(crate) struct QpCore {
     pub(super) handle: QueuePair,
     pub(super) bell: Arc<Bell>,

@@ -85,6 +85,9 @@ fn what_a_core_writes_shares_no_line_with_what_another_writes() {
     assert_eq!(align_of::<CachePadded<crate::shared::CoreShared>>() % LINE, 0);
     type Loop = crate::core_loop::CoreLoop<ironwarp_port::memory::MemoryPort, Still>;
     assert_eq!((align_of::<Loop>() % LINE, size_of::<Loop>() % LINE), (0, 0));
+    use crate::core_loop::{CqCore, Owners, QpCore, SrqCore};
+    let boxed = [align_of::<QpCore>(), align_of::<CqCore>(), align_of::<SrqCore>(), align_of::<Owners>()];
+    assert!(boxed.iter().all(|align| align % LINE == 0), "{boxed:?}");
     let page = ironwarp_stats::StatsPage::private(3);
     let words: Vec<usize> = (0..3).map(|core| page.core(core).place()).collect();
     assert!(words.iter().all(|word| word % LINE == 0) && words.windows(2).all(|two| two[1] - two[0] >= LINE));

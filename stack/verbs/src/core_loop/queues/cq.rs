@@ -13,7 +13,8 @@ use crate::shared::{Lease, Places};
 /// The core's end of a completion ring.
 pub(crate) type CqRing = spsc::Producer<Completion>;
 
-/// The core's half of a completion queue.
+/// The core's half of a completion queue. On cache lines of its own: another core's half may lie beside it.
+#[repr(align(64))]
 pub(crate) struct CqCore {
     pub(super) handle: CompletionQueue,
     ring: CqRing,

@@ -14,7 +14,8 @@ use crate::shared::Lease;
 /// Posts that a message looks at which finds no room to be noted. One would do; with more, the next ones find room.
 const SETTLED_AT_ONCE: u32 = 4;
 
-/// The core's half of a shared receive queue.
+/// The core's half of a shared receive queue. On cache lines of its own: another core's half may lie beside it.
+#[repr(align(64))]
 pub(crate) struct SrqCore {
     pub(super) handle: SharedReceiveQueue,
     ring: SlotConsumer<RecvWqe>,
