@@ -124,6 +124,8 @@ bitflags::bitflags! {
         const SOLICITED = 1;
         /// The Send that was received invalidated the steering tag in [`Completion::invalidated`].
         const INVALIDATED = 2;
+        /// An atomic operation on our own memory: the word's value before is in [`Completion::immediate`].
+        const LOCAL = 4;
     }
 }
 
@@ -396,7 +398,7 @@ pub enum CompletionOpcode {
 pub struct Completion {
     /// The number that was posted.
     pub wr_id: u64,
-    /// The queue pair that carried it out.
+    /// The queue pair that carried it out; 0 where none did.
     pub qp: QpNum,
     /// Bytes of the message: received, read, sent or written. 0 unless the status is success, and for what sends
     /// nothing.
@@ -409,9 +411,17 @@ pub struct Completion {
     pub flags: CompletionFlags,
     /// With [`CompletionFlags::INVALIDATED`], the steering tag that the peer's Send invalidated.
     pub invalidated: STag,
-    /// With [`CompletionOpcode::ReceiveImmediate`], the eight octets as the peer's application gave them; zeros
-    /// otherwise.
+    /// With [`CompletionOpcode::ReceiveImmediate`], the eight octets as the peer's application gave them; with
+    /// [`CompletionFlags::LOCAL`], the word as it was, in the machine's own order; zeros otherwise.
     pub immediate: [u8; 8],
+}
+
+impl Completion {
+    /// What an atomic operation on our own memory found in its word. That of one on a peer's is in the request's sink.
+    pub fn original(&self) -> Option<u64> {
+        let done = self.flags.contains(CompletionFlags::LOCAL) && self.status == CompletionStatus::Success;
+        done.then(|| u64::from_ne_bytes(self.immediate))
+    }
 }
 
 impl From<SendOpcode> for CompletionOpcode {

@@ -1,6 +1,6 @@
 //! The application's side: a registered region, and the token that says when nobody touches it any more.
 
-use crate::access::{Access, RangeError, Sge, check_range};
+use crate::access::{Access, RangeError, Reach, Sge, check_range};
 use crate::copy;
 use crate::table::{Admitted, Shared};
 use ironwarp_types::{PdId, STag};
@@ -141,7 +141,18 @@ impl Region {
         Ok(unsafe { self.admitted.base.as_ptr().add(offset) })
     }
 
-    fn word_at(&self, offset: usize) -> Result<*mut u8, RangeError> {
+    /// Whether it is one of that table's.
+    pub(crate) fn is_of(&self, table: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, table)
+    }
+
+    /// Whose it is: its domain's, or one stream's alone.
+    pub(crate) fn reach(&self) -> Reach {
+        let scope = self.shared.scopes.get(self.admitted.slot as usize);
+        Reach::new(self.pd(), scope.map_or(Reach::NO_STREAM, |scope| scope.qp()))
+    }
+
+    pub(crate) fn word_at(&self, offset: usize) -> Result<*mut u8, RangeError> {
         let at = self.at(offset, size_of::<u64>())?;
         if at.cast::<u64>().is_aligned() { Ok(at) } else { Err(RangeError::Misaligned) }
     }

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use ironwarp_mem::RegisterError;
+use ironwarp_mem::{RegisterError, WordError};
 
 use crate::config::ConfigError;
 
@@ -106,6 +106,9 @@ pub enum VerbsError {
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// No atomic operation can be run there.
+    #[error(transparent)]
+    Word(#[from] WordError),
     /// The system refused.
     #[error("{what}: {source}")]
     System {

@@ -5,9 +5,10 @@
 //! so no side ever waits for the other. Boxes travel both ways: what a core is done with goes back to be freed on
 //! the context's thread.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 
+use ironwarp_mem::{AtomicOp, AtomicTarget};
 use ironwarp_rings::{doorbell, spsc};
 
 use crate::context::Parcel;
@@ -51,6 +52,8 @@ pub(crate) enum Control {
     Reject { request: (u32, u32), parcel: Box<Parcel> },
     /// Closes a connection once everything posted has been sent and acknowledged.
     Disconnect { slot: u32 },
+    /// Changes a word of the application's own memory. Told to the core that owns it.
+    Atomic { cq: u32, wr_id: u64, target: AtomicTarget, operation: AtomicOp },
 }
 
 /// What a core tells a context.
@@ -58,6 +61,8 @@ pub(crate) enum Control {
 pub(crate) enum Notice {
     /// News for the application.
     Event(Event),
+    /// A peer has atomic operations, whatever was remembered of it.
+    HasAtomics(IpAddr),
     /// The core's half of a queue pair comes back.
     QpGone(Box<QpCore>),
     /// The core's half of a completion queue comes back.

@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     next_pd: AtomicU32,
     /// Peers that turned out to have no atomic operations. Kept by contexts; no core looks here.
     pub(crate) lacking: Mutex<Lacking>,
+    /// Whether there ever were any.
+    pub(crate) some_lack: AtomicBool,
 }
 
 /// What one core shares with every context.
@@ -55,7 +57,17 @@ impl Shared {
         let (contexts, next_pd) = (Slots::new(config.limits.contexts), AtomicU32::new(1));
         let remembering = (0..config.limits.contexts).map(|_| AtomicU16::new(0)).collect();
         let (serial, lacking) = (next_object(), Mutex::new(Lacking::default()));
-        Arc::new(Shared { config, mem, serial, cores, contexts, remembering, next_pd, lacking })
+        Arc::new(Shared {
+            config,
+            mem,
+            serial,
+            cores,
+            contexts,
+            remembering,
+            next_pd,
+            lacking,
+            some_lack: AtomicBool::new(false),
+        })
     }
 
     /// A number for one more context, or `None` when as many as configured exist.
@@ -71,6 +83,11 @@ impl Shared {
         if left.is_some_and(|cores| cores.fetch_sub(1, Ordering::Relaxed) == 1) {
             self.contexts.give_back(number.into());
         }
+    }
+
+    /// Whether peers without atomic operations may be remembered.
+    pub(crate) fn remembers_lacking(&self) -> bool {
+        self.some_lack.load(Ordering::Relaxed)
     }
 
     pub(crate) fn next_pd(&self) -> PdId {

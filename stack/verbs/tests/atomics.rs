@@ -7,8 +7,8 @@ use common::speech::{fpdu, untagged};
 use common::{Node, Pair, config};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
-    Access, AlignedBuf, AtomicOp, CompletionOpcode, CompletionStatus, Config, Event, Extensions, QpAttr,
-    QueuePair, Region, RemoteMemory, SendWr, VerbsError,
+    AcceptParams, Access, AlignedBuf, AtomicOp, CompletionOpcode, CompletionStatus, Config, Event,
+    Extensions, QpAttr, QueuePair, Region, RemoteMemory, SendWr, VerbsError,
 };
 
 fn by(extensions: Extensions) -> impl Fn(&str) -> Config {
@@ -225,4 +225,44 @@ fn a_refused_word_does_not_mean_that_the_peer_lacks_atomics() {
     pair.until("the end", |pair| pair.near.is_disconnected(near));
     assert!(!pair.near.events.iter().any(|event| matches!(event, Event::PeerLacksAtomics { .. })));
     assert!(!pair.near.ctx.lacks_atomics(pair.at.ip()));
+}
+
+/// A connection whose far end has the operations of RFC 7306 though its stack does not.
+fn connect_with_extensions_there(pair: &mut Pair) -> QueuePair {
+    let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
+    let far = pair.far.ctx.create_qp(pair.far.pd, &QpAttr::new(pair.far.cq)).unwrap();
+    pair.near.ctx.connect(near, pair.at, b"").unwrap();
+    pair.until("the request", |pair| {
+        let requests = pair.far.events.drain(..).filter_map(|event| match event {
+            Event::ConnectRequest { request, .. } => Some(request),
+            _ => None,
+        });
+        let params = AcceptParams { extensions: Some(Extensions::Rfc7306), ..AcceptParams::default() };
+        requests.last().is_some_and(|request| pair.far.ctx.accept_with(request, far, &params).is_ok())
+    });
+    pair.until("the connection", |pair| pair.near.is_established(near));
+    near
+}
+
+/// semantics.md "Atomics": what was remembered of a peer is forgotten when it answers an atomic operation after all.
+#[test]
+fn a_peer_that_answers_after_all_is_forgotten() {
+    let lacking = |address: &str| {
+        if address.starts_with("10.0.0.1") { by(Extensions::Rfc7306)(address) } else { config(address) }
+    };
+    let mut pair = Pair::over(&MemoryConfig::default(), lacking);
+    let (near, _) = pair.connect();
+    let (target, before) = (page(&pair.far), page(&pair.near));
+    post(&mut pair.near, near, 0, &before, there(&target, 0), &AtomicOp::add(0));
+    pair.until("the end", |pair| pair.near.is_disconnected(near));
+    assert!(pair.near.ctx.lacks_atomics(pair.at.ip()));
+    // The next connection's far end has them.
+    pair.near.completions.clear();
+    pair.near.events.clear();
+    pair.far.events.clear();
+    let near = connect_with_extensions_there(&mut pair);
+    post(&mut pair.near, near, 1, &before, there(&target, 0), &AtomicOp::add(1));
+    pair.until("the answer", |pair| !pair.near.completions.is_empty());
+    assert_eq!((pair.near.completions[0].status, word(&target, 0)), (CompletionStatus::Success, 1));
+    pair.until("it is forgotten", |pair| !pair.near.ctx.lacks_atomics(pair.at.ip()));
 }

@@ -193,6 +193,9 @@ impl Stream {
             self.atomics_in.advance(true, payload.len());
         }
         self.outstanding.advance(true, 0);
+        if !core::mem::replace(&mut self.has_atomics, true) {
+            io.completions.peer_has_atomics();
+        }
         self.acknowledged.read_done();
         self.complete(io);
         Ok(())

@@ -62,6 +62,9 @@ pub trait CompletionSink {
         Err(NoReceive::Empty)
     }
 
+    /// The peer has answered an atomic operation: it has them. Told once a connection.
+    fn peer_has_atomics(&mut self) {}
+
     /// Asks the core that owns a word for an operation on it. The outcome comes to [`Stream::on_answer`] with the same
     /// `serial`; what one core was asked for is answered in order. Without a credit nothing is asked, and the stream is told
     /// by [`Stream::on_credit`] when there is one. Rare: only where a stack has several cores.
@@ -237,6 +240,8 @@ pub struct Stream {
     offender: Offender,
     /// The peer ended it over an Atomic Request, which it does not know.
     lacks_atomics: bool,
+    /// The peer has answered one.
+    has_atomics: bool,
     /// A word's owner is to be asked for something and there was no credit.
     awaits_credit: bool,
     /// Queue 0 as its receiver, and where in the waiting receive's list it stands.
@@ -269,6 +274,7 @@ impl Stream {
             end: None,
             offender: Offender::default(),
             lacks_atomics: false,
+            has_atomics: false,
             awaits_credit: false,
             sends_in: Queue::new(),
             landing: Cursor::default(),

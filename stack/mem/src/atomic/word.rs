@@ -8,9 +8,11 @@
 //! *Source.* RFC 7306 s5, s8.2; the checks of a Read's source (RFC 5040 s7.2) by analogy.
 //! *Cost.* A look-up as ever; the owner's hash is two multiplications; the operation itself two plain accesses.
 
-use crate::access::{Access, AccessError, Reach};
+use crate::access::{Access, AccessError, RangeError, Reach};
 use crate::atomic::AtomicOp;
 use crate::copy;
+use crate::region::Region;
+use crate::table::{MemTable, Shared};
 use crate::view::CoreMem;
 use ironwarp_types::{CoreId, STag};
 use std::fmt;
@@ -56,14 +58,39 @@ impl CoreMem {
         if !at.cast::<u64>().is_aligned() {
             return Err(WordError::Misaligned);
         }
-        let (place, pin) = self.whereabouts(stag, to, at);
+        let (place, pin) = self.table().whereabouts(stag, to, at);
         Ok(Word { at, place, pin, core: self })
     }
+}
 
+impl MemTable {
+    /// The core that owns the word at `offset` of a region of this table, and the word as a call to that core names it, on
+    /// behalf of the application. The tag may be revoked already: the owner looks it up.
+    pub fn local_word(&self, region: &Region, offset: usize) -> Result<(CoreId, AtomicTarget), WordError> {
+        let table = self.shared();
+        if !region.is_of(table) {
+            return Err(AccessError::UnknownStag.into());
+        }
+        let need = Access::LOCAL_WRITE;
+        if !region.access().contains(need) {
+            return Err(AccessError::NoRight.into());
+        }
+        let at = region.word_at(offset).map_err(|refused| match refused {
+            RangeError::Misaligned => WordError::Misaligned,
+            _ => AccessError::Bounds.into(),
+        })?;
+        let (stag, to) = (region.stag(), region.base_to().wrapping_add(offset as u64));
+        let (place, pin) = table.whereabouts(stag, to, at);
+        let owner = pin.unwrap_or_else(|| CoreId::owner_of(place, table.epochs.cores() as u16));
+        Ok((owner, AtomicTarget { stag, to, reach: region.reach(), need }))
+    }
+}
+
+impl Shared {
     /// The number that decides who owns the word at `at`, which is its address, and the core it is pinned to.
     #[inline]
     fn whereabouts(&self, stag: STag, to: u64, at: *mut u8) -> (u64, Option<CoreId>) {
-        if self.table().owners_are_plain() {
+        if self.owners_are_plain() {
             return (at.addr() as u64, None);
         }
         self.special_whereabouts(stag, to).unwrap_or((at.addr() as u64, None))
@@ -72,8 +99,7 @@ impl CoreMem {
     /// The same where memory is pinned, or where addresses must not decide anything since a run is to be replayed.
     #[inline(never)]
     fn special_whereabouts(&self, stag: STag, to: u64) -> Option<(u64, Option<CoreId>)> {
-        let index = self.table().tags.slot_of(stag);
-        let scope = self.table().scopes.get(index)?;
+        let scope = self.scopes.get(self.tags.slot_of(stag))?;
         Some((to.wrapping_add(scope.owner_shift()), scope.pin()))
     }
 }

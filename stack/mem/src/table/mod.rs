@@ -164,6 +164,10 @@ impl MemTable {
         Self::create(limits, secret, Origin::Slot)
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     fn create(limits: MemLimits, secret: [u64; 2], origin: Origin) -> Result<Self, TableError> {
         if limits.regions_max == 0 || limits.regions_max > REGIONS_MAX {
             return Err(TableError::RegionsOutOfRange);

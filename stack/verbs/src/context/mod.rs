@@ -19,7 +19,7 @@ mod srq;
 
 use std::sync::Arc;
 
-use ironwarp_mem::{Access, FastRegion, MemTable, Reach, Region, StableBytes, Window};
+use ironwarp_mem::{Access, AtomicOp, FastRegion, MemTable, Reach, Region, StableBytes, Window};
 use ironwarp_types::PdId;
 
 pub(crate) use attr::QpShared;
@@ -37,7 +37,7 @@ pub use srq::SharedReceiveQueue;
 
 use crate::error::VerbsError;
 use crate::event::Event;
-use crate::link::{CoreLink, Notice, link};
+use crate::link::{Control, CoreLink, Notice, link};
 use crate::shared::{Account, Shared};
 use cq::AppCq;
 use qp::AppQp;
@@ -175,6 +175,41 @@ impl Context {
         Ok(self.mem.fast_region(self.domain(pd)?)?)
     }
 
+    /// Runs an atomic operation on the word at `offset` of a region of ours, atomically with those of all peers, as no plain
+    /// access is. The region needs [`Access::LOCAL_WRITE`], and the word lies at a multiple of 8 bytes.
+    ///
+    /// The core that owns the word does it, not the calling thread. It completes in `cq`, without a queue pair's number, and
+    /// [`Completion::original`](crate::Completion::original) is the word's value before. Those on words of one cache line
+    /// are done in the order of the calls; for others that is not promised. The region has to live until the completion: one
+    /// that is given up before completes as [`LocalProtection`](crate::CompletionStatus::LocalProtection).
+    ///
+    /// ```no_run
+    /// # fn take_number(
+    /// #     ctx: &mut ironwarp::Context, cq: ironwarp::CompletionQueue, counters: &ironwarp::Region,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use ironwarp::AtomicOp;
+    /// ctx.atomic(cq, 1, (counters, 64), &AtomicOp::add(1))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn atomic(
+        &mut self,
+        cq: CompletionQueue,
+        wr_id: u64,
+        (region, offset): (&Region, usize),
+        operation: &AtomicOp,
+    ) -> Result<(), VerbsError> {
+        let (owner, target) = self.mem.local_word(region, offset)?;
+        let core = usize::from(owner.0);
+        self.expect_room(core, 1)?;
+        match self.cq_mut(cq)?.promise() {
+            Err(VerbsError::CqFull) if self.reclaim(cq) => self.cq_mut(cq)?.promise()?,
+            promised => promised?,
+        }
+        let cq = self.cq(cq)?.slot_on(core);
+        self.control(core, Control::Atomic { cq, wr_id, target, operation: *operation })
+    }
+
     /// The next piece of news, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         for core in 0..self.cores.len() {
@@ -186,6 +221,7 @@ impl Context {
                         }
                         return Some(event);
                     }
+                    Notice::HasAtomics(peer) => self.forget_lacking(peer),
                     Notice::QpGone(qp) => self.forget_qp(&qp),
                     Notice::CqGone(_) | Notice::SrqGone(_) | Notice::Spent(_) => {}
                 }

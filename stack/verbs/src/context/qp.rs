@@ -251,7 +251,7 @@ impl Context {
 
     /// Takes back the places in `cq` promised to sends that completed without an entry. Answers whether there were any.
     #[cold]
-    fn reclaim(&mut self, cq: CompletionQueue) -> bool {
+    pub(super) fn reclaim(&mut self, cq: CompletionQueue) -> bool {
         let mut reclaimed = 0;
         for app in self.qps.iter_mut().flatten().filter(|app| app.send_cq == cq) {
             let silent = app.sq.silent();

@@ -1,6 +1,7 @@
 //! What can be asked about a queue pair and about the stack as a whole.
 
 use core::net::IpAddr;
+use core::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -152,7 +153,8 @@ impl Context {
     }
 
     /// Whether the peer at an address has turned out to lack atomic operations, within the time that the configuration says
-    /// (`rdmap.lacking_s`): a context of this stack has heard [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics).
+    /// (`rdmap.lacking_s`): a context of this stack has heard [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics),
+    /// and no connection to that address has had an answer to one since.
     pub fn lacks_atomics(&self, peer: IpAddr) -> bool {
         let lacking = self.shared.lacking.lock().unwrap_or_else(PoisonError::into_inner);
         lacking.has(peer.to_canonical(), Instant::now(), self.remembered_for())
@@ -163,6 +165,14 @@ impl Context {
     pub(super) fn remember_lacking(&self, peer: IpAddr) {
         let mut lacking = self.shared.lacking.lock().unwrap_or_else(PoisonError::into_inner);
         lacking.note(peer.to_canonical(), Instant::now());
+        self.shared.some_lack.store(true, Ordering::Relaxed);
+    }
+
+    /// That peer has answered one.
+    #[cold]
+    pub(super) fn forget_lacking(&self, peer: IpAddr) {
+        let mut lacking = self.shared.lacking.lock().unwrap_or_else(PoisonError::into_inner);
+        lacking.forget(peer.to_canonical());
     }
 
     fn remembered_for(&self) -> Duration {
@@ -207,11 +217,15 @@ pub(crate) struct Lacking(VecDeque<(IpAddr, Instant)>);
 
 impl Lacking {
     fn note(&mut self, peer: IpAddr, now: Instant) {
-        self.0.retain(|(one, _)| *one != peer);
+        self.forget(peer);
         if self.0.len() == LACKING_MAX {
             self.0.pop_front();
         }
         self.0.push_back((peer, now));
+    }
+
+    fn forget(&mut self, peer: IpAddr) {
+        self.0.retain(|(one, _)| *one != peer);
     }
 
     fn has(&self, peer: IpAddr, now: Instant, remembered_for: Duration) -> bool {
@@ -235,6 +249,8 @@ mod tests {
         assert!(
             !lacking.has(address(1), begun + hour, hour) && !lacking.has(address(1), begun, Duration::ZERO)
         );
+        lacking.forget(address(1));
+        assert!(!lacking.has(address(1), begun, hour), "it has answered");
         lacking.note(address(1), begun + hour);
         assert!(lacking.has(address(1), begun + hour * 3 / 2, hour));
         for number in 2..=LACKING_MAX as u32 + 1 {

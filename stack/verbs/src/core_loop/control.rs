@@ -98,6 +98,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             Control::Accept { request, slot, parcel } => self.accept(now, request, slot, parcel),
             Control::Reject { request, parcel } => self.reject(now, context, request, parcel),
             Control::Disconnect { slot } if self.owns(context, slot) => self.disconnect(now, slot),
+            Control::Atomic { cq, wr_id, target, operation } => {
+                let outcome = self.change_word(&target, &operation);
+                self.cqs.on_local_atomic(cq, wr_id, (&operation, outcome));
+            }
             // The queue pair went before the message came.
             Control::DestroyQp { .. } | Control::Disconnect { .. } => {}
         }
@@ -134,6 +138,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Tells of shared receive queues that run low. A peer can make that happen again and again, so it stays where it is,
     /// noted once, while the context leaves its notices unread.
     pub(super) fn tell_limits(&mut self) {
+        while let Some(slot) = self.cqs.next_with_atomics() {
+            self.on_peer_with_atomics(slot);
+        }
         for _ in 0..self.cqs.srq_news().min(SRQ_NEWS_BUDGET) {
             let Some((context, news)) = self.cqs.next_srq_news() else { continue };
             let link = self.contexts.get(usize::from(context)).and_then(Option::as_ref);

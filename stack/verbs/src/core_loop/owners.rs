@@ -14,21 +14,24 @@
 
 use std::collections::VecDeque;
 
+use crossbeam_utils::CachePadded;
 use ironwarp_iwarp::NoCredit;
-use ironwarp_mem::{AtomicCall, AtomicOp, AtomicReply, AtomicTarget};
+use ironwarp_mem::{AccessError, AtomicCall, AtomicOp, AtomicReply, AtomicTarget, WordError};
 use ironwarp_rings::mailbox::{self, Mailboxes};
 use ironwarp_types::CoreId;
 
 use super::*;
+use crate::config::AtomicsBy;
 
 /// Operations that one core may wait for from one other: as many as a burst brings. A pair of cores takes 6 KiB.
 const CREDITS: usize = 32;
 
-/// One core's mail about words, in both directions.
+/// One core's mail about words, in both directions. On cache lines of its own: another core's may lie beside it.
+#[repr(align(128))]
 pub(crate) struct Owners {
     mail: Mailboxes<AtomicCall, AtomicReply>,
     /// By the core that is asked, places of queue pairs that wait for a credit; each in one list, once.
-    waiting: Box<[VecDeque<u32>]>,
+    waiting: Box<[CachePadded<VecDeque<u32>>]>,
     /// Whoever asks now is the one whose turn it is.
     in_turn: bool,
 }
@@ -38,7 +41,8 @@ pub(crate) fn owners(cores: u16, places: u32) -> Vec<Option<Box<Owners>>> {
     if cores == 1 {
         return vec![None];
     }
-    let lines = || (0..cores).map(|_| VecDeque::with_capacity(places as usize)).collect();
+    let line = |_| CachePadded::new(VecDeque::with_capacity(places as usize));
+    let lines = || (0..cores).map(line).collect();
     let ends = mailbox::mesh(cores.into(), CREDITS).into_iter();
     ends.map(|mail| Some(Box::new(Owners { mail, waiting: lines(), in_turn: false }))).collect()
 }
@@ -78,12 +82,12 @@ impl Owners {
 
     /// How often the queue pair at `place` is in line.
     pub(super) fn times_in_line(&self, place: u32) -> usize {
-        self.waiting.iter().flatten().filter(|waiting| **waiting == place).count()
+        self.waiting.iter().flat_map(|line| line.iter()).filter(|waiting| **waiting == place).count()
     }
 
     /// How many are in line.
     pub(super) fn in_line(&self) -> usize {
-        self.waiting.iter().map(VecDeque::len).sum()
+        self.waiting.iter().map(|line| line.len()).sum()
     }
 
     /// Whether other cores have something to do for this one.
@@ -98,6 +102,23 @@ impl Owners {
 }
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
+    /// An application's atomic operation on its own memory, which comes to the word's owner like any other.
+    #[cold]
+    pub(super) fn change_word(
+        &mut self,
+        target: &AtomicTarget,
+        operation: &AtomicOp,
+    ) -> Result<u64, WordError> {
+        self.stats.count(Counter::AtomicsLocal);
+        let word = self.mem.word(target)?;
+        if self.shared.config.rdmap.atomics == AtomicsBy::Locked {
+            return Ok(word.apply_locked(operation));
+        }
+        // A word that is not ours by now was given up and registered again since.
+        let owned = word.claim().map_err(|_| AccessError::Revoked)?;
+        Ok(owned.apply(operation))
+    }
+
     /// Changes words of this core for others, passes on what others have done, and asks for what had to wait.
     #[inline(never)]
     pub(super) fn serve_words(&mut self) {

@@ -3,8 +3,8 @@
 
 use crate::bench::{Bench, Node, Plan};
 use ironwarp::{
-    Access, AlignedBuf, AtomicOp, CompletionStatus, Event, Extensions, QueuePair, Region, RemoteMemory,
-    SendWr, Sge,
+    Access, AccessError, AlignedBuf, AtomicOp, Completion, CompletionOpcode, CompletionStatus, Event,
+    Extensions, QueuePair, Region, RemoteMemory, SendWr, Sge, VerbsError, WordError,
 };
 use ironwarp_types::CoreId;
 
@@ -384,4 +384,74 @@ fn a_disconnect_waits_for_what_other_cores_are_doing() {
     assert_eq!(bench.statuses(), [(1, CompletionStatus::Success)]);
     bench.near.ctx.disconnect(near).expect("it is up");
     bench.until("the end", |bench| bench.near.is_down(near));
+}
+
+/// An application's own atomic operations go to the owners too: between them and those of peers no addition is lost, and
+/// the completion says what was there before.
+#[test]
+fn an_applications_own_operations_are_done_by_the_owners_too() {
+    let mut bench = bench(3);
+    let qps = bench.connect([Some(0), Some(1)]);
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 1024]));
+    let of = [0, 1, 2].map(|owner| owned(&target, owner, 3)[0]);
+    let mut sums = vec![vec![]; 3];
+    for round in 0..8 {
+        for (which, at) in of.into_iter().enumerate() {
+            let (cq, word) = (bench.far.cq, (&target, at * 8));
+            bench.far.ctx.atomic(cq, which as u64, word, &AtomicOp::add(1)).expect("room");
+            for (nth, qp) in qps.iter().enumerate() {
+                let slot = which * 2 + nth;
+                bench.add(*qp, slot as u64, sink(&before, slot), there(&target, at));
+            }
+        }
+        bench.until("a round", |bench| (bench.near.completions.len(), bench.far.completions.len()) == (6, 3));
+        bench.near.completions.clear();
+        for done in bench.far.completions.drain(..) {
+            assert_eq!((done.status, done.byte_len), (CompletionStatus::Success, 8));
+            assert_eq!(done.opcode, CompletionOpcode::FetchAdd);
+            sums[done.wr_id as usize].push(done.original().expect("it was done"));
+        }
+        (0..6).for_each(|slot| sums[slot / 2].push(word(&before, slot)));
+        assert!(of.into_iter().all(|at| word(&target, at) == (round + 1) * 3));
+    }
+    for mut of_one in sums {
+        of_one.sort_unstable();
+        assert!(of_one.into_iter().eq(0..24));
+    }
+    for core in 0..3 {
+        assert_eq!(bench.far.core_counter(core, "atomics_local"), 8, "core {core} has done what is its own");
+    }
+}
+
+/// What an application may not do to its own memory is refused at once, or by the owner when the tag has gone meanwhile;
+/// places in the completion queue are promised like any other.
+#[test]
+fn an_applications_own_operation_is_checked_and_has_a_place() {
+    let mut bench = bench(2);
+    let (cq, add) = (bench.far.ctx.create_cq(2).expect("room"), AtomicOp::add(1));
+    let target = words(&bench.far);
+    let readable = bench.far.ctx.register(bench.far.pd, vec![0; 64], Access::REMOTE_READ).expect("a region");
+    let (alien, ctx) = (words(&bench.near), &mut bench.far.ctx);
+    let refused = |outcome| match outcome {
+        Err(VerbsError::Word(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(ctx.atomic(cq, 1, (&target, 4), &add)), WordError::Misaligned);
+    assert_eq!(refused(ctx.atomic(cq, 1, (&target, 4096), &add)), AccessError::Bounds.into());
+    assert_eq!(refused(ctx.atomic(cq, 1, (&readable, 0), &add)), AccessError::NoRight.into());
+    assert_eq!(refused(ctx.atomic(cq, 1, (&alien, 0), &add)), AccessError::UnknownStag.into());
+    ctx.atomic(cq, 1, (&target, 0), &add).expect("room");
+    ctx.atomic(cq, 2, (&target, 0), &AtomicOp::compare_and_swap(1, 7)).expect("room");
+    assert!(matches!(ctx.atomic(cq, 3, (&target, 0), &add), Err(VerbsError::CqFull)));
+    (0..4).for_each(|_| bench.turn());
+    let mut reaped = [Completion::default(); 4];
+    assert_eq!(bench.far.ctx.poll_cq(cq, &mut reaped).expect("it exists"), 2);
+    let told: Vec<_> = reaped[..2].iter().map(|one| (one.wr_id, one.original())).collect();
+    assert_eq!((told, word(&target, 0)), (vec![(1, Some(0)), (2, Some(1))], 7));
+    bench.far.ctx.atomic(cq, 4, (&target, 0), &add).expect("places are free again");
+    let _quiescent = target.revoke();
+    (0..4).for_each(|_| bench.turn());
+    assert_eq!(bench.far.ctx.poll_cq(cq, &mut reaped).expect("it exists"), 1);
+    assert_eq!((reaped[0].status, reaped[0].original()), (CompletionStatus::LocalProtection, None));
+    assert_eq!(word(&target, 0), 7);
 }

@@ -143,6 +143,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
+    /// A peer has answered its first atomic operation: whoever remembers that it has none is wrong.
+    #[cold]
+    pub(in crate::core_loop) fn on_peer_with_atomics(&mut self, slot: u32) {
+        if !self.shared.remembers_lacking() {
+            return;
+        }
+        let Some(qp) = self.qps.at(slot) else { return };
+        let context = qp.context;
+        if let Some(flow) = qp.conn.and_then(|conn| self.tcp.flow(conn)) {
+            self.tell(context, Notice::HasAtomics(flow.remote.ip()));
+        }
+    }
+
     /// After a turn at sending: an ended stream whose Terminate is out closes, a drained one too.
     pub(in crate::core_loop) fn after_sending(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };

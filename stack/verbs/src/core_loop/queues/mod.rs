@@ -10,8 +10,11 @@ mod srq;
 use core::num::NonZeroU32;
 use std::collections::VecDeque;
 
-use ironwarp_iwarp::{Completion, CompletionSink, NoCredit, NoReceive, RecvWqe};
-use ironwarp_mem::{AtomicOp, AtomicTarget};
+use ironwarp_iwarp::{
+    Completion, CompletionFlags, CompletionOpcode, CompletionSink, CompletionStatus, NoCredit, NoReceive,
+    RecvWqe,
+};
+use ironwarp_mem::{AtomicOp, AtomicTarget, WordError};
 use ironwarp_rings::slots::SlotProducer;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::CoreId;
@@ -83,6 +86,8 @@ pub(super) struct Queues {
     full: Option<CompletionQueue>,
     /// The mail to cores that own words, where there are others.
     pub(super) owners: Option<Box<Owners>>,
+    /// Queue pairs whose peers have answered their first atomic operation.
+    with_atomics: Vec<u32>,
     stats: CoreStats,
 }
 
@@ -98,6 +103,7 @@ impl Queues {
             selected: Selected::default(),
             full: None,
             owners,
+            with_atomics: Vec::with_capacity(qps as usize),
             stats,
         }
     }
@@ -182,6 +188,32 @@ impl Queues {
         self.forget_gone();
     }
 
+    /// The next queue pair whose peer turned out to have atomic operations.
+    pub(super) fn next_with_atomics(&mut self) -> Option<u32> {
+        self.with_atomics.pop()
+    }
+
+    /// Completes an application's atomic operation on its own memory.
+    #[cold]
+    pub(super) fn on_local_atomic(
+        &mut self,
+        cq: u32,
+        wr_id: u64,
+        (operation, outcome): (&AtomicOp, Result<u64, WordError>),
+    ) {
+        let opcode = match operation {
+            AtomicOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+            AtomicOp::CmpSwap { .. } => CompletionOpcode::CmpSwap,
+            AtomicOp::Swap { .. } => CompletionOpcode::Swap,
+        };
+        let done = Completion { wr_id, opcode, flags: CompletionFlags::LOCAL, ..Completion::default() };
+        let completion = match outcome {
+            Ok(original) => Completion { byte_len: 8, immediate: original.to_ne_bytes(), ..done },
+            Err(_) => Completion { status: CompletionStatus::LocalProtection, ..done },
+        };
+        self.push(cq, completion);
+    }
+
     fn push(&mut self, slot: u32, completion: Completion) {
         let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
         if !cq.news {
@@ -253,6 +285,11 @@ impl CompletionSink for Queues {
 
     fn on_receive(&mut self, completion: Completion) {
         self.push(self.selected.recv_cq, completion);
+    }
+
+    #[cold]
+    fn peer_has_atomics(&mut self) {
+        self.with_atomics.push(self.selected.qp);
     }
 
     #[cold]
