@@ -137,6 +137,15 @@ impl ContextLink {
         usize::from(told)
     }
 
+    /// Whether the context asks for nothing, waits for nothing and is there.
+    #[inline]
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        self.control.available() == 0
+            && self.delayed.is_empty()
+            && self.link_news.is_none()
+            && !self.control.is_abandoned()
+    }
+
     /// Whether the context leaves its notices unread.
     pub(crate) fn is_behind(&self) -> bool {
         !self.delayed.is_empty()

@@ -127,12 +127,16 @@ impl CoreShared {
     }
 
     /// The rings left since the last call. One load when there are none.
+    #[inline]
     pub(crate) fn take_arrived(&self) -> Option<Vec<ContextLink>> {
-        if !self.arrived.load(Ordering::Relaxed) {
-            return None;
-        }
+        self.arrived.load(Ordering::Relaxed).then(|| self.take_those_arrived())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_those_arrived(&self) -> Vec<ContextLink> {
         self.arrived.store(false, Ordering::Relaxed);
-        Some(core::mem::take(&mut *lock(&self.arriving)))
+        core::mem::take(&mut *lock(&self.arriving))
     }
 
     /// Says that the core will not run again.

@@ -71,7 +71,20 @@ struct Ring {
 }
 
 impl Ring {
-    fn pop(&mut self) -> Option<Completion> {
+    /// Moves completions into `into`, and answers how many.
+    #[inline]
+    fn reap(&mut self, into: &mut [Completion]) -> usize {
+        for (reaped, place) in into.iter_mut().enumerate() {
+            let next = if self.next.is_none() { self.now.pop() } else { self.pop_in_resize() };
+            let Some(completion) = next else { return reaped };
+            *place = completion;
+        }
+        into.len()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pop_in_resize(&mut self) -> Option<Completion> {
         // Asked before the last look: what the core wrote before it moved on is found then.
         let left = self.next.is_some() && self.has_moved();
         if let Some(completion) = self.now.pop() {
@@ -276,22 +289,29 @@ impl AppCq {
     }
 
     fn poll(&mut self, into: &mut [Completion]) -> usize {
-        let mut reaped = 0;
-        for turn in 0..self.rings.len() {
-            let ring = (self.next + turn) % self.rings.len();
-            while reaped < into.len() {
-                let Some(completion) = self.rings[ring].pop() else { break };
-                into[reaped] = completion;
-                reaped += 1;
-            }
-        }
-        self.next = if self.next + 1 < self.rings.len() { self.next + 1 } else { 0 };
+        let reaped = match &mut self.rings[..] {
+            [ring] => ring.reap(into),
+            _ => self.poll_in_turn(into),
+        };
         if reaped > 0 {
             self.give_back(reaped as u32);
         }
         if self.growing.is_some() {
             self.grow();
         }
+        reaped
+    }
+
+    /// Several rings: each poll starts with the next.
+    #[inline(never)]
+    fn poll_in_turn(&mut self, into: &mut [Completion]) -> usize {
+        let (first, mut reaped) = (self.next, 0);
+        let rings = (first..self.rings.len()).chain(0..first);
+        for ring in rings {
+            let Some(rest) = into.get_mut(reaped..) else { break };
+            reaped += self.rings[ring].reap(rest);
+        }
+        self.next = if first + 1 < self.rings.len() { first + 1 } else { 0 };
         reaped
     }
 }

@@ -462,6 +462,8 @@ impl AppQp {
                 return Err(VerbsError::InlineTooLong { asked: bytes.len(), allowed: self.inline_bytes });
             }
             Source::Inline(bytes) => (0, bytes.len() as u64),
+            // What nearly always comes; the sum of a list is a long way round.
+            Source::Gather([sge]) => (1, u64::from(sge.len)),
             Source::Gather(sges) => (sges.len(), sges.iter().map(|sge| u64::from(sge.len)).sum()),
             // Looked at already.
             Source::Atomic(..) => return Ok(()),

@@ -45,7 +45,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             tcp: Tcp::new(tcp_config, net.hasher(), parts.secret, parts.stats.clone()),
             wire: Wire::new(parts.port),
             mem: parts.mem,
-            received: Burst::new(),
+            received: Some(Box::new(Burst::new())),
             scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
             qps: QpTable::new(limits.queue_pairs),
             passives: PassiveTable::new(limits.half_open, limits.listeners),

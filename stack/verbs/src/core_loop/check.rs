@@ -20,7 +20,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         holds(
             "a burst or a timer's news was left behind",
-            self.received.is_empty() && self.fired.is_empty(),
+            self.received.as_ref().is_some_and(|burst| burst.is_empty()) && self.fired.is_empty(),
         )?;
         let overruns = self.stats.read(Counter::VerbsCompletionOverruns);
         holds("a completion found no place", overruns == 0)

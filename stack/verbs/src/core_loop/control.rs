@@ -33,14 +33,24 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             arrived.into_iter().for_each(|link| self.admit(link));
         }
         for context in 0..self.contexts.len() {
-            for _ in 0..budget {
-                let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
-                let Some(message) = link.control.pop() else { break };
-                self.work += 1;
-                self.on_control(now, context as u16, message);
+            let link = self.contexts.get_mut(context).and_then(Option::as_mut);
+            if link.is_some_and(|link| !link.is_quiet()) {
+                self.serve_context(now, context, budget);
             }
-            self.sweep_if_abandoned(now, context as u16);
         }
+    }
+
+    /// Carries out what a context asks for, and passes on what waits for it.
+    #[cold]
+    #[inline(never)]
+    fn serve_context(&mut self, now: Nanos, context: usize, budget: usize) {
+        for _ in 0..budget {
+            let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
+            let Some(message) = link.control.pop() else { break };
+            self.work += 1;
+            self.on_control(now, context as u16, message);
+        }
+        self.sweep_if_abandoned(now, context as u16);
     }
 
     pub(super) fn doorbells(&mut self) {
@@ -137,6 +147,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Tells of shared receive queues that run low. A peer can make that happen again and again, so it stays where it is,
     /// noted once, while the context leaves its notices unread.
+    #[cold]
+    #[inline(never)]
     pub(super) fn tell_limits(&mut self) {
         while let Some(slot) = self.cqs.next_with_atomics() {
             self.on_peer_with_atomics(slot);

@@ -91,7 +91,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     net: Net,
     tcp: Tcp<P>,
     mem: CoreMem,
-    received: Burst<P::Frame>,
+    /// Where bursts arrive. Taken while its frames are worked on, by its box: a burst moved is a copy of all its places.
+    received: Option<Box<Burst<P::Frame>>>,
     /// Where an FPDU that came in pieces is put together before its CRC is checked.
     scratch: Box<[u8]>,
     qps: QpTable,
@@ -137,12 +138,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.mailboxes(now);
         self.doorbells();
         self.timers(now);
-        self.look_at_memory(now);
+        if !self.waiting.is_empty() {
+            self.look_at_memory(now);
+        }
         self.transmit(now);
         self.tcp.flush_acks(now, &mut self.wire);
         self.wire.flush();
         self.cqs.notify();
-        self.tell_limits();
+        if self.cqs.srq_news() > 0 {
+            self.tell_limits();
+        }
         if self.peers.is_some() {
             self.post_news();
             self.flush_words();

@@ -75,6 +75,14 @@ pub(super) enum Phase {
     Ended,
 }
 
+impl Phase {
+    /// Whether what arrives is FPDUs that are taken.
+    #[inline]
+    pub(super) fn takes_fpdus(&self) -> bool {
+        matches!(self, Phase::Running | Phase::Draining | Phase::HalfClosed)
+    }
+}
+
 /// The core's half of a queue pair. On cache lines of its own: that of another core's queue pair may lie beside it.
 #[repr(align(64))]
 pub(crate) struct QpCore {

@@ -18,24 +18,26 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.receive_own(now);
         }
         for _ in 0..bursts.max(1) {
-            self.wire.rx_burst(&mut self.received);
-            let frames = self.received.len();
+            let Some(mut burst) = self.received.take() else { return };
+            self.wire.rx_burst(&mut burst);
+            let frames = burst.len();
+            if frames > 0 {
+                self.work += frames;
+                for frame in burst.drain(..) {
+                    self.on_frame(now, frame);
+                }
+            }
+            self.received = Some(burst);
             if frames == 0 {
-                break;
+                return;
             }
-            self.work += frames;
-            let mut burst = core::mem::take(&mut self.received);
-            for frame in burst.drain(..) {
-                self.on_frame(now, frame);
-            }
-            self.received = burst;
         }
     }
 
     /// One burst of what connections to ourselves have sent.
     #[cold]
     fn receive_own(&mut self, now: Nanos) {
-        let mut burst = core::mem::take(&mut self.received);
+        let Some(mut burst) = self.received.take() else { return };
         self.wire.rx_own(&mut burst);
         self.work += burst.len();
         for frame in burst.drain(..) {
@@ -43,7 +45,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.on_received(now, received);
             }
         }
-        self.received = burst;
+        self.received = Some(burst);
     }
 
     #[inline]
@@ -162,7 +164,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Bytes beyond a gap, on a connection that asked to hear of them.
     fn on_early(&mut self, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if let Phase::Running | Phase::Draining | Phase::HalfClosed = qp.phase {
+        if qp.phase.takes_fpdus() {
             let (stream, io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
             stream.on_early(&self.tcp.rx(conn), &mut self.scratch, &io);
         }
@@ -171,37 +173,48 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Whole FPDUs are checked, placed and delivered; what is left of one stays with TCP.
     pub(super) fn on_readable(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if let Phase::Setup(_) = qp.phase {
+        if !qp.phase.takes_fpdus() {
+            return self.on_other_bytes(now, slot, conn);
+        }
+        qp.heard = true;
+        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        let mut bytes = self.tcp.rx(conn);
+        let outcome = stream.on_readable(&mut bytes, &mut self.scratch, &mut io);
+        let wants_tx = stream.wants_tx(&mut io);
+        let waits = stream.waits_for_memory();
+        let rtr_awaited = qp.rtr_awaited;
+        let draining = matches!(qp.phase, Phase::Draining);
+        if qp.awaits_peer && (outcome.is_ok() || !rtr_awaited) {
+            self.on_first_message(slot);
+        }
+        if waits {
+            self.wait_for_memory(slot);
+        }
+        if rtr_awaited && outcome.is_ok() {
+            self.after_first_fpdu(slot);
+        }
+        if let Err(end) = outcome {
+            return self.on_stream_end(now, slot, end);
+        }
+        if wants_tx {
+            self.make_ready(Sender::Qp(slot));
+        }
+        if draining || rtr_awaited {
+            self.close_if_drained(now, slot);
+        }
+    }
+
+    /// Bytes of a connection that carries no FPDUs, or not yet.
+    #[cold]
+    #[inline(never)]
+    fn on_other_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        if let Some(Phase::Setup(_)) = self.qps.at(slot).map(|qp| &qp.phase) {
             self.on_startup_bytes(now, slot, conn);
         }
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.phase {
-            Phase::Running | Phase::Draining | Phase::HalfClosed => {
-                qp.heard = true;
-                let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
-                let mut bytes = self.tcp.rx(conn);
-                let outcome = stream.on_readable(&mut bytes, &mut self.scratch, &mut io);
-                let wants_tx = stream.wants_tx(&mut io);
-                let waits = stream.waits_for_memory();
-                let rtr_awaited = qp.rtr_awaited;
-                if qp.awaits_peer && (outcome.is_ok() || !rtr_awaited) {
-                    self.on_first_message(slot);
-                }
-                if waits {
-                    self.wait_for_memory(slot);
-                }
-                if rtr_awaited && outcome.is_ok() {
-                    self.after_first_fpdu(slot);
-                }
-                if let Err(end) = outcome {
-                    self.on_stream_end(now, slot, end);
-                } else {
-                    if wants_tx {
-                        self.make_ready(Sender::Qp(slot));
-                    }
-                    self.close_if_drained(now, slot);
-                }
-            }
+            // FPDUs came right behind the start-up frame.
+            Phase::Running | Phase::Draining | Phase::HalfClosed => self.on_readable(now, slot, conn),
             // What arrives behind the end is acknowledged and discarded: a reset would destroy our Terminate.
             Phase::Terminating | Phase::Closing | Phase::Ended => {
                 let mut bytes = self.tcp.rx(conn);

@@ -23,17 +23,33 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.on_routes(now);
         }
         self.tcp.on_timers(now, &mut self.wire, &mut |conn, events| self.fired.push((conn, events)));
+        if !self.fired.is_empty() {
+            self.on_fired(now);
+        }
+        while let Some(id) = self.wheel.pop_expired(now) {
+            self.on_deadline(now, id);
+        }
+    }
+
+    /// What TCP's timers have told.
+    #[cold]
+    #[inline(never)]
+    fn on_fired(&mut self, now: Nanos) {
         while let Some((conn, events)) = self.fired.pop() {
             self.work += 1;
             self.on_tcp_events(now, conn, events);
         }
-        while let Some(id) = self.wheel.pop_expired(now) {
-            self.work += 1;
-            match id.checked_sub(self.qps.places()) {
-                None => self.on_patience_ended(now, id),
-                Some(slot) if slot == self.passives.places() => self.on_link_timer(now),
-                Some(slot) => self.on_passive_timer(now, slot),
-            }
+    }
+
+    /// A deadline of the core's own wheel has passed.
+    #[cold]
+    #[inline(never)]
+    fn on_deadline(&mut self, now: Nanos, id: u32) {
+        self.work += 1;
+        match id.checked_sub(self.qps.places()) {
+            None => self.on_patience_ended(now, id),
+            Some(slot) if slot == self.passives.places() => self.on_link_timer(now),
+            Some(slot) => self.on_passive_timer(now, slot),
         }
     }
 
@@ -47,6 +63,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Asks for everyone who waits whether it is over: other cores pass in an iteration of theirs.
+    #[cold]
+    #[inline(never)]
     pub(super) fn look_at_memory(&mut self, now: Nanos) {
         let mut index = self.waiting.len();
         while index > 0 {
@@ -80,6 +98,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// A Read of ours is outstanding: unless it gets on within the user timeout, the connection ends. TCP does not
     /// notice, since a peer that falls silent may have acknowledged everything.
+    #[inline(never)]
     pub(super) fn watch_reads(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.read_seen.is_none() {

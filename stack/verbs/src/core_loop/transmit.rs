@@ -8,6 +8,7 @@
 
 use super::qp::Phase;
 use super::*;
+use ironwarp_iwarp::stream::StreamState;
 use ironwarp_tcp::Blocked;
 
 /// Bytes of FPDUs that a queue pair gets for each turn: four full segments of 9000 bytes or 23 of 1500.
@@ -18,6 +19,7 @@ const TURN_UNITS: usize = 64;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Puts a sender into the list unless it is there.
+    #[inline(never)]
     pub(super) fn make_ready(&mut self, sender: Sender) {
         let queued = match sender {
             Sender::Qp(slot) => self.qps.at(slot).map(|qp| &mut qp.queued),
@@ -45,18 +47,24 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         qp.queued = false;
         let Some(conn) = qp.conn else { return };
-        let sent = match &mut qp.phase {
-            Phase::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wire, TURN_UNITS),
+        match qp.phase {
             // Held back, but what was sent before may have to go again.
             Phase::Running | Phase::Draining if now < qp.hold_until => {
-                self.tcp.transmit(now, conn, &mut (), &mut self.wire, TURN_UNITS)
+                self.serve_without_stream(now, slot, conn)
             }
-            Phase::Running | Phase::Draining | Phase::Terminating => {
-                return self.serve_stream(now, slot, conn);
-            }
-            Phase::Idle | Phase::HalfClosed | Phase::Closing | Phase::Ended => {
-                self.tcp.transmit(now, conn, &mut (), &mut self.wire, TURN_UNITS)
-            }
+            Phase::Running | Phase::Draining | Phase::Terminating => self.serve_stream(now, slot, conn),
+            _ => self.serve_without_stream(now, slot, conn),
+        }
+    }
+
+    /// The turn of a queue pair that sends nothing of a stream: frames of the start-up, a unit again, a FIN.
+    #[cold]
+    #[inline(never)]
+    fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let sent = match &mut qp.phase {
+            Phase::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wire, TURN_UNITS),
+            _ => self.tcp.transmit(now, conn, &mut (), &mut self.wire, TURN_UNITS),
         };
         self.work += sent.units;
         if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == TURN_UNITS {
@@ -78,6 +86,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         qp.deficit = left.min(0);
         let (waits, reads) = (qp.stream.waits_for_memory(), qp.stream.read_progress().is_some());
         let watch = reads && qp.read_seen.is_none() && matches!(qp.phase, Phase::Running);
+        let simply_runs = matches!(qp.phase, Phase::Running) && qp.stream.state() == StreamState::Open;
         let stopped = matches!(sent.blocked, Blocked::Pool | Blocked::Wire);
         if stopped || left <= 0 || sent.units == TURN_UNITS {
             self.make_ready(Sender::Qp(slot));
@@ -88,9 +97,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if watch {
             self.watch_reads(now, slot);
         }
-        self.after_sending(now, slot);
+        if !simply_runs {
+            self.after_sending(now, slot);
+        }
     }
 
+    #[cold]
+    #[inline(never)]
     fn serve_passive(&mut self, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         passive.queued = false;

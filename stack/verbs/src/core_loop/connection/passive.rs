@@ -188,6 +188,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// A peer's TCP connection is up.
+    #[cold]
+    #[inline(never)]
     pub(in crate::core_loop) fn on_arrival(&mut self, now: Nanos, conn: ConnId, events: TcpEvents) {
         let listener = self.tcp.listener(conn);
         let context =
@@ -215,6 +217,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.passives.insert(conn, host, context, responder)
     }
 
+    #[cold]
+    #[inline(never)]
     pub(in crate::core_loop) fn on_passive_events(
         &mut self,
         now: Nanos,

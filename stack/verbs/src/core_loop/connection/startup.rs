@@ -42,6 +42,8 @@ impl Started {
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// TCP is up: the request goes out.
+    #[cold]
+    #[inline(never)]
     pub(in crate::core_loop) fn on_opened(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         let Phase::Setup(Setup::Opening { goal }) = &qp.phase else { return };

@@ -157,6 +157,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// After a turn at sending: an ended stream whose Terminate is out closes, a drained one too.
+    #[cold]
     pub(in crate::core_loop) fn after_sending(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         match (&qp.phase, qp.stream.state(), qp.conn) {
@@ -363,6 +364,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Completes as flushed what was posted after the end.
+    #[cold]
+    #[inline(never)]
     pub(in crate::core_loop) fn flush(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);

@@ -166,11 +166,13 @@ impl<F> Peers<F> {
     }
 
     /// Whether another core leaves its mail unread.
+    #[inline(never)]
     pub(super) fn is_behind(&self) -> bool {
         self.others.iter().flatten().any(|peer| !peer.waiting.is_empty())
     }
 
     /// Whether the next iteration has something to do for others already.
+    #[inline(never)]
     pub(super) fn is_busy(&self) -> bool {
         self.more || self.is_behind()
     }
