@@ -17,6 +17,12 @@ pub trait UnitSource {
     /// the stream for good: TCP keeps it until it is acknowledged.
     fn fill(&mut self, room: &mut [u8]) -> usize;
 
+    /// Whether there is nothing to give now, as far as can be told at a glance: asked before a buffer is taken. A source
+    /// that answers `false` may still fill nothing.
+    fn is_empty(&mut self) -> bool {
+        false
+    }
+
     /// Whether the next unit is the last that the source will give, and short. Such a one may take a buffer that is kept
     /// for it when the pool is empty. Asked only then.
     fn is_last(&self) -> bool {
@@ -26,6 +32,10 @@ pub trait UnitSource {
 
 /// A source with nothing to send.
 impl UnitSource for () {
+    fn is_empty(&mut self) -> bool {
+        true
+    }
+
     fn fill(&mut self, _room: &mut [u8]) -> usize {
         0
     }

@@ -146,7 +146,18 @@ impl Stream {
         }
     }
 
+    #[inline]
     fn is_done(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
+        if opcode.is_message() {
+            self.config.complete_on_copy || self.acknowledged.covers(seq)
+        } else {
+            self.is_answered(seq, opcode, memory)
+        }
+    }
+
+    /// The same for a request that waits for an answer or for memory, or for nothing.
+    #[inline(never)]
+    fn is_answered(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
         match opcode {
             SendOpcode::Read | SendOpcode::FetchAdd | SendOpcode::CmpSwap | SendOpcode::Swap => {
                 self.acknowledged.take_read()
@@ -157,8 +168,8 @@ impl Stream {
                     && self.acknowledged.take_read()
             }
             SendOpcode::Invalidate => self.acknowledged.is_quiet(seq, memory),
-            SendOpcode::Bind | SendOpcode::FastRegister => true,
-            _ => self.config.complete_on_copy || self.acknowledged.covers(seq),
+            // Done as soon as they are carried out. Messages never come here.
+            _ => true,
         }
     }
 

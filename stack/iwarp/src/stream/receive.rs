@@ -14,6 +14,7 @@ use super::early::Early;
 use super::{CompletionSink, Io, NoReceive, Stream, StreamError, StreamState};
 use crate::ddp::untagged::Queue;
 use crate::ddp::{DdpFault, Header, Tagged, Untagged};
+use crate::mpa::marker::Rhythm;
 use crate::mpa::{MpaFault, fpdu};
 use crate::rdmap::atomic::ATOMIC_REQUEST_BYTES;
 use crate::rdmap::read::READ_REQUEST_BYTES;
@@ -39,12 +40,16 @@ pub(super) enum Victim {
 }
 
 impl<E: Into<Terminate>> From<E> for Refused {
+    #[cold]
+    #[inline(never)]
     fn from(error: E) -> Self {
         Refused { error: error.into(), request: None, victim: None }
     }
 }
 
 impl Refused {
+    #[cold]
+    #[inline(never)]
     pub(super) fn with_victim(error: impl Into<Terminate>, victim: Victim, status: CompletionStatus) -> Self {
         Refused { error: error.into(), request: None, victim: Some((victim, status)) }
     }
@@ -97,13 +102,28 @@ impl Stream {
     fn arrived(&self, bytes: &impl ByteStream) -> Option<usize> {
         match &self.rx_markers {
             None => fpdu::arrived(bytes),
-            Some(rhythm) => rhythm.arrived(bytes),
+            Some(rhythm) => arrived_marked(rhythm, bytes),
         }
     }
 
     /// The ULPDU of a whole FPDU, found right: in its place where it lies in one piece without markers inside.
     #[inline]
     fn open<'a>(
+        &mut self,
+        size: usize,
+        bytes: &'a impl ByteStream,
+        scratch: &'a mut [u8],
+        stats: &CoreStats,
+    ) -> Result<&'a [u8], MpaFault> {
+        match (bytes.front().get(..size), &self.rx_markers) {
+            (Some(whole), None) => fpdu::open(whole, self.crc),
+            _ => self.open_in_scratch(size, bytes, scratch, stats),
+        }
+    }
+
+    /// The same where it lies in several pieces, or markers may lie inside.
+    #[inline(never)]
+    fn open_in_scratch<'a>(
         &mut self,
         size: usize,
         bytes: &'a impl ByteStream,
@@ -198,6 +218,7 @@ impl Stream {
     }
 
     /// A segment of the response to our oldest Read (RFC 5040 s5.2.2). It needs local write right alone.
+    #[inline(never)]
     fn on_response<C: CompletionSink>(
         &mut self,
         header: &Tagged,
@@ -347,6 +368,7 @@ impl Stream {
 
     /// A Read Request (RFC 5040 s5.2.1, s7.2): one segment, exactly one header. Its answer is owed, and generated
     /// when it is its turn to be sent.
+    #[inline(never)]
     fn on_read_request<C>(
         &mut self,
         header: &Untagged,
@@ -449,6 +471,12 @@ impl Stream {
         }
         None
     }
+}
+
+/// Streams with markers are few, and what they cost stays out of the others' way.
+#[inline(never)]
+fn arrived_marked(rhythm: &Rhythm, bytes: &impl ByteStream) -> Option<usize> {
+    rhythm.arrived(bytes)
 }
 
 /// Early placement needs markers, so only streams with markers ask.

@@ -131,7 +131,8 @@ impl CongestionWindow {
         }
     }
 
-    #[inline]
+    /// Out of the way of those whose window is never used up.
+    #[inline(never)]
     fn grow(&mut self, acked: &Acked) {
         let mut beyond = acked.bytes;
         if self.cwnd < self.ssthresh {

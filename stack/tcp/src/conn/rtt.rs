@@ -75,9 +75,12 @@ impl Rtt {
     /// The timeout as it stands, backed off.
     #[inline]
     pub(crate) fn rto(&self) -> Nanos {
-        if self.backoff == 0 {
-            return self.rto;
-        }
+        if self.backoff == 0 { self.rto } else { self.backed_off() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn backed_off(&self) -> Nanos {
         self.rto.times(1u64.checked_shl(u32::from(self.backoff)).unwrap_or(u64::MAX)).min(self.rto_max)
     }
 

@@ -228,7 +228,7 @@ impl SendSide {
 
     /// RFC 8985 s7.2: sets the timer for a tail loss probe, when that comes before the timeout. For peers with SACK, while
     /// nothing is amiss.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn set_probe(&mut self, now: Nanos, ack_delay: Nanos) {
         if self.rtt.is_measured() && self.snd_wnd > 0 {
             let alone = self.retained.len() <= 1;

@@ -32,15 +32,23 @@ impl<P: Port> Tcp<P> {
     /// Sends the ACKs that have been owed for a whole iteration and that no payload carried, and those that may not
     /// wait. Once an iteration.
     pub fn flush_acks(&mut self, now: Nanos, wire: &mut Wire<P>) {
-        if self.shared.acks.is_empty() {
+        let (due, mut left) = (self.shared.acks.len(), 0);
+        if due == 0 {
             return;
         }
-        let mut acks = core::mem::take(&mut self.shared.acks);
-        acks.flush(|slot, aged| {
+        for place in 0..due {
+            let Some((slot, aged)) = self.shared.acks.due(place) else { break };
             let conn = self.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut());
-            conn.is_some_and(|conn| conn.pay_acks(&mut Io { now, wire, shared: &mut self.shared }, aged))
-        });
-        self.shared.acks = acks;
+            let owes =
+                conn.is_some_and(|conn| conn.pay_acks(&mut Io { now, wire, shared: &mut self.shared }, aged));
+            if owes {
+                self.shared.acks.keep(slot, left);
+                left += 1;
+            } else {
+                self.shared.acks.strike(slot);
+            }
+        }
+        self.shared.acks.end_round(left, due);
     }
 
     /// Lets time pass: what must be sent again is, and what happened to connections is told to `events`.
@@ -150,6 +158,7 @@ impl<P: Port> Tcp<P> {
     }
 
     /// Whether [`Tcp::transmit`] has something to send whatever the source holds: a unit again, the rest of one, a FIN.
+    #[inline]
     pub fn wants_transmit(&self, id: ConnId) -> bool {
         self.conn(id).is_some_and(Conn::wants_transmit)
     }

@@ -63,7 +63,7 @@ impl<P: Port> Tcp<P> {
     #[inline]
     pub(super) fn find(&self, hash: u32, flow: &Flow) -> Option<u32> {
         self.flows.lookup(hash, |at| match self.slots.get(at as usize) {
-            Some(slot) => slot.conn.as_ref().is_some_and(|conn| conn.flow == *flow),
+            Some(slot) => slot.conn.as_ref().is_some_and(|conn| conn.flow.is(flow)),
             None => self.time_wait.flow(at - self.shared.config.connections_max) == Some(flow),
         })
     }

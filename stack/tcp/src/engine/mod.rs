@@ -115,7 +115,8 @@ impl<P: Port> Tcp<P> {
 
     /// Draws the consequences of a state that a connection has reached: a flow that is over leaves the flow table, and
     /// TIME-WAIT goes on without the connection. `before` is the state it came from.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn settle(&mut self, slot: u32, before: State, now: Nanos) {
         let Some(conn) = self.slots.get(slot as usize).and_then(|slot| slot.conn.as_ref()) else { return };
         let after = conn.state;

@@ -21,12 +21,13 @@ use crate::header::{Flags, OptionBytes};
 /// Duplicate ACKs that one iteration sends for a connection at most: a burst's worth.
 const NOW_MAX: u8 = 32;
 
-/// Connections that owe an ACK. One is listed at most once, so that the lists never grow beyond their capacity.
+/// Connections that owe an ACK. One is listed at most once, so that the list never grows beyond its capacity.
 #[derive(Default)]
 pub(crate) struct AckLists {
     listed: Box<[bool]>,
-    fresh: Vec<u32>,
-    aged: Vec<u32>,
+    /// Those that owed one before this iteration, then those that do since.
+    due: Vec<u32>,
+    aged: usize,
 }
 
 impl AckLists {
@@ -34,8 +35,8 @@ impl AckLists {
         let connections = connections as usize;
         AckLists {
             listed: vec![false; connections].into_boxed_slice(),
-            fresh: Vec::with_capacity(connections),
-            aged: Vec::with_capacity(connections),
+            due: Vec::with_capacity(connections),
+            aged: 0,
         }
     }
 
@@ -46,32 +47,60 @@ impl AckLists {
             && !*listed
         {
             *listed = true;
-            self.fresh.push(slot);
+            self.due.push(slot);
         }
+    }
+
+    /// How many are listed.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.due.len()
     }
 
     /// Whether nobody is listed.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.fresh.is_empty() && self.aged.is_empty()
+        self.due.is_empty()
     }
 
-    /// Lets `pay` settle the debts that are due, asking it whether a debt has aged and hearing whether one is left.
-    pub(crate) fn flush(&mut self, mut pay: impl FnMut(u32, bool) -> bool) {
-        let listed = &mut self.listed;
-        let mut settle = |slot: u32, aged: bool| {
-            let left = pay(slot, aged);
-            if !left && let Some(listed) = listed.get_mut(slot as usize) {
-                *listed = false;
-            }
-            left
-        };
-        self.aged.retain(|&slot| settle(slot, true));
-        for slot in self.fresh.drain(..) {
-            if settle(slot, false) {
-                self.aged.push(slot);
-            }
+    /// A connection of the list, and whether its debt has aged.
+    #[inline]
+    pub(crate) fn due(&self, place: usize) -> Option<(u32, bool)> {
+        self.due.get(place).map(|&slot| (slot, place < self.aged))
+    }
+
+    /// A debt is left: the connection moves to `place`, at or before its own.
+    #[inline]
+    pub(crate) fn keep(&mut self, slot: u32, place: usize) {
+        if let Some(kept) = self.due.get_mut(place) {
+            *kept = slot;
         }
+    }
+
+    /// No debt is left.
+    #[inline]
+    pub(crate) fn strike(&mut self, slot: u32) {
+        if let Some(listed) = self.listed.get_mut(slot as usize) {
+            *listed = false;
+        }
+    }
+
+    /// The first `due` have been asked and `left` of them kept: those have aged when the next round comes.
+    #[inline]
+    pub(crate) fn end_round(&mut self, left: usize, due: usize) {
+        if due == self.due.len() {
+            self.due.truncate(left);
+        } else {
+            self.forget(left, due);
+        }
+        self.aged = left;
+    }
+
+    /// Some were listed meanwhile: they stay, behind those that have aged.
+    #[cold]
+    #[inline(never)]
+    fn forget(&mut self, left: usize, due: usize) {
+        self.due.drain(left..due);
     }
 }
 
@@ -103,7 +132,15 @@ impl Conn {
     }
 
     /// Sends what is due of the owed ACKs and answers whether any is left.
+    #[inline]
     pub(crate) fn pay_acks<P: Port>(&mut self, io: &mut Io<'_, P>, aged: bool) -> bool {
+        // What nearly always comes: a debt of this iteration, which a reply may carry yet, or one that a reply has carried.
+        let waits = self.ack.now == 0 && !(aged && self.ack.owed) && self.state.is_live();
+        if waits { self.ack.owed } else { self.pay_acks_now(io, aged) }
+    }
+
+    #[inline(never)]
+    fn pay_acks_now<P: Port>(&mut self, io: &mut Io<'_, P>, aged: bool) -> bool {
         if !self.state.is_live() {
             self.ack = AckDebt::default();
         }

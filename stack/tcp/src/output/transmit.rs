@@ -47,7 +47,15 @@ impl Conn {
     }
 
     /// Whether something that is here already, not in a source, could be sent now: a unit again, the rest of one, a FIN.
+    #[inline]
     pub(crate) fn wants_transmit(&self) -> bool {
+        self.snd.waits() && self.may_transmit()
+    }
+
+    /// Whether something of what waits could be sent now.
+    #[cold]
+    #[inline(never)]
+    fn may_transmit(&self) -> bool {
         let emss = u32::from(self.snd.emss);
         let rest = self.snd.snd_end.since(self.snd.snd_nxt).min(emss);
         let lost = self.snd.board.lost.min(emss);
@@ -77,6 +85,9 @@ impl Conn {
         }
         if !self.state.may_pull() {
             return Err(Blocked::None);
+        }
+        if source.is_empty() {
+            return Err(Blocked::Source);
         }
         self.may_pull(io)?;
         self.pull(io, source)

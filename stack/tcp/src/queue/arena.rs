@@ -13,6 +13,18 @@ struct Node<T> {
     next: u32,
 }
 
+impl<T> Node<T> {
+    /// Fills a free node.
+    #[inline]
+    fn hold(&mut self, value: T, next: u32) {
+        let nothing = self.value.replace(value);
+        debug_assert!(nothing.is_none());
+        // The compiler cannot know that there is nothing to drop, and would have the code for it here.
+        core::mem::forget(nothing);
+        self.next = next;
+    }
+}
+
 /// The nodes of all lists of one kind.
 pub(crate) struct Arena<T> {
     nodes: Box<[Node<T>]>,
@@ -95,12 +107,14 @@ impl<T> Arena<T> {
     /// Appends a value and answers its node.
     #[inline]
     pub(crate) fn push_back(&mut self, list: &mut List, value: T) -> Result<u32, T> {
-        let tail = list.tail;
-        self.insert_after(list, tail, value)
+        if !self.has_room(list) {
+            return Err(value);
+        }
+        self.shared_left -= u32::from(list.len - list.rescued >= list.reserve);
+        self.link_last(list, value)
     }
 
     /// Puts a value behind the node `prev`, or first when `prev` is [`NIL`]. `prev` is a node of this list.
-    #[inline]
     pub(crate) fn insert_after(&mut self, list: &mut List, prev: u32, value: T) -> Result<u32, T> {
         if !self.has_room(list) {
             return Err(value);
@@ -121,17 +135,27 @@ impl<T> Arena<T> {
         }
         self.rescue_left -= 1;
         list.rescued += 1;
-        let tail = list.tail;
-        self.link_new(list, tail, value)
+        self.link_last(list, value)
     }
 
     #[inline]
+    fn link_last(&mut self, list: &mut List, value: T) -> Result<u32, T> {
+        let at = self.free;
+        let Some(node) = self.nodes.get_mut(at as usize) else { return Err(value) };
+        self.free = node.next;
+        node.hold(value, NIL);
+        let before = core::mem::replace(&mut list.tail, at);
+        self.link(list, before, at);
+        list.len += 1;
+        Ok(at)
+    }
+
     fn link_new(&mut self, list: &mut List, prev: u32, value: T) -> Result<u32, T> {
         let at = self.free;
         let next = self.next_in(list, prev);
         let Some(node) = self.nodes.get_mut(at as usize) else { return Err(value) };
         self.free = node.next;
-        *node = Node { value: Some(value), next };
+        node.hold(value, next);
         self.link(list, prev, at);
         if next == NIL {
             list.tail = at;

@@ -61,7 +61,7 @@ impl RxQueues {
     }
 
     /// Copies the piece into the frame before it where that saves a frame. Answers whether all of it is there.
-    #[inline]
+    #[inline(never)]
     fn compact<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &mut Piece<F>) -> bool {
         if self.ready.len() >= READY_FRAMES_SOFT || arena.is_scarce() {
             return self.pack(arena, piece);

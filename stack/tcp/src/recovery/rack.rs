@@ -40,11 +40,17 @@ impl MinRtt {
     fn update(&mut self, now: Nanos, rtt: Nanos) {
         let epoch = (now.0 >> MIN_RTT_EPOCH_SHIFT) as u32;
         if epoch != self.epoch {
-            let before = if epoch == self.epoch.wrapping_add(1) { self.current } else { Nanos::MAX };
-            *self = MinRtt { current: rtt, before, epoch };
+            self.begin_epoch(epoch, rtt);
         } else if rtt < self.current {
             self.current = rtt;
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_epoch(&mut self, epoch: u32, rtt: Nanos) {
+        let before = if epoch == self.epoch.wrapping_add(1) { self.current } else { Nanos::MAX };
+        *self = MinRtt { current: rtt, before, epoch };
     }
 
     #[inline]

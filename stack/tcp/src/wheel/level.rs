@@ -39,6 +39,7 @@ impl Level {
     }
 
     /// The first tick after `tick` at which an occupied place of this level comes up.
+    #[inline(never)]
     pub(super) fn next_tick(&self, tick: u64) -> Option<u64> {
         let turn = tick >> self.shift;
         let here = (turn % PLACES as u64) as u8;

@@ -75,9 +75,15 @@ impl Wheel {
         node.deadline = deadline;
         let filed_in_time = node.place.is_some() && node.tick <= tick_after(deadline);
         if !filed_in_time && deadline != Nanos::MAX {
-            self.unfile(id);
-            self.file(id);
+            self.file_anew(id);
         }
+    }
+
+    /// Rare beside arming: a deadline that moves on stays where it is filed until that place comes up.
+    #[inline(never)]
+    fn file_anew(&mut self, id: u32) {
+        self.unfile(id);
+        self.file(id);
     }
 
     /// Takes the deadline of an id away.

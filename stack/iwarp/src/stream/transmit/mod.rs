@@ -78,6 +78,11 @@ impl<C: CompletionSink> UnitSource for Transmit<'_, '_, C> {
         bytes
     }
 
+    #[inline]
+    fn is_empty(&mut self) -> bool {
+        self.allowance <= 0 || self.stream.has_nothing_to_send(&mut self.io)
+    }
+
     /// RFC 5040 s5.4: nothing goes behind a Terminate.
     fn is_last(&self) -> bool {
         self.stream.state == StreamState::Terminating
@@ -92,7 +97,22 @@ impl Stream {
     }
 
     /// Whether there is something to pull now.
+    #[inline]
     pub fn wants_tx<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
+        !self.has_nothing_to_send(io) && self.may_send_some(io)
+    }
+
+    /// Whether the stream runs with no request that is not sent and no answer owed: what nearly always comes.
+    #[inline]
+    fn has_nothing_to_send<C>(&self, io: &mut Io<'_, C>) -> bool {
+        self.state == StreamState::Open
+            && self.sender.gate == Gate::Open
+            && io.sends.refresh() == self.sender.next
+            && self.responses.is_empty()
+    }
+
+    #[inline(never)]
+    fn may_send_some<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => {
                 io.sends.refresh();
@@ -137,6 +157,9 @@ impl Stream {
                 break;
             }
             used += bytes;
+            if self.has_nothing_to_send(io) {
+                break;
+            }
         }
         if self.config.complete_on_copy && self.state == StreamState::Open {
             self.complete(io);
@@ -314,6 +337,7 @@ impl Stream {
     }
 
     /// A Read Request (RFC 5040 s4.4).
+    #[inline(never)]
     fn read_request<const MARKED: bool>(
         &mut self,
         wqe: &SendWqe,
@@ -362,6 +386,7 @@ impl Stream {
 
     /// A segment of the oldest Read Response. The source is looked up again for every segment, since it may have
     /// been revoked, and always copied, since it may change at any moment.
+    #[inline(never)]
     fn response_segment<C: CompletionSink, const MARKED: bool>(
         &mut self,
         mut room: Room<'_, MARKED>,
