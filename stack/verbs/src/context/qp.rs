@@ -1,21 +1,18 @@
 //! Queue pairs, the application's half.
 //!
-//! Posting writes the request into the queue's own slot, publishes it and rings the core's doorbell once. Until a
-//! queue pair is connected, the core's half of it rests here: it goes to the core that carries the connection.
+//! Until a queue pair is connected, the core's half of it rests here: it goes to the core that carries the connection.
 
-use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Dialect;
-use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
+use ironwarp_iwarp::{RecvWqe, SendWqe};
 use ironwarp_rings::doorbell::Bell;
 use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::QpNum;
-use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 
 use super::attr::{QpAttr, QpShared, QpState};
-use super::cq::{AppCq, place};
+use super::cq::place;
 use super::{CompletionQueue, Context, ProtectionDomain, QpInfo, SharedReceiveQueue};
 use crate::config::{AtomicsBy, Extensions};
 use crate::core_loop::{QpCore, QpSetup, Selected, SrqPlace};
@@ -23,7 +20,10 @@ use crate::error::VerbsError;
 use crate::event::Settled;
 use crate::link::Control;
 use crate::shared::{Lease, Table, next_object};
-use crate::wr::{RecvWr, SendWr, Source};
+
+mod post;
+
+pub(super) use post::write_recv;
 
 /// Names a queue pair of one context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -164,74 +164,6 @@ impl Context {
     /// The numbers of Reads that a queue pair was made for.
     pub(super) fn reads_max(&self, qp: QueuePair) -> Result<ReadDepths, VerbsError> {
         Ok(self.qp(qp)?.reads)
-    }
-
-    /// Posts one request to the send queue.
-    pub fn post_send(&mut self, qp: QueuePair, wr: &SendWr<'_>) -> Result<(), VerbsError> {
-        self.post_sends(qp, core::slice::from_ref(wr)).map_err(|(_, error)| error)
-    }
-
-    /// Posts requests to the send queue in order and rings the doorbell once. On error the requests before the
-    /// failing one are posted; their number comes with the error.
-    pub fn post_sends(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), (usize, VerbsError)> {
-        let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
-        let app = app.filter(|app| app.is(qp)).ok_or((0, VerbsError::UnknownQueuePair))?;
-        let send_cq = app.send_cq;
-        let cq = self.cqs.get_mut(send_cq.slot()).and_then(Option::as_mut);
-        let cq = cq.ok_or((0, VerbsError::UnknownCompletionQueue))?;
-        let mut posted = 0;
-        let outcome = wrs.iter().try_for_each(|wr| app.stage_send(cq, wr).map(|()| posted += 1));
-        if posted > 0 {
-            app.sq.publish();
-            app.ring(&mut self.cores);
-        }
-        match outcome {
-            Err(VerbsError::CqFull) if self.reclaim(send_cq) => {
-                let rest = wrs.get(posted..).unwrap_or_default();
-                self.post_sends(qp, rest).map_err(|(more, error)| (posted + more, error))
-            }
-            outcome => outcome.map_err(|error| (posted, error)),
-        }
-    }
-
-    /// Posts requests to the send queue in order and rings the doorbell once, all of them or, on error, none.
-    pub fn post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
-        match self.try_post_all(qp, wrs) {
-            Err(VerbsError::CqFull) if self.reclaim(self.qp(qp)?.send_cq) => self.try_post_all(qp, wrs),
-            outcome => outcome,
-        }
-    }
-
-    fn try_post_all(&mut self, qp: QueuePair, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
-        let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
-        let app = app.filter(|app| app.is(qp)).ok_or(VerbsError::UnknownQueuePair)?;
-        let cq = self.cqs.get_mut(app.send_cq.slot()).and_then(Option::as_mut);
-        app.stage_all(cq.ok_or(VerbsError::UnknownCompletionQueue)?, wrs)?;
-        app.sq.publish();
-        app.ring(&mut self.cores);
-        Ok(())
-    }
-
-    /// Posts one receive.
-    pub fn post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
-        match self.try_post_recv(qp, wr) {
-            Err(VerbsError::CqFull) if self.reclaim(self.qp(qp)?.recv_cq) => self.try_post_recv(qp, wr),
-            outcome => outcome,
-        }
-    }
-
-    fn try_post_recv(&mut self, qp: QueuePair, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
-        let app = self.qps.get_mut(qp.index as usize).and_then(Option::as_mut);
-        let app = app.filter(|app| app.is(qp)).ok_or(VerbsError::UnknownQueuePair)?;
-        let cq = self.cqs.get_mut(app.recv_cq.slot()).and_then(Option::as_mut);
-        app.stage_recv(cq.ok_or(VerbsError::UnknownCompletionQueue)?, wr)?;
-        app.rq.publish();
-        // See the core's half: either it finds this receive when it flushes, or we find that it has ended.
-        fence(Ordering::SeqCst);
-        if app.shared.state() == QpState::Error {
-            app.ring(&mut self.cores);
-        }
-        Ok(())
     }
 
     /// Ends a queue pair at once: a connection that is still up is reset, everything posted completes as flushed.
@@ -407,117 +339,4 @@ impl AppQp {
             outbound_reads: self.reads.ord,
         }
     }
-
-    #[inline]
-    fn check_may_send(&self) -> Result<(), VerbsError> {
-        if self.closing || matches!(self.shared.state(), QpState::Idle | QpState::Draining) {
-            self.check_open()?;
-        }
-        Ok(())
-    }
-
-    fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), VerbsError> {
-        self.check_may_send()?;
-        self.check_send(wr)?;
-        if self.sq.free() == 0 {
-            return Err(VerbsError::QueueFull);
-        }
-        cq.promise()?;
-        self.sq.stage(|slot| write_send(slot, wr)).map_err(|_| VerbsError::QueueFull)?;
-        Ok(())
-    }
-
-    /// All of them, or none.
-    fn stage_all(&mut self, cq: &mut AppCq, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
-        self.check_may_send()?;
-        wrs.iter().try_for_each(|wr| self.check_send(wr))?;
-        if (self.sq.free() as usize) < wrs.len() {
-            return Err(VerbsError::QueueFull);
-        }
-        for promised in 0..wrs.len() {
-            cq.promise().inspect_err(|_| cq.give_back(promised as u32))?;
-        }
-        wrs.iter()
-            .try_for_each(|wr| self.sq.stage(|slot| write_send(slot, wr)).map(drop))
-            .map_err(|_| VerbsError::QueueFull)
-    }
-
-    /// What only a connection with extensions carries.
-    #[cold]
-    fn check_extended(&self, wr: &SendWr<'_>) -> Result<(), VerbsError> {
-        let has = |dialect: &Dialect| dialect.swap || wr.opcode != SendOpcode::Swap;
-        self.extensions.filter(has).ok_or(VerbsError::NoSuchOperation)?;
-        match wr.source {
-            Source::Atomic([sink], _) if sink.len != 8 => Err(VerbsError::AtomicSink),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_send(&self, wr: &SendWr<'_>) -> Result<(), VerbsError> {
-        if wr.opcode.is_extended() {
-            return self.check_extended(wr);
-        }
-        let (asked, bytes) = match wr.source {
-            Source::Inline(bytes) if bytes.len() > self.inline_bytes => {
-                return Err(VerbsError::InlineTooLong { asked: bytes.len(), allowed: self.inline_bytes });
-            }
-            Source::Inline(bytes) => (0, bytes.len() as u64),
-            // What nearly always comes; the sum of a list is a long way round.
-            Source::Gather([sge]) => (1, u64::from(sge.len)),
-            Source::Gather(sges) => (sges.len(), sges.iter().map(|sge| u64::from(sge.len)).sum()),
-            // Looked at already.
-            Source::Atomic(..) => return Ok(()),
-        };
-        if asked > self.sges {
-            return Err(VerbsError::TooManySges { asked, allowed: self.sges });
-        }
-        if wr.opcode.is_read() && asked != 1 {
-            return Err(VerbsError::ReadSink);
-        }
-        if bytes > u64::from(MESSAGE_BYTES_MAX) { Err(VerbsError::MessageTooLong(bytes)) } else { Ok(()) }
-    }
-
-    fn stage_recv(&mut self, cq: &mut AppCq, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
-        if self.srq.is_some() {
-            return Err(VerbsError::SharedReceives);
-        }
-        if wr.scatter.len() > self.sges {
-            return Err(VerbsError::TooManySges { asked: wr.scatter.len(), allowed: self.sges });
-        }
-        if self.rq.free() == 0 {
-            return Err(VerbsError::QueueFull);
-        }
-        cq.promise()?;
-        self.rq.stage(|slot| write_recv(slot, wr)).map_err(|_| VerbsError::QueueFull)?;
-        Ok(())
-    }
-
-    fn ring(&self, cores: &mut [crate::link::CoreLink]) {
-        let Some((core, slot)) = self.home else { return };
-        if let Some(link) = cores.get_mut(usize::from(core)) {
-            link.doorbell.ring(slot, &self.bell);
-        }
-    }
-}
-
-fn write_send(slot: &mut SendWqe, wr: &SendWr<'_>) {
-    slot.wr_id = wr.wr_id;
-    slot.opcode = wr.opcode;
-    slot.flags = wr.flags;
-    slot.remote_stag = wr.remote.stag;
-    slot.remote_to = wr.remote.tagged_offset;
-    slot.access = wr.access;
-    match wr.source {
-        Source::Gather(sges) => slot.set_gather(sges),
-        Source::Atomic([sink], operation) => slot.set_atomic(operation, *sink),
-        Source::Inline(bytes) => {
-            slot.flags.insert(SendFlags::INLINE);
-            slot.set_inline(bytes);
-        }
-    }
-}
-
-pub(super) fn write_recv(slot: &mut RecvWqe, wr: &RecvWr<'_>) {
-    slot.wr_id = wr.wr_id;
-    slot.set_scatter(wr.scatter);
 }
