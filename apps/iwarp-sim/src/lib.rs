@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+mod atomics;
 pub mod campaign;
 mod hostile;
 pub mod plan;

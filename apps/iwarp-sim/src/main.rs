@@ -126,6 +126,12 @@ fn print_summary(summary: &Summary, seconds: f64) {
         "{} connections, {} requests done, {} flushed, {} pieces lent, {} messages in shared receives, {} sleepers woken",
         totals.established, totals.succeeded, totals.flushed, totals.lent, totals.shared, totals.woken,
     );
+    if totals.atomics > 0 {
+        println!(
+            "{} atomic operations and Reads of words answered, {} messages beside them",
+            totals.atomics, totals.messages
+        );
+    }
     println!(
         "{} queues resized, {} attacks, {} streams terminated, {:.1} MB checked, {} frames in {seconds:.1} s",
         totals.resized,

@@ -63,6 +63,10 @@ pub struct Totals {
     pub shared: u64,
     /// Attacks by hostile hosts that were carried out.
     pub attacks: u64,
+    /// Atomic operations and Reads of words that were answered.
+    pub atomics: u64,
+    /// Messages that callers of atomic operations and their keeper have sent each other.
+    pub messages: u64,
 }
 
 /// Two queue pairs and what passes between them.
@@ -463,5 +467,7 @@ impl Totals {
         self.resized += other.resized;
         self.shared += other.shared;
         self.attacks += other.attacks;
+        self.atomics += other.atomics;
+        self.messages += other.messages;
     }
 }

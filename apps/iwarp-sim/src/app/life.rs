@@ -330,7 +330,8 @@ pub(crate) fn introduction(number: usize) -> [u8; 8] {
     words
 }
 
-fn session_of(private_data: &[u8]) -> Option<usize> {
+/// Which session that is.
+pub(crate) fn session_of(private_data: &[u8]) -> Option<usize> {
     let (number, check) = private_data.split_first_chunk::<4>()?;
     let number = u32::from_be_bytes(*number);
     (*check == (!number).to_be_bytes()).then_some(number as usize)

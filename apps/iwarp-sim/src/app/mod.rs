@@ -23,6 +23,7 @@ pub use ledger::{Attacked, Ledger, Message, Session, SharedLedger, Side, Stage, 
 use queues::{Pool, Queue, REAP_MAX, SharedPool};
 
 use crate::plan::{Common, Ending, HostPlan, Offence, addresses_of};
+use crate::world::Tenant;
 
 /// The application on one host.
 pub struct App {
@@ -91,26 +92,24 @@ impl App {
             work: 0,
         })
     }
+}
 
-    /// Whether it is time to look.
-    pub fn is_due(&self, now: Nanos) -> bool {
+impl Tenant for App {
+    fn is_due(&self, now: Nanos) -> bool {
         now >= self.wakes_at
     }
 
-    /// The worker did something: what came of it is looked at soon.
-    pub fn stir(&mut self, now: Nanos) {
+    fn stir(&mut self, now: Nanos) {
         self.nap = self.plan.pace;
         let soon = now + Nanos(self.dice.below(self.plan.pace.0 + 1));
         self.wakes_at = self.wakes_at.min(soon);
     }
 
-    /// When it looks again; `None` once it has nothing left to do.
-    pub fn next_look(&self) -> Option<Nanos> {
+    fn next_look(&self) -> Option<Nanos> {
         (!self.closed || !self.by_qp.is_empty()).then_some(self.wakes_at)
     }
 
-    /// One look: news, completions, then whatever there is to do. Answers whether the worker has something to do now.
-    pub fn look(&mut self, now: Nanos) -> bool {
+    fn look(&mut self, now: Nanos) -> bool {
         self.work = 0;
         if !self.listens && !self.closed {
             self.listens = self.listen().is_ok();
@@ -132,8 +131,7 @@ impl App {
         self.work > 0
     }
 
-    /// Drops its context with everything in it, as an application that ends does, and begins anew.
-    pub fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError> {
+    fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError> {
         let mut ctx = match stack.context() {
             // The one before this has not been swept up yet.
             Err(VerbsError::LimitReached(_)) => return Ok(()),
@@ -157,8 +155,7 @@ impl App {
         Ok(())
     }
 
-    /// Gives up everything: the run is over.
-    pub fn close(&mut self) -> Result<(), String> {
+    fn close(&mut self) -> Result<(), String> {
         self.closed = true;
         if let Some(pool) = self.pool.take() {
             let srq = pool.borrow().srq();
@@ -167,7 +164,9 @@ impl App {
         }
         self.give_back().map_err(|error| error.to_string())
     }
+}
 
+impl App {
     fn give_back(&mut self) -> Result<(), VerbsError> {
         for local in self.listeners() {
             self.ctx.unlisten(local)?;

@@ -42,6 +42,8 @@ impl Plan {
                 cq_depth: 4_096,
                 sleep_ppm: often(shape.queues_ppm, dice),
                 resize_ppm: often(shape.queues_ppm, dice),
+                still_ppm: 0,
+                still_max: Nanos(1),
                 pool: None,
             });
         }

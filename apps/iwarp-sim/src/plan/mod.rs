@@ -3,6 +3,7 @@
 //! Everything is drawn from the seed before the run begins. Each seed has a random half of the faults that its
 //! [`Scenario`] knows (swarm testing), so that no fault hides what another one would show.
 
+mod atomics;
 mod attack;
 mod faults;
 mod hosts;
@@ -16,6 +17,7 @@ use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::LinkConfig;
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 
+pub use atomics::{AtomicsPlan, CallEnding, CallPlan, Values, Wrong};
 pub use attack::{Attack, Manner, REPROACH};
 pub use faults::Fault;
 pub use offence::Offence;
@@ -38,6 +40,8 @@ pub struct Plan {
     pub hostile: Option<HostilePlan>,
     /// What passes between the hosts.
     pub sessions: Vec<SessionPlan>,
+    /// Calls for atomic operations, which take the sessions' place.
+    pub atomics: Option<AtomicsPlan>,
     /// What changes while they run, in order of time.
     pub timeline: Vec<(Nanos, Change)>,
     /// When links stop doing harm.
@@ -81,6 +85,10 @@ pub struct HostPlan {
     pub sleep_ppm: u32,
     /// How often it gives a queue another depth, looks in a million.
     pub resize_ppm: u32,
+    /// How often one of several cores stands still, polls in a million.
+    pub still_ppm: u32,
+    /// For how long at most.
+    pub still_max: Nanos,
     /// Its shared receive queue.
     pub pool: Option<PoolPlan>,
 }
@@ -160,6 +168,7 @@ impl Plan {
             cables: Vec::new(),
             hostile: None,
             sessions: Vec::new(),
+            atomics: None,
             timeline: Vec::new(),
             heal_at: Nanos::from_micros(2_000 + log_uniform(&mut dice, 8, 19)),
             patience: PATIENCE,
@@ -174,10 +183,17 @@ impl Plan {
         }
         plan.draw_hosts(count, &shape, &mut dice);
         plan.draw_cables(&mut dice);
-        plan.draw_sessions(&shape, &mut dice);
+        if scenario == Scenario::Atomics {
+            plan.draw_calls(&mut dice);
+        } else {
+            plan.draw_sessions(&shape, &mut dice);
+        }
         plan.draw_pools(&shape, &mut dice);
         plan.draw_attacks(&shape, &mut dice);
         plan.draw_faults(&mut dice);
+        if scenario == Scenario::Atomics {
+            plan.spare_keeper();
+        }
         if shape.vanishes {
             plan.draw_vanishings(&mut dice);
         }
@@ -217,6 +233,12 @@ impl Plan {
                 session.bytes_max,
                 session.ending
             );
+        }
+        for host in self.hosts.iter().filter(|_| self.atomics.is_some()) {
+            text += &format!("\n{} cores, {:?}", host.cores(), host.device.queue_rule);
+        }
+        if let Some(atomics) = &self.atomics {
+            text += &format!("\n{atomics:?}");
         }
         for (at, change) in &self.timeline {
             text += &format!("\n{:?}: {change:?}", at.as_duration());

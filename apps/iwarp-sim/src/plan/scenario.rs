@@ -38,6 +38,8 @@ pub enum Scenario {
     Storm,
     /// Hosts that go without a word.
     Vanish,
+    /// Atomic operations of many on few words of a host with several cores.
+    Atomics,
 }
 
 /// What the hosts of a scenario do.
@@ -73,7 +75,7 @@ pub struct Shape {
 
 impl Scenario {
     /// Every scenario.
-    pub const ALL: [Scenario; 15] = [
+    pub const ALL: [Scenario; 16] = [
         Scenario::Mixed,
         Scenario::Lossy,
         Scenario::Reorder,
@@ -89,6 +91,7 @@ impl Scenario {
         Scenario::Queues,
         Scenario::Storm,
         Scenario::Vanish,
+        Scenario::Atomics,
     ];
 
     /// Its name on the command line.
@@ -109,6 +112,7 @@ impl Scenario {
             Scenario::Queues => "queues",
             Scenario::Storm => "storm",
             Scenario::Vanish => "vanish",
+            Scenario::Atomics => "atomics",
         }
     }
 
@@ -134,6 +138,9 @@ impl Scenario {
                 "every error on every connection, by wrong requests and by hostile frames, beside work that must not notice"
             }
             Scenario::Vanish => "hosts that fall silent while their applications drop everything",
+            Scenario::Atomics => {
+                "atomic operations, Reads and immediates from many connections on few words of hosts with 1 to 8 cores; histories must be linearizable"
+            }
         }
     }
 
@@ -209,6 +216,10 @@ impl Scenario {
                 ..usual
             },
             Scenario::Vanish => Shape { bytes: 800_000, vanishes: true, ..usual },
+            // Words are few bytes, and each core has buffers of its own.
+            Scenario::Atomics => {
+                Shape { sessions: 12, small: true, tight: false, shared_percent: 0, ..usual }
+            }
             _ => usual,
         }
     }
@@ -225,7 +236,8 @@ impl Scenario {
             | Scenario::Memory
             | Scenario::Queues
             | Scenario::Storm
-            | Scenario::Vanish => Fault::ALL.to_vec(),
+            | Scenario::Vanish
+            | Scenario::Atomics => Fault::ALL.to_vec(),
             Scenario::Lossy => {
                 vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter, Fault::Mark]
             }
@@ -241,7 +253,7 @@ impl Scenario {
             known.remove(dice.below(known.len() as u64) as usize);
         }
         // It excuses every stream that it ends, so most runs must do without.
-        let never = matches!(self, Scenario::Storm | Scenario::Memory | Scenario::Shared);
+        let never = matches!(self, Scenario::Storm | Scenario::Memory | Scenario::Shared | Scenario::Atomics);
         if self != Scenario::Corrupt && (never || !dice.chance(250_000)) {
             known.retain(|fault| *fault != Fault::Unseen);
         }

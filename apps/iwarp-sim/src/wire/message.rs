@@ -4,7 +4,7 @@
 //! another one that must not go between its segments; a Terminate is the last. What only the other direction can
 //! justify, an answer or a Terminate, is handed on as a [`Claim`].
 //!
-//! Sources: RFC 5041 s4 and s5.2, RFC 5040 s4, s5.2, s5.4.
+//! Sources: RFC 5041 s4 and s5.2, RFC 5040 s4, s5.2, s5.4, RFC 7306 s5 and s6.
 
 use std::collections::BTreeSet;
 
@@ -22,6 +22,8 @@ pub enum Claim {
         /// Whether it ends the answer.
         last: bool,
     },
+    /// The answer to the oldest Read or atomic request, which is the atomic one of this identifier.
+    Atomic(u32),
     /// The payload of a Terminate.
     Terminate(Vec<u8>),
 }
@@ -32,6 +34,8 @@ pub struct Speaker {
     /// Messages of queue 0 and of queue 1 that were begun and ended.
     sends: u32,
     reads: u32,
+    /// Atomic Responses.
+    atomics: u32,
     /// The message that has more segments to come.
     send_under_way: Option<u32>,
     tagged_under_way: Option<TaggedMessage>,
@@ -52,14 +56,16 @@ struct TaggedMessage {
     next_to: u64,
 }
 
-/// A Read Request (RFC 5040 s4.4).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A Read Request (RFC 5040 s4.4), or an atomic one, which stands in the same queue (RFC 7306 s5.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Request {
     pub sink_stag: u32,
     pub sink_to: u64,
     pub bytes: u32,
     pub source_stag: u32,
     pub source_to: u64,
+    /// Of an atomic request, which has nothing else.
+    pub identifier: Option<u32>,
 }
 
 const WRITE: u8 = 0;
@@ -69,11 +75,19 @@ const SENDS: core::ops::RangeInclusive<u8> = 3..=6;
 const SEND_INVALIDATE: u8 = 4;
 const SEND_SOLICITED_INVALIDATE: u8 = 6;
 const TERMINATE: u8 = 7;
+const IMMEDIATES: core::ops::RangeInclusive<u8> = 8..=9;
+const ATOMIC_REQUEST: u8 = 10;
+const ATOMIC_RESPONSE: u8 = 11;
 
 /// Bytes of the DDP headers (RFC 5041 s4.2, s4.3) and of a Read Request.
 pub(super) const TAGGED_BYTES: usize = 14;
 pub(super) const UNTAGGED_BYTES: usize = 18;
 pub(super) const REQUEST_BYTES: usize = 28;
+
+/// Bytes of what follows the header in messages of RFC 7306 (s5.2, s6).
+const IMMEDIATE_BYTES: usize = 8;
+const ATOMIC_REQUEST_BYTES: usize = 52;
+const ATOMIC_RESPONSE_BYTES: usize = 12;
 
 impl Speaker {
     /// The next ULPDU of this direction.
@@ -164,31 +178,74 @@ impl Speaker {
                 self.send_under_way = (!last).then_some(mo.wrapping_add(payload.len() as u32));
                 Ok(None)
             }
-            (1, READ_REQUEST) => self.read_request(last, msn, mo, payload),
+            (1, READ_REQUEST) => self.request(last, (msn, mo), payload, REQUEST_BYTES),
+            (1, ATOMIC_REQUEST) => self.request(last, (msn, mo), payload, ATOMIC_REQUEST_BYTES),
+            (0, opcode) if IMMEDIATES.contains(&opcode) => self.immediate(last, (msn, mo), payload, ulp),
+            (3, ATOMIC_RESPONSE) => self.atomic_response(last, (msn, mo), payload),
             _ => Err(format!("operation {opcode} on queue {queue}")),
         }
     }
 
-    fn read_request(
+    /// A Read Request or an atomic one: they are numbered together.
+    fn request(
         &mut self,
         last: bool,
-        msn: u32,
-        mo: u32,
+        (msn, mo): (u32, u32),
         payload: &[u8],
+        bytes: usize,
     ) -> Result<Option<Claim>, String> {
         if self.send_under_way.is_some() {
-            return Err("a Read Request within a Send".into());
+            return Err("a request within a Send".into());
         }
-        if !last || mo != 0 || msn != self.reads.wrapping_add(1) || payload.len() != REQUEST_BYTES {
-            return Err(format!(
-                "Read Request {msn} at {mo} of {} bytes behind {}",
-                payload.len(),
-                self.reads
-            ));
+        if !last || mo != 0 || msn != self.reads.wrapping_add(1) || payload.len() != bytes {
+            return Err(format!("request {msn} at {mo} of {} bytes behind {}", payload.len(), self.reads));
         }
         self.reads = msn;
-        self.requests.push(Request::read(payload));
+        self.requests.push(if bytes == REQUEST_BYTES {
+            Request::read(payload)
+        } else {
+            Request { identifier: Some(word(payload, 4)), ..Request::default() }
+        });
         Ok(None)
+    }
+
+    /// Immediate Data stands among Sends and is whole.
+    fn immediate(
+        &mut self,
+        last: bool,
+        (msn, mo): (u32, u32),
+        payload: &[u8],
+        ulp: u32,
+    ) -> Result<Option<Claim>, String> {
+        let next = self.send_under_way.is_none() && msn == self.sends.wrapping_add(1);
+        if !last || mo != 0 || !next || payload.len() != IMMEDIATE_BYTES || ulp != 0 {
+            return Err(format!("immediate {msn} at {mo} of {} bytes behind {}", payload.len(), self.sends));
+        }
+        self.sends = msn;
+        Ok(None)
+    }
+
+    fn atomic_response(
+        &mut self,
+        last: bool,
+        (msn, mo): (u32, u32),
+        payload: &[u8],
+    ) -> Result<Option<Claim>, String> {
+        if !last || mo != 0 || msn != self.atomics.wrapping_add(1) || payload.len() != ATOMIC_RESPONSE_BYTES {
+            return Err(format!("answer {msn} at {mo} of {} bytes behind {}", payload.len(), self.atomics));
+        }
+        self.atomics = msn;
+        Ok(Some(Claim::Atomic(word(payload, 0))))
+    }
+
+    /// The peer answers an atomic request (RFC 7306 s5.2.2): it is the oldest that has no answer, Reads included.
+    pub fn answered_atomic(&mut self, identifier: u32) -> Result<(), String> {
+        let oldest = self.requests.get(self.answered);
+        if oldest.is_none_or(|oldest| oldest.identifier != Some(identifier)) {
+            return Err(format!("atomic request {identifier} is answered where {oldest:?} is the oldest"));
+        }
+        self.answered += 1;
+        Ok(())
     }
 
     /// The peer answers what was asked here (RFC 5040 s5.2.2).
@@ -198,7 +255,10 @@ impl Speaker {
         };
         let end = u64::from(self.answered_bytes) + u64::from(bytes);
         let place = request.sink_to.wrapping_add(self.answered_bytes.into());
-        let fits = stag == request.sink_stag && to == place && last == (end == u64::from(request.bytes));
+        let fits = request.identifier.is_none()
+            && stag == request.sink_stag
+            && to == place
+            && last == (end == u64::from(request.bytes));
         if !fits || end > u64::from(request.bytes) {
             return Err(format!("{bytes} bytes to {stag:#010x} at {to:#x} are no answer to {request:?}"));
         }
@@ -222,6 +282,7 @@ impl Request {
             bytes: word(bytes, 12),
             source_stag: word(bytes, 16),
             source_to: long(bytes, 20),
+            identifier: None,
         }
     }
 }

@@ -102,6 +102,7 @@ impl Watcher {
         };
         match *claim {
             Claim::Response { stag, to, bytes, last } => peer.speaker.answered(stag, to, bytes, last),
+            Claim::Atomic(identifier) => peer.speaker.answered_atomic(identifier),
             Claim::Terminate(ref payload) => terminate::check(payload, &peer.speaker),
         }
     }

@@ -60,7 +60,11 @@ fn check_request(
     rest: &[u8],
     culprit: &Speaker,
 ) -> Result<(), String> {
-    let is_request = header[0] & 0x80 == 0 && word(header, 6) == 1;
+    let number = word(header, 10).wrapping_sub(1) as usize;
+    let asked = culprit.requests.get(number);
+    // RFC 7306 s8.1: an atomic request is not shown.
+    let is_atomic = asked.is_some_and(|asked| asked.identifier.is_some());
+    let is_request = header[0] & 0x80 == 0 && word(header, 6) == 1 && !is_atomic;
     if kind != (0, 1) || !is_request {
         return if bits & R == 0 && rest.is_empty() { Ok(()) } else { Err("that shows a request".into()) };
     }
@@ -68,8 +72,7 @@ fn check_request(
         return Err("about a Read that does not show its request".into());
     }
     let shown = Request::read(rest);
-    let number = word(header, 10).wrapping_sub(1) as usize;
-    let Some(asked) = culprit.requests.get(number) else { return Err("about a Read never asked for".into()) };
+    let Some(asked) = asked else { return Err("about a Read never asked for".into()) };
     let done = asked.bytes.wrapping_sub(shown.bytes);
     let expected = Request {
         sink_to: asked.sink_to.wrapping_add(done.into()),

@@ -1,12 +1,13 @@
 //! From a plan to hosts on cables.
 
-use ironwarp::Stack;
-use ironwarp_port::memory::{MemoryConfig, MemoryPort};
+use ironwarp::{Stack, VerbsError};
+use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryPort};
 use ironwarp_sim::SimNet;
 use ironwarp_types::MacAddr;
 
-use super::{Host, Machine, Switch, World};
-use crate::app::{App, Ledger, SharedLedger};
+use super::{Host, Machine, Switch, Tenant, World};
+use crate::app::{App, Ledger};
+use crate::atomics::{Desk, Operator};
 use crate::hostile::Hostile;
 use crate::plan::{Fault, Plan};
 use crate::wire::Watcher;
@@ -18,10 +19,10 @@ impl World {
         let ledger = Ledger::new(&plan.sessions, plan.unseen);
         let (mut ports, mut devices, mut endings) = (Vec::new(), Vec::new(), Vec::new());
         for host in &plan.hosts {
-            let (id, port) = net.add_port(&host.device);
+            let (id, queues) = net.add_port_of_queues(&host.device, host.cores());
             ports.push(id);
-            devices.push(port.control());
-            endings.push(port);
+            devices.push(queues.iter().map(MemoryPort::control).collect::<Vec<_>>());
+            endings.push(queues);
         }
         let mut hostile_port = None;
         if let Some(hostile) = &plan.hostile {
@@ -29,7 +30,9 @@ impl World {
             ports.push(id);
             hostile_port = Some(port);
         }
-        let pools = devices.iter().map(|device| device.free_frames()).collect();
+        let levels = |queues: &Vec<MemoryControl>| queues.iter().map(MemoryControl::free_frames).collect();
+        let pools = devices.iter().map(levels).collect();
+        let desk = plan.atomics.as_ref().map(|atomics| Desk::new(atomics, &ledger));
         let mut world = World {
             net,
             ledger,
@@ -38,12 +41,13 @@ impl World {
             devices,
             pools,
             cables: Vec::new(),
+            desk,
             plan: plan.clone(),
         };
         world.lay_cables();
         world.watch();
-        for (number, port) in endings.into_iter().enumerate() {
-            world.add_host(number, port).map_err(|error| format!("host {number}: {error}"))?;
+        for (number, queues) in endings.into_iter().enumerate() {
+            world.add_host(number, queues).map_err(|error| format!("host {number}: {error}"))?;
         }
         if let (Some(hostile), Some(port)) = (&plan.hostile, hostile_port) {
             let host = Hostile::new(plan, hostile, port, &world.ledger);
@@ -85,18 +89,25 @@ impl World {
         self.net.add_node(Machine::Switch(Switch::new(switch_ports, stations)), &ids);
     }
 
-    fn add_host(&mut self, number: usize, port: MemoryPort) -> Result<(), String> {
+    fn add_host(&mut self, number: usize, queues: Vec<MemoryPort>) -> Result<(), String> {
         let plan = &self.plan.hosts[number];
         let builder = Stack::builder(plan.config.clone());
-        let built = builder.build_replayable(port, self.net.clock(), plan.secret);
-        let (stack, worker) = built.map_err(|error| error.to_string())?;
-        let ledger: &SharedLedger = &self.ledger;
-        let app =
-            App::new(number, &stack, plan, &self.plan.common, ledger).map_err(|error| error.to_string())?;
-        let host = Host::new(number, stack, vec![worker], app, ledger, plan.budget);
+        let built = builder.build_replayable_cores(queues, self.net.clock(), plan.secret);
+        let built = built.map_err(|error| error.to_string())?;
+        let tenant = self.tenant(number, &built.0).map_err(|error| error.to_string())?;
+        let host = Host::new(number, built, tenant, &self.ledger, plan);
         let id = self.net.add_node(Machine::Host(Box::new(host)), &[self.ports[number]]);
         self.hosts.push(id);
         Ok(())
+    }
+
+    /// What runs on a host.
+    fn tenant(&self, number: usize, stack: &Stack) -> Result<Box<dyn Tenant>, VerbsError> {
+        let (plan, common) = (&self.plan.hosts[number], &self.plan.common);
+        match &self.desk {
+            None => Ok(Box::new(App::new(number, stack, plan, common, &self.ledger)?)),
+            Some(desk) => Ok(Box::new(Operator::new(number, stack, (plan, common), desk, &self.ledger)?)),
+        }
     }
 }
 

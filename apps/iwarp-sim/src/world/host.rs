@@ -1,23 +1,42 @@
 //! A whole host: its cores, from verbs to frames, and the application on it.
-//!
-//! A stack has one core today, so a host holds one worker; the list is there for more.
 
-use ironwarp::{Holdings, Stack, Worker};
+use ironwarp::{Holdings, Stack, VerbsError, Worker};
 use ironwarp_sim::Node;
 use ironwarp_types::Nanos;
 
-use crate::app::{App, SharedLedger};
+use super::cores::Cores;
+use crate::app::SharedLedger;
+use crate::plan::HostPlan;
+
+/// What runs on a host, above verbs.
+pub trait Tenant {
+    /// The cores did something: what came of it is looked at soon.
+    fn stir(&mut self, now: Nanos);
+
+    /// Whether it is time to look.
+    fn is_due(&self, now: Nanos) -> bool;
+
+    /// One look. Answers whether the cores have something to do now.
+    fn look(&mut self, now: Nanos) -> bool;
+
+    /// When it looks again; `None` once it has nothing left to do.
+    fn next_look(&self) -> Option<Nanos>;
+
+    /// Drops its context with everything in it, as an application that ends does, and begins anew.
+    fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError>;
+
+    /// Gives up everything: the run is over.
+    fn close(&mut self) -> Result<(), String>;
+}
 
 /// A host.
 pub struct Host {
     number: usize,
     /// Kept for its counters.
     stack: Stack,
-    workers: Vec<Worker>,
-    app: App,
+    cores: Cores,
+    tenant: Box<dyn Tenant>,
     ledger: SharedLedger,
-    /// Bursts that a core takes in one iteration.
-    budget: usize,
     fault: Option<String>,
 }
 
@@ -25,63 +44,49 @@ impl Host {
     /// A host over its stack.
     pub fn new(
         number: usize,
-        stack: Stack,
-        workers: Vec<Worker>,
-        app: App,
+        (stack, workers): (Stack, Vec<Worker>),
+        tenant: Box<dyn Tenant>,
         ledger: &SharedLedger,
-        budget: usize,
+        plan: &HostPlan,
     ) -> Self {
-        Host { number, stack, workers, app, ledger: ledger.clone(), budget, fault: None }
+        let cores = Cores::new(workers, plan);
+        Host { number, stack, cores, tenant, ledger: ledger.clone(), fault: None }
     }
 
     /// The application gives up everything that it still has.
     pub fn close(&mut self) -> Result<(), String> {
-        self.app.close().map_err(|error| format!("host {}: closing failed: {error}", self.number))
+        self.tenant.close().map_err(|error| format!("host {}: closing failed: {error}", self.number))
     }
 
     /// The application drops its context and begins anew.
     pub fn restart(&mut self, now: Nanos) -> Result<(), String> {
-        let outcome = self.app.restart(&self.stack, now);
+        let outcome = self.tenant.restart(&self.stack, now);
         outcome.map_err(|error| format!("host {}: beginning anew failed: {error}", self.number))
     }
 
     /// What the cores hold.
     pub fn holdings(&self) -> Vec<Holdings> {
-        self.workers.iter().map(Worker::holdings).collect()
+        self.cores.holdings()
     }
 
     /// Counters that are not zero.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.stack.counters().into_iter().filter(|(_, value)| *value > 0).collect()
     }
-
-    fn examine(&mut self) {
-        let cores = self.workers.iter_mut().enumerate();
-        let fault = cores.into_iter().find_map(|(core, worker)| {
-            let fault = worker.check().err()?;
-            Some(format!("core {core}: {fault}"))
-        });
-        self.fault = fault;
-    }
 }
 
 impl Node for Host {
     fn poll(&mut self, now: Nanos) -> Option<Nanos> {
-        let (mut work, mut next) = (0, None);
-        for worker in &mut self.workers {
-            let polled = worker.poll(self.budget);
-            work += polled.work;
-            next = earlier(next, polled.next_deadline);
-        }
-        self.examine();
+        let (work, next) = self.cores.poll(now);
+        self.fault = self.cores.examine();
         if work > 0 {
-            self.app.stir(now);
+            self.tenant.stir(now);
         }
         // What the application asks for is carried out when the loop comes round.
-        if self.app.is_due(now) && self.app.look(now) {
+        if self.tenant.is_due(now) && self.tenant.look(now) {
             return Some(now);
         }
-        earlier(next, self.app.next_look())
+        earlier(next, self.tenant.next_look())
     }
 
     fn check(&self) -> Result<(), String> {
@@ -92,7 +97,8 @@ impl Node for Host {
     }
 }
 
-fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
+/// The earlier of two times that there may be.
+pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

@@ -5,6 +5,7 @@
 //! every buffer, place and timer must have come back.
 
 mod build;
+mod cores;
 mod host;
 mod switch;
 
@@ -14,10 +15,11 @@ use ironwarp_port::memory::{MemoryControl, PoolLevels};
 use ironwarp_sim::{LinkId, Node, NodeId, PortId, SimNet};
 use ironwarp_types::Nanos;
 
-pub use host::Host;
+pub use host::{Host, Tenant};
 pub use switch::Switch;
 
 use crate::app::{SharedLedger, Totals};
+use crate::atomics::SharedDesk;
 use crate::hostile::Hostile;
 use crate::plan::{Change, Plan};
 
@@ -68,11 +70,14 @@ pub struct World {
     ledger: SharedLedger,
     hosts: Vec<NodeId>,
     ports: Vec<PortId>,
-    devices: Vec<MemoryControl>,
-    /// Free buffers of each device at the start.
-    pools: Vec<PoolLevels>,
+    /// The queues of each host's device.
+    devices: Vec<Vec<MemoryControl>>,
+    /// Free buffers of each queue at the start.
+    pools: Vec<Vec<PoolLevels>>,
     /// The links of each cable, there and back.
     cables: Vec<[LinkId; 2]>,
+    /// What hosts with atomic operations know together.
+    desk: Option<SharedDesk>,
     plan: Plan,
 }
 
@@ -109,8 +114,10 @@ impl World {
             Change::Link { cable, way, config } => {
                 self.net.link_mut(self.cables[*cable][*way]).config = config.clone();
             }
-            Change::Allocations { host, left } => self.devices[*host].allow_allocations(*left),
-            Change::TxBurst { host, frames } => self.devices[*host].limit_tx_burst(*frames),
+            Change::Allocations { host, left } => {
+                self.on_queues(*host, |queue| queue.allow_allocations(*left))
+            }
+            Change::TxBurst { host, frames } => self.on_queues(*host, |queue| queue.limit_tx_burst(*frames)),
             Change::Restart { host } => {
                 let (now, id) = (self.net.now(), self.hosts[*host]);
                 if let Machine::Host(node) = self.net.node_mut(id) {
@@ -129,7 +136,7 @@ impl World {
                 self.net.link_mut(*link).config = self.plan.cables[cable].healthy.clone();
             }
         }
-        for device in &self.devices {
+        for device in self.devices.iter().flatten() {
             device.allow_allocations(u64::MAX);
             device.limit_tx_burst(u64::MAX);
         }
@@ -147,7 +154,10 @@ impl World {
         if done.map_err(|error| error.to_string())? {
             return Ok(());
         }
-        let open = ledger.borrow().describe_open();
+        let mut open = ledger.borrow().describe_open();
+        if let Some(desk) = &self.desk {
+            open += &desk.borrow().describe_open();
+        }
         Err(format!("no end {:?} after the last fault: {open}", self.plan.patience))
     }
 
@@ -174,10 +184,12 @@ impl World {
             if let Some((_, lost)) = lost {
                 return Err(format!("host {number}: {lost} completions found no place"));
             }
-            let (now, start) = (self.devices[number].free_frames(), self.pools[number]);
-            // TCP keeps one transmit frame for the next unit, and eight for Terminates.
-            if now.rx != start.rx || now.tx + 1 + 8 < start.tx {
-                return Err(format!("host {number} has {now:?} of {start:?} buffers"));
+            for (core, (queue, start)) in self.devices[number].iter().zip(&self.pools[number]).enumerate() {
+                let now = queue.free_frames();
+                // TCP keeps one transmit frame for the next unit, and eight for Terminates.
+                if now.rx != start.rx || now.tx + 1 + 8 < start.tx {
+                    return Err(format!("host {number}, core {core}, has {now:?} of {start:?} buffers"));
+                }
             }
         }
         Ok(())
@@ -189,18 +201,23 @@ impl World {
             return Err(format!("{} frames are still on their way", self.net.frames_in_flight()));
         }
         for (number, device) in self.devices.iter().enumerate() {
-            let counts = device.counts();
+            let counts = device.iter().map(MemoryControl::counts);
             let [there, back] =
                 self.cables[number % self.cables.len()].map(|link| self.net.link(link).counts());
             // A cable leads from its host; the second host of a direct cable is at its far end.
             let (sent, came) = if number < self.cables.len() { (there, back) } else { (back, there) };
-            let left = counts.tx_frames - counts.tx_too_long;
-            let entered = counts.rx_frames + self.net.refused_frames(self.ports[number]);
+            let left: u64 = counts.clone().map(|one| one.tx_frames - one.tx_too_long).sum();
+            let received: u64 = counts.map(|one| one.rx_frames).sum();
+            let entered = received + self.net.refused_frames(self.ports[number]);
             if left != sent.offered || entered != came.sent + sent.answered {
-                return Err(format!("host {number}: {counts:?} sent {sent:?} came {came:?}"));
+                return Err(format!("host {number}: {left} left, {entered} entered, {sent:?} {came:?}"));
             }
         }
         Ok(())
+    }
+
+    fn on_queues(&self, host: usize, change: impl Fn(&MemoryControl)) {
+        self.devices[host].iter().for_each(change);
     }
 
     fn wake_all(&mut self) {

@@ -1,0 +1,206 @@
+//! What keeper and callers know together: the history, and what each connection has said and must still hear.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use ironwarp::{RemoteMemory, STag};
+use ironwarp_types::Nanos;
+
+use super::checker;
+use super::history::History;
+use crate::app::SharedLedger;
+use crate::plan::{AtomicsPlan, CallPlan};
+
+/// The desk as every host holds it.
+pub type SharedDesk = Rc<RefCell<Desk>>;
+
+/// What all of them know.
+pub struct Desk {
+    /// What was planned.
+    pub plan: AtomicsPlan,
+    /// What was asked of the words.
+    pub history: History,
+    /// What each word was when somebody last heard of it.
+    pub latest: Vec<u64>,
+    /// The connections.
+    pub calls: Vec<Call>,
+}
+
+/// One connection, or one after the other where attempts fail.
+pub struct Call {
+    /// What was planned.
+    pub plan: CallPlan,
+    /// Which stream of the history this attempt is.
+    pub stream: usize,
+    /// Where the keeper lets it reach the first word, once it is up.
+    pub names: Vec<RemoteMemory>,
+    /// Where its Writes go, and nothing atomic.
+    pub area: RemoteMemory,
+    /// Where its memory ends.
+    pub beyond: RemoteMemory,
+    /// The caller and the keeper.
+    pub ends: [End; 2],
+    /// When the first of them was gone.
+    pub ended_at: Option<Nanos>,
+    /// The end that was planned has begun.
+    pub is_ending: bool,
+    /// The wrong request was posted.
+    pub is_wrong: bool,
+    /// The caller's context was dropped.
+    pub has_vanished: bool,
+    /// Attempts to connect.
+    pub attempts: u32,
+    /// When the next one is made.
+    pub not_before: Nanos,
+    /// Both are gone for good.
+    pub is_over: bool,
+}
+
+/// One end of a connection.
+#[derive(Default)]
+pub struct End {
+    /// Where it is.
+    pub stage: Stage,
+    /// Receives that it has posted.
+    pub receives: u64,
+    /// Messages that it has sent.
+    pub sent: u64,
+    /// Messages of the other's that it has not received.
+    pub incoming: VecDeque<Message>,
+    /// Requests of its own that it is to be told of, and those that it has posted.
+    pub open: usize,
+    /// See above.
+    pub asked: u32,
+    /// Terminates that it was told of, and whether one was sent when links did no harm.
+    pub terminates: u32,
+    /// See above.
+    pub terminated_well: bool,
+    /// Reset, or silent.
+    pub was_cut_off: bool,
+}
+
+/// Where an end is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Stage {
+    /// It has not begun.
+    #[default]
+    Waiting,
+    /// It is being connected.
+    Connecting,
+    /// It is connected.
+    Up,
+    /// It has asked for the end.
+    Closing,
+    /// It has no queue pair any more, and will have none.
+    Gone,
+}
+
+/// A message on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// Its eight octets.
+    pub octets: [u8; 8],
+    /// Immediate Data, or a Send.
+    pub immediate: bool,
+    /// Whether it asks for an event.
+    pub solicited: bool,
+    /// The place in the area that was written before it, and the bytes.
+    pub written: Option<(usize, [u8; WRITE_BYTES])>,
+}
+
+/// Bytes of a Write.
+pub const WRITE_BYTES: usize = 16;
+
+impl Desk {
+    /// A desk of connections that have not begun. They, and the keeper's last look, are what a run waits for.
+    pub fn new(plan: &AtomicsPlan, ledger: &SharedLedger) -> SharedDesk {
+        let calls: Vec<Call> = plan.calls.iter().map(Call::new).collect();
+        ledger.borrow_mut().open = calls.len() + 1;
+        Rc::new(RefCell::new(Desk {
+            plan: plan.clone(),
+            history: History::default(),
+            latest: vec![0; plan.words],
+            calls,
+        }))
+    }
+
+    /// Whether every connection has come and gone.
+    pub fn is_over(&self) -> bool {
+        self.calls.iter().all(|call| call.is_over)
+    }
+
+    /// Whether the history can be, where the words end like this.
+    pub fn check(&self, end: &[u64]) -> Result<(), String> {
+        checker::check(&self.history, end)
+    }
+
+    /// Connections that are not over, in words.
+    pub fn describe_open(&self) -> String {
+        let open = self.calls.iter().enumerate().filter(|(_, call)| !call.is_over);
+        let words = open.map(|(number, call)| {
+            let end = |end: &End| format!("{:?} {} open {} in", end.stage, end.open, end.incoming.len());
+            format!(
+                "call {number}: {:?} [{} | {}]; ",
+                call.plan.ending,
+                end(&call.ends[0]),
+                end(&call.ends[1])
+            )
+        });
+        words.collect()
+    }
+}
+
+impl Call {
+    fn new(plan: &CallPlan) -> Self {
+        Call {
+            not_before: plan.start,
+            plan: plan.clone(),
+            stream: 0,
+            names: Vec::new(),
+            area: RemoteMemory { stag: STag(0), tagged_offset: 0 },
+            beyond: RemoteMemory { stag: STag(0), tagged_offset: 0 },
+            ends: <[End; 2]>::default(),
+            ended_at: None,
+            is_ending: false,
+            is_wrong: false,
+            has_vanished: false,
+            attempts: 0,
+            is_over: false,
+        }
+    }
+
+    /// An end and the other one.
+    pub fn split(&mut self, role: usize) -> (&mut End, &mut End) {
+        let [caller, keeper] = &mut self.ends;
+        if role == 0 { (caller, keeper) } else { (keeper, caller) }
+    }
+
+    /// An end has gone for good.
+    pub fn leave(&mut self, now: Nanos, role: usize) {
+        self.ends[role].stage = Stage::Gone;
+        self.ended_at.get_or_insert(now);
+    }
+
+    /// Whether nothing more can come of it. A caller that has gone has nobody to connect to the keeper.
+    pub fn has_ended(&self) -> bool {
+        let [caller, keeper] = &self.ends;
+        caller.stage == Stage::Gone && matches!(keeper.stage, Stage::Gone | Stage::Waiting)
+    }
+
+    /// RFC 7306 s8: a request that must not be is answered by the Terminate that names it, and both are told.
+    pub fn judge(&self) -> Result<(), String> {
+        if !self.is_wrong || self.has_vanished {
+            return Ok(());
+        }
+        let [caller, keeper] = &self.ends;
+        let missed = caller.was_cut_off && !keeper.terminated_well;
+        if keeper.terminates == 1 && (caller.terminates == 1 || missed) {
+            return Ok(());
+        }
+        Err(format!(
+            "{:?} was told of to the caller {} and to the keeper {} times",
+            self.plan.ending, caller.terminates, keeper.terminates
+        ))
+    }
+}

@@ -1,0 +1,104 @@
+//! What was asked of the words and what came back, with the order in which all of it happened.
+//!
+//! A run is one thread, so every asking and every answer has a number in one order: what was answered before something else
+//! was asked took effect before it.
+
+use ironwarp::AtomicOp;
+
+/// Everything that was asked of the words.
+#[derive(Default)]
+pub struct History {
+    /// What each connection, or each observer, asked, in its own order.
+    pub streams: Vec<Vec<Op>>,
+    ticks: u64,
+}
+
+/// One request.
+pub struct Op {
+    /// When it was asked.
+    pub asked: u64,
+    /// When it was answered; [`NEVER`] where the connection ended before: it may have taken effect or not.
+    pub answered: u64,
+    /// What it is.
+    pub act: Act,
+    /// What each of its words was, once it is answered.
+    pub seen: Vec<u64>,
+}
+
+/// Of what has no answer.
+pub const NEVER: u64 = u64::MAX;
+
+/// What is asked of the words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// An operation on a word.
+    Change(usize, AtomicOp),
+    /// A look at so many words from this one on.
+    Look(usize, usize),
+}
+
+impl History {
+    /// One more stream.
+    pub fn begin(&mut self) -> usize {
+        self.streams.push(Vec::new());
+        self.streams.len() - 1
+    }
+
+    /// Something is asked. Answers which of its stream's requests it is.
+    pub fn ask(&mut self, stream: usize, act: Act) -> usize {
+        let op = Op { asked: self.tick(), answered: NEVER, act, seen: Vec::new() };
+        self.streams[stream].push(op);
+        self.streams[stream].len() - 1
+    }
+
+    /// The answer has come.
+    pub fn answer(&mut self, stream: usize, op: usize, seen: Vec<u64>) {
+        let now = self.tick();
+        let op = &mut self.streams[stream][op];
+        (op.answered, op.seen) = (now, seen);
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.ticks += 1;
+        self.ticks
+    }
+}
+
+impl Act {
+    /// The first of its words, and how many.
+    pub fn words(self) -> (usize, usize) {
+        match self {
+            Act::Change(word, _) => (word, 1),
+            Act::Look(first, count) => (first, count),
+        }
+    }
+
+    /// What the word is then.
+    pub fn apply(self, value: u64) -> u64 {
+        match self {
+            Act::Look(..) => value,
+            Act::Change(_, op) => model(op, value),
+        }
+    }
+}
+
+/// What an operation makes of a word, bit by bit as RFC 7306 s5.1 describes it; none of the stack's code.
+fn model(op: AtomicOp, word: u64) -> u64 {
+    match op {
+        AtomicOp::FetchAdd { add, mask } => {
+            let (mut sum, mut carry) = (0, 0);
+            for bit in 0..64 {
+                let total = (word >> bit & 1) + (add >> bit & 1) + carry;
+                sum |= (total & 1) << bit;
+                carry = if mask >> bit & 1 == 1 { 0 } else { total >> 1 };
+            }
+            sum
+        }
+        AtomicOp::CmpSwap { compare, compare_mask, swap, swap_mask } => {
+            let equal =
+                (0..64).all(|bit| compare_mask >> bit & 1 == 0 || word >> bit & 1 == compare >> bit & 1);
+            if equal { word & !swap_mask | swap & swap_mask } else { word }
+        }
+        AtomicOp::Swap { swap } => swap,
+    }
+}
