@@ -233,12 +233,12 @@ fn connect_with_extensions_there(pair: &mut Pair) -> QueuePair {
     let far = pair.far.ctx.create_qp(pair.far.pd, &QpAttr::new(pair.far.cq)).unwrap();
     pair.near.ctx.connect(near, pair.at, b"").unwrap();
     pair.until("the request", |pair| {
-        let requests = pair.far.events.drain(..).filter_map(|event| match event {
+        let mut requests = pair.far.events.drain(..).filter_map(|event| match event {
             Event::ConnectRequest { request, .. } => Some(request),
             _ => None,
         });
         let params = AcceptParams { extensions: Some(Extensions::Rfc7306), ..AcceptParams::default() };
-        requests.last().is_some_and(|request| pair.far.ctx.accept_with(request, far, &params).is_ok())
+        requests.next_back().is_some_and(|request| pair.far.ctx.accept_with(request, far, &params).is_ok())
     });
     pair.until("the connection", |pair| pair.near.is_established(near));
     near

@@ -197,3 +197,119 @@ impl PendingResponses {
         (self.begun, self.mailed) = (0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ironwarp_mem::{AccessError, AtomicOp};
+    use ironwarp_types::STag;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a peer may ask for: a Read, or an atomic on a word of this core or of another.
+    #[derive(Clone, Copy, Debug)]
+    enum Asked {
+        Read,
+        Here,
+        There(u16),
+    }
+
+    fn owed(asked: Asked, msn: u32) -> Owed {
+        let operation = AtomicOp::add(1);
+        let request = AtomicRequest { identifier: msn, stag: STag(1), tagged_offset: 0, operation };
+        match asked {
+            Asked::Read => {
+                let (sink_stag, source_stag) = (STag(1), STag(2));
+                let request = ReadRequest { sink_stag, sink_to: 0, bytes: 8, source_stag, source_to: 0 };
+                Owed::Read(Response { request, msn, sent: 0 })
+            }
+            Asked::Here => Owed::Atomic { request, msn, owner: None },
+            Asked::There(core) => Owed::Atomic { request, msn, owner: Some(CoreId(core)) },
+        }
+    }
+
+    fn queue(asked: &[Asked]) -> PendingResponses {
+        let mut queue = PendingResponses::new(16);
+        (1..).zip(asked).for_each(|(msn, asked)| queue.push(owed(*asked, msn)));
+        queue
+    }
+
+    /// Mails what may be mailed; answers the numbers.
+    fn mail_all(queue: &mut PendingResponses) -> Vec<(u32, u16)> {
+        let mail = || queue.to_mail().map(|(_, msn, owner)| (msn, owner.0)).inspect(|_| queue.mail());
+        std::iter::from_fn(mail).collect()
+    }
+
+    /// RFC 7306 s7: nothing is mailed past a Read, a word that is done here, or one that is with another owner.
+    #[test]
+    fn only_what_the_same_owner_does_in_turn_is_mailed_together() {
+        use Asked::{Here, Read, There};
+        assert_eq!(mail_all(&mut queue(&[There(1), There(1), There(2), There(1)])), [(1, 1), (2, 1)]);
+        assert_eq!(mail_all(&mut queue(&[There(1), Read, There(1)])), [(1, 1)]);
+        assert_eq!(mail_all(&mut queue(&[There(1), Here, There(1)])), [(1, 1)]);
+        assert_eq!(mail_all(&mut queue(&[Here, There(1)])), []);
+        let mut queue = queue(&[There(1), There(2)]);
+        assert_eq!(mail_all(&mut queue), [(1, 1)]);
+        assert!(queue.sendable().is_none(), "it has not been answered");
+        assert!(queue.answer(1, Ok(7)));
+        assert_eq!(mail_all(&mut queue), [(2, 2)], "what was answered is done, though it has not left");
+        assert!(matches!(queue.sendable(), Some(Owed::Answered { msn: 1, outcome: Ok(7), .. })));
+    }
+
+    /// An answer is for the oldest that waits; any other finds nothing, and so does one that comes after the end.
+    #[test]
+    fn an_answer_out_of_turn_finds_nothing() {
+        let mut queue = queue(&[Asked::There(1), Asked::There(1)]);
+        assert_eq!(mail_all(&mut queue).len(), 2);
+        assert!(!queue.answer(2, Ok(0)) && !queue.answer(9, Ok(0)));
+        assert!(queue.answer(1, Err(AccessError::Revoked.into())));
+        assert!(!queue.answer(1, Ok(0)), "once");
+        queue.clear();
+        assert!(!queue.answer(2, Ok(0)) && queue.is_empty() && queue.is_sound());
+    }
+
+    proptest! {
+        /// Whatever is asked and however answers come: each request is begun when all before it are done, or are with the
+        /// one core that does it too; it is answered once, and the responses leave in the order of the requests.
+        #[test]
+        fn requests_begin_in_order_and_responses_leave_in_order(
+            asked in prop::collection::vec(
+                prop_oneof![Just(Asked::Read), Just(Asked::Here), (1u16..4).prop_map(Asked::There)], 1..16),
+            turns in prop::collection::vec(any::<bool>(), 64),
+        ) {
+            let mut queue = queue(&asked);
+            let (mut mailed, mut answered, mut left) = (vec![], 0, 0);
+            for answers in turns.into_iter().cycle() {
+                for (msn, core) in mail_all(&mut queue) {
+                    // Those before it that are not done: all with this core.
+                    let with_others = mailed[answered..].iter().any(|(_, other)| *other != core);
+                    prop_assert!(!with_others && mailed.last().is_none_or(|(last, _)| *last < msn));
+                    let skipped = (left + 1..msn).filter(|before| !mailed.iter().any(|(one, _)| one == before));
+                    prop_assert_eq!(skipped.count(), 0, "something before {} was not begun", msn);
+                    mailed.push((msn, core));
+                }
+                prop_assert!(queue.is_sound());
+                prop_assert_eq!(queue.mailed(), mailed.len() - answered);
+                if answers && answered < mailed.len() {
+                    prop_assert!(queue.answer(mailed[answered].0, Ok(0)));
+                    answered += 1;
+                } else if let Some(head) = queue.sendable() {
+                    let msn = match *head {
+                        Owed::Read(Response { msn, .. }) | Owed::Atomic { msn, .. } => msn,
+                        Owed::Answered { msn, .. } | Owed::Mailed { msn, .. } => msn,
+                    };
+                    prop_assert_eq!(msn, left + 1);
+                    left += 1;
+                    queue.advance(0, true);
+                } else if answered < mailed.len() {
+                    prop_assert!(queue.answer(mailed[answered].0, Ok(0)));
+                    answered += 1;
+                }
+                if queue.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!((left as usize, answered), (asked.len(), mailed.len()));
+        }
+    }
+}

@@ -5,7 +5,7 @@ use crate::rdmap::{AtomicRequest, AtomicResponse, Dialect};
 use ironwarp_mem::{AlignedBuf, AtomicOp};
 
 /// The rights of a word that a peer may change.
-const ATOMIC: Access = Access::LOCAL_WRITE.union(Access::REMOTE_ATOMIC);
+pub(super) const ATOMIC: Access = Access::LOCAL_WRITE.union(Access::REMOTE_ATOMIC);
 
 /// A side that goes by `dialect`, on the one core that there is.
 fn side_by(dialect: Dialect, role: Role, change: impl FnOnce(&mut StreamConfig)) -> Side {
@@ -27,7 +27,7 @@ fn pair() -> (Side, Side) {
 }
 
 /// Words in memory that lies at a multiple of eight bytes, in the machine's own order.
-fn words(side: &Side, values: &[u64], access: Access) -> Region {
+pub(super) fn words(side: &Side, values: &[u64], access: Access) -> Region {
     let region = side.table.register(PD, lines(8 * values.len() + 8), access).unwrap();
     for (at, value) in values.iter().enumerate() {
         region.write_at(at * 8, &value.to_ne_bytes()).unwrap();
@@ -40,13 +40,13 @@ fn lines(bytes: usize) -> AlignedBuf {
     AlignedBuf::zeroed(bytes, 64).unwrap()
 }
 
-fn word(region: &Region, at: usize) -> u64 {
+pub(super) fn word(region: &Region, at: usize) -> u64 {
     let mut octets = [0; 8];
     region.read_at(at * 8, &mut octets).unwrap();
     u64::from_ne_bytes(octets)
 }
 
-fn at(region: &Region, index: u64) -> (STag, u64) {
+pub(super) fn at(region: &Region, index: u64) -> (STag, u64) {
     (region.stag(), region.base_to() + index * 8)
 }
 
@@ -66,7 +66,7 @@ fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8> {
     [&[0x41, ulp, 0, 0, 0, 0, 0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, mo], payload].concat()
 }
 
-fn request(msn: u8, (stag, tagged_offset): (STag, u64), operation: AtomicOp) -> Vec<u8> {
+pub(super) fn request(msn: u8, (stag, tagged_offset): (STag, u64), operation: AtomicOp) -> Vec<u8> {
     let request = AtomicRequest { identifier: 77, stag, tagged_offset, operation };
     segment(0x4a, [1, msn, 0], &request.octets())
 }

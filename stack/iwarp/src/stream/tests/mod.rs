@@ -10,12 +10,13 @@ mod operations;
 mod oracle;
 mod order;
 mod ordering;
+mod owners;
 mod responses;
 mod rtr;
 
 use std::collections::VecDeque;
 
-use ironwarp_mem::{Access, CoreMem, MemLimits, MemTable, Region, Sge};
+use ironwarp_mem::{Access, AtomicOp, AtomicTarget, CoreMem, MemLimits, MemTable, Region, Sge};
 use ironwarp_rings::slots::{self, SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{ByteStream, UnitSource};
@@ -75,6 +76,9 @@ impl ByteStream for Pieces {
 struct Log {
     sends: Vec<Completion>,
     receives: Vec<Completion>,
+    /// What other cores were asked for, and how much more they may be asked.
+    asked: Vec<(CoreId, u32, AtomicTarget, AtomicOp)>,
+    credits: usize,
 }
 
 impl CompletionSink for Log {
@@ -84,6 +88,18 @@ impl CompletionSink for Log {
 
     fn on_receive(&mut self, completion: Completion) {
         self.receives.push(completion);
+    }
+
+    fn ask(
+        &mut self,
+        owner: CoreId,
+        serial: u32,
+        target: &AtomicTarget,
+        operation: AtomicOp,
+    ) -> Result<(), NoCredit> {
+        self.credits = self.credits.checked_sub(1).ok_or(NoCredit)?;
+        self.asked.push((owner, serial, *target, operation));
+        Ok(())
     }
 }
 

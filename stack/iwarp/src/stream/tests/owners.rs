@@ -1,0 +1,112 @@
+//! Atomic operations on words of other cores, as a stream sees them: whom it asks for what and when, and what it tells.
+
+use super::atomic::{ATOMIC, at, request, word, words};
+use super::*;
+use crate::rdmap::Dialect;
+use ironwarp_mem::AccessError;
+
+/// The core whose words these are, beside core 0 whose stream it is.
+const OTHER: CoreId = CoreId(1);
+
+/// A responder on core 0 of two that may ask `credits` times, and words: of its own core, and of the other.
+fn side(credits: usize) -> (Side, Region, [u64; 2]) {
+    let config = StreamConfig { extensions: Some(Dialect::RFC_7306), ..config() };
+    let mut side = Side::started(config, Role::Responder, true);
+    side.log.credits = credits;
+    let region = words(&side, &[5; 2048], ATOMIC);
+    let first_of = |owner| {
+        let is_its = |index: &u64| CoreId::owner_of(region.base_to() + index * 8, 2) == owner;
+        (0..2048).step_by(8).find(is_its).expect("each has some")
+    };
+    let of = [CoreId(0), OTHER].map(first_of);
+    (side, region, of)
+}
+
+/// Hands over requests to add 1 to these words, numbered from 1.
+fn ask(side: &mut Side, region: &Region, indices: &[u64]) {
+    for (msn, index) in (1..).zip(indices) {
+        side.feed(&framed(&request(msn, at(region, *index), AtomicOp::add(1)))).unwrap();
+    }
+}
+
+fn asked(side: &Side) -> Vec<(CoreId, u32)> {
+    side.log.asked.iter().map(|&(owner, serial, ..)| (owner, serial)).collect()
+}
+
+/// The originals that the next unit tells.
+fn told(side: &mut Side) -> Vec<u64> {
+    let original = |ulpdu: &Vec<u8>| u64::from_be_bytes(*ulpdu.last_chunk().unwrap());
+    ulpdus(&side.pull(ROOM)).iter().map(original).collect()
+}
+
+/// The owner is asked for exactly what the peer asked for, and what it answers is told in the order of the requests, with
+/// what this core has done itself between.
+#[test]
+fn the_owner_is_asked_and_its_answer_is_told_in_turn() {
+    let (mut side, region, [here, there]) = side(8);
+    ask(&mut side, &region, &[there, there, here, there]);
+    assert_eq!(asked(&side), [(OTHER, 1), (OTHER, 2)], "nothing behind a word that is done here");
+    let (_, _, target, operation) = side.log.asked[0];
+    assert_eq!(
+        (target.stag, target.to, target.need),
+        (region.stag(), at(&region, there).1, Access::REMOTE_ATOMIC)
+    );
+    assert_eq!((operation, side.pull(ROOM)), (AtomicOp::add(1), vec![]));
+    assert!(side.with(|stream, io| stream.on_answer(1, Ok(70), io)));
+    assert_eq!(told(&mut side), [70]);
+    assert!(side.with(|stream, io| stream.on_answer(2, Ok(71), io)));
+    assert_eq!((told(&mut side), word(&region, here as usize)), (vec![71, 5], 6));
+    assert_eq!(asked(&side)[2..], [(OTHER, 4)], "its turn has come");
+    assert!(side.with(|stream, io| stream.on_answer(4, Ok(72), io)));
+    assert_eq!((told(&mut side), word(&region, there as usize)), (vec![72], 5), "nobody else touched it");
+    assert_eq!(side.counted(Counter::AtomicsHere), 1);
+}
+
+/// What waits for another core holds up no Send.
+#[test]
+fn a_send_does_not_wait_for_another_core() {
+    let (mut side, region, [_, there]) = side(8);
+    ask(&mut side, &region, &[there]);
+    side.send_inline(1, b"meanwhile");
+    assert_eq!(ulpdus(&side.pull(ROOM)).len(), 1);
+    assert!(!side.with(|stream, io| stream.wants_tx(io)));
+    assert!(side.with(|stream, io| stream.on_answer(1, Ok(0), io) && stream.wants_tx(io)));
+}
+
+/// RFC7306-8.1-02, RFC7306-8.2-08: the owner's refusal ends the stream when it is the next to be told, and the Terminate
+/// shows the header of the request that it is about; what comes behind it is told to nobody.
+#[test]
+fn a_refusal_of_the_owner_waits_for_its_turn() {
+    let (mut side, region, [_, there]) = side(8);
+    ask(&mut side, &region, &[there, there, there]);
+    assert!(side.with(|stream, io| stream.on_answer(1, Ok(70), io)));
+    assert!(side.with(|stream, io| stream.on_answer(2, Err(AccessError::Revoked.into()), io)));
+    assert_eq!(side.stream.state(), StreamState::Open);
+    assert_eq!(told(&mut side), [70]);
+    let end = ulpdus(&side.pull(ROOM)).remove(0);
+    let shown = &request(2, at(&region, there), AtomicOp::add(1))[..18];
+    assert_eq!(end[18..24], [0x01, 0x00, 0xc0, 0, 0, 70]);
+    assert_eq!(&end[24..], shown);
+    assert!(!side.with(|stream, io| stream.on_answer(3, Ok(71), io)), "nobody waits any more");
+    assert_eq!(side.pull(ROOM), []);
+}
+
+/// Without a credit nothing is asked, until there is one; and the peer may end the stream meanwhile.
+#[test]
+fn without_a_credit_a_stream_waits_until_it_is_told() {
+    let (mut side, region, [_, there]) = side(1);
+    ask(&mut side, &region, &[there, there, there]);
+    assert_eq!((asked(&side).len(), side.stream.mailed()), (1, 1));
+    assert!(side.stream.awaits_credit());
+    assert!(side.with(|stream, io| stream.on_answer(1, Ok(70), io)));
+    side.log.credits = 1;
+    assert_eq!((told(&mut side), asked(&side).len()), (vec![70], 1), "it is not its turn");
+    side.with(|stream, io| stream.on_credit(io));
+    assert_eq!(asked(&side), [(OTHER, 1), (OTHER, 2)]);
+    assert!(side.stream.awaits_credit(), "for the third");
+    side.with(|stream, io| stream.abort(io));
+    side.log.credits = 8;
+    side.with(|stream, io| stream.on_credit(io));
+    assert_eq!((asked(&side).len(), side.stream.mailed()), (2, 0), "it has ended");
+    assert!(!side.with(|stream, io| stream.on_answer(2, Ok(71), io)));
+}
