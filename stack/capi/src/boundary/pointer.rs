@@ -1,0 +1,202 @@
+//! What callers' pointers lead to. Null and misalignment are errors; that what is not null is good for as long as the
+//! header says is the caller's promise.
+
+use core::ffi::{CStr, c_char};
+use core::mem::MaybeUninit;
+
+use super::codes::*;
+use super::fault::Fault;
+
+fn check<T>(pointer: *const T, what: &'static str) -> Result<(), Fault> {
+    if pointer.is_null() || !pointer.is_aligned() {
+        return Err(bad(what));
+    }
+    Ok(())
+}
+
+#[cold]
+fn bad(what: &'static str) -> Fault {
+    Fault::said(IW_E_POINTER, format_args!("{what} is null or not aligned"))
+}
+
+/// What a pointer leads to.
+///
+/// # Safety
+/// It is null or leads to a value that nobody changes during the call.
+#[inline]
+pub(crate) unsafe fn read<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T, Fault> {
+    check(pointer, what)?;
+    // SAFETY: not null, aligned, and good by the caller's promise.
+    Ok(unsafe { &*pointer })
+}
+
+/// Whether a pointer could lead to room for a value.
+pub(crate) fn room<T>(pointer: *mut T, what: &'static str) -> Result<(), Fault> {
+    check(pointer.cast_const(), what)
+}
+
+/// Writes to where a pointer leads.
+///
+/// # Safety
+/// It is null or leads to room for a value that is nobody else's during the call.
+#[inline]
+pub(crate) unsafe fn give<T>(pointer: *mut T, what: &'static str, value: T) -> Result<(), Fault> {
+    check(pointer.cast_const(), what)?;
+    // SAFETY: not null, aligned, and good by the caller's promise. What was there needs no drop: these are C's types.
+    unsafe { pointer.write(value) };
+    Ok(())
+}
+
+/// The same where null says that the caller does not care.
+///
+/// # Safety
+/// As for [`give`].
+#[inline]
+pub(crate) unsafe fn optional<T>(pointer: *mut T, what: &'static str, value: T) -> Result<(), Fault> {
+    // SAFETY: the caller's promise.
+    if pointer.is_null() { Ok(()) } else { unsafe { give(pointer, what, value) } }
+}
+
+/// A list of `count` values. Null is good for none.
+///
+/// # Safety
+/// As for [`read`], of `count` values.
+#[inline]
+pub(crate) unsafe fn list<'a, T>(
+    pointer: *const T,
+    count: usize,
+    what: &'static str,
+) -> Result<&'a [T], Fault> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check(pointer, what)?;
+    check_count::<T>(count, what)?;
+    // SAFETY: not null, aligned, within the address space, and good by the caller's promise.
+    Ok(unsafe { core::slice::from_raw_parts(pointer, count) })
+}
+
+/// Room for `count` values.
+///
+/// # Safety
+/// As for [`give`], of `count` values.
+#[inline]
+pub(crate) unsafe fn list_mut<'a, T>(
+    pointer: *mut T,
+    count: usize,
+    what: &'static str,
+) -> Result<&'a mut [MaybeUninit<T>], Fault> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    check(pointer.cast_const(), what)?;
+    check_count::<T>(count, what)?;
+    // SAFETY: not null, aligned, within the address space, and good by the caller's promise.
+    Ok(unsafe { core::slice::from_raw_parts_mut(pointer.cast(), count) })
+}
+
+fn check_count<T>(count: usize, what: &'static str) -> Result<(), Fault> {
+    let bytes = count.checked_mul(size_of::<T>());
+    if bytes.is_some_and(|bytes| bytes <= isize::MAX as usize) {
+        return Ok(());
+    }
+    Err(Fault::said(IW_E_VALUE, format_args!("{what} is longer than the address space")))
+}
+
+/// A text.
+///
+/// # Safety
+/// It is null or leads to a NUL-terminated text that nobody changes during the call.
+pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &'static str) -> Result<&'a str, Fault> {
+    check(pointer, what)?;
+    // SAFETY: not null, and good by the caller's promise.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Fault::said(IW_E_VALUE, format_args!("{what} is not UTF-8")))
+}
+
+/// Writes a text and the NUL behind it into room for `size` bytes.
+///
+/// # Safety
+/// As for [`give`], of `size` bytes.
+pub(crate) unsafe fn give_text(
+    room: *mut c_char,
+    size: usize,
+    what: &'static str,
+    value: &str,
+) -> Result<(), Fault> {
+    check(room.cast_const(), what)?;
+    if value.len() >= size {
+        return Err(Fault::said(
+            IW_E_VALUE,
+            format_args!("{what}: {size} bytes, {} are needed", value.len() + 1),
+        ));
+    }
+    // SAFETY: there is room for the text and one byte more.
+    unsafe {
+        core::ptr::copy_nonoverlapping(value.as_ptr().cast(), room, value.len());
+        room.add(value.len()).write(0);
+    }
+    Ok(())
+}
+
+/// A struct that begins with its own size, which its caller compiled in: fields that the caller does not know keep what
+/// `default` says.
+///
+/// # Safety
+/// As for [`read`], of as many bytes as its first field says; `T` is made of numbers and pointers, in C's layout, and
+/// begins with the size.
+pub(crate) unsafe fn sized<T: Copy>(pointer: *const T, default: T, what: &'static str) -> Result<T, Fault> {
+    check(pointer, what)?;
+    // SAFETY: the first field is there whatever the size.
+    let size = unsafe { pointer.cast::<u32>().read() } as usize;
+    if !(size_of::<u32>()..=size_of::<T>()).contains(&size) {
+        let most = size_of::<T>();
+        return Err(Fault::said(
+            IW_E_VALUE,
+            format_args!("{what}.size = {size}: 4 to {most}, set by its init"),
+        ));
+    }
+    let mut value = default;
+    // SAFETY: both have `size` bytes, and any bytes make a value.
+    unsafe { core::ptr::copy_nonoverlapping(pointer.cast::<u8>(), (&raw mut value).cast::<u8>(), size) };
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    #[repr(C)]
+    struct Sized {
+        size: u32,
+        old: u32,
+        new: u64,
+    }
+
+    /// A caller compiled against an older header has a shorter struct.
+    #[test]
+    fn a_shorter_struct_keeps_the_defaults_of_what_it_lacks() {
+        let default = Sized { size: 16, old: 1, new: 2 };
+        let older = Sized { size: 8, old: 9, new: 77 };
+        // SAFETY: a value of the stack; so are those below.
+        let seen = unsafe { sized(&older, default, "attr") };
+        assert_eq!(seen.map_err(|fault| fault.code), Ok(Sized { size: 8, old: 9, new: 2 }));
+        for size in [0, 3, 17, u32::MAX] {
+            // SAFETY: a size that is refused is not used.
+            let refused = unsafe { sized(&Sized { size, ..default }, default, "attr") };
+            assert_eq!(refused.map_err(|fault| fault.code), Err(IW_E_VALUE), "{size}");
+        }
+    }
+
+    #[test]
+    fn lists_may_be_null_when_they_are_empty_only() {
+        // SAFETY: null, or a value of the stack.
+        unsafe {
+            assert_eq!(list::<u64>(core::ptr::null(), 0, "list").map(<[u64]>::len).ok(), Some(0));
+            assert_eq!(list::<u64>(core::ptr::null(), 1, "list").err().map(|f| f.code), Some(IW_E_POINTER));
+            let word = 1u64;
+            assert_eq!(list(&word, usize::MAX, "list").err().map(|fault| fault.code), Some(IW_E_VALUE));
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Counters by name.
+
+use core::ffi::c_char;
+
+use super::stack::iw_stack;
+use crate::boundary::{Fault, call, give, text, with, *};
+
+/// Reads one counter of a stack, all cores together, by its name, as `iwarp-top` shows it. The control thread's call.
+///
+/// # Safety
+/// `stack` is null or a handle that this library gave out; `name` is null or a NUL-terminated text; `value` is null or good
+/// for one number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_stack_counter(
+    stack: *const iw_stack,
+    name: *const c_char,
+    value: *mut u64,
+) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        let name = text(name, "name")?;
+        let all = with(stack, |host| Ok(host.stack.counters()))?;
+        let found = all.iter().find(|(one, _)| *one == name);
+        let (_, count) =
+            found.ok_or_else(|| Fault::said(IW_E_VALUE, format_args!("no counter is called {name}")))?;
+        give(value, "value", *count)?;
+        Ok(IW_OK)
+    })
+}
+
+/// The number of counters.
+///
+/// # Safety
+/// `stack` is null or a handle that this library gave out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_stack_counters(stack: *const iw_stack) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe { with(stack, |host| Ok(host.stack.counters().len() as i32)) })
+}
+
+/// The name and value of a counter by its number, 0 to `iw_stack_counters`. `name` has room for `size` bytes, of which 48
+/// are always enough.
+///
+/// # Safety
+/// `stack` is null or a handle that this library gave out; `name` is null or good for `size` bytes, `value` null or good for
+/// one number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_stack_counter_at(
+    stack: *const iw_stack,
+    number: u32,
+    name: *mut c_char,
+    size: usize,
+    value: *mut u64,
+) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        let all = with(stack, |host| Ok(host.stack.counters()))?;
+        let (counter, count) = all.get(number as usize).ok_or_else(|| {
+            Fault::said(IW_E_VALUE, format_args!("number = {number}: below iw_stack_counters, {}", all.len()))
+        })?;
+        crate::boundary::give_text(name, size, "name", counter)?;
+        give(value, "value", *count)?;
+        Ok(IW_OK)
+    })
+}

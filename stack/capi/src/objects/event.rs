@@ -1,0 +1,237 @@
+//! News of connections.
+
+use verbs::{ConnectFailure, DisconnectReason, Event, PrivateData, Terminate};
+
+use super::address::iw_addr;
+use super::connect::{iw_request, iw_settled};
+use super::context::iw_ctx;
+use super::queues::{iw_cq, iw_qp, iw_srq};
+use crate::boundary::{call, give, with};
+
+/// A peer asks for a connection: `request`, `local`, `remote`, private data; `settled.revision` is the revision of MPA that it
+/// speaks.
+pub const IW_EVENT_CONNECT_REQUEST: u32 = 1;
+/// The connection is up: `qp`, `settled`, and on the connecting side private data.
+pub const IW_EVENT_ESTABLISHED: u32 = 2;
+/// The peer refused: `qp`, private data.
+pub const IW_EVENT_REJECTED: u32 = 3;
+/// The connection did not come about: `qp`, `reason` is an IW_FAILED_*.
+pub const IW_EVENT_CONNECT_FAILED: u32 = 4;
+/// A Terminate message was sent or received: `qp`, `terminate`. The end of the connection follows.
+pub const IW_EVENT_TERMINATED: u32 = 5;
+/// The connection has ended, and every request has its completion: `qp`, `reason` is an IW_ENDED_*.
+pub const IW_EVENT_DISCONNECTED: u32 = 6;
+/// The peer's first message has come to the accepting side: `qp`.
+pub const IW_EVENT_COMMUNICATING: u32 = 7;
+/// A request of ours could not be carried out, and the connection ends with it: `qp`.
+pub const IW_EVENT_QP_FATAL: u32 = 8;
+/// A message came for a shared receive and its completion queue was full; its connection ends: `cq`, `qp`.
+pub const IW_EVENT_CQ_ERROR: u32 = 9;
+/// Fewer receives are left than asked for with `iw_srq_arm`: `srq`.
+pub const IW_EVENT_SRQ_LIMIT: u32 = 10;
+/// A queue pair that has ended takes no more of its shared receives: `qp`.
+pub const IW_EVENT_LAST_RECEIVE: u32 = 11;
+/// The device has lost its link (`reason` 0), or has it again (1).
+pub const IW_EVENT_LINK: u32 = 12;
+/// A listening address could not be taken: `local`.
+pub const IW_EVENT_LISTEN_FAILED: u32 = 13;
+/// The peer has no atomic operations, and ended the connection over one: `qp`, `remote` without a port.
+pub const IW_EVENT_LACKS_ATOMICS: u32 = 14;
+/// Something that this version of the header has no number for.
+pub const IW_EVENT_OTHER: u32 = 15;
+
+/// Nobody answers for the address, or no route leads there.
+pub const IW_FAILED_UNREACHABLE: u32 = 1;
+/// The peer's host refused.
+pub const IW_FAILED_REFUSED: u32 = 2;
+/// No answer in time.
+pub const IW_FAILED_TIMED_OUT: u32 = 3;
+/// The peer closed or reset the connection during start-up.
+pub const IW_FAILED_CLOSED: u32 = 4;
+/// The peer's start-up frame breaks RFC 5044, or asks for what we do not have.
+pub const IW_FAILED_PROTOCOL: u32 = 5;
+/// No local port, connection or buffer was free.
+pub const IW_FAILED_NO_RESOURCES: u32 = 6;
+/// A Terminate ended it.
+pub const IW_FAILED_TERMINATED: u32 = 7;
+/// Something else ended it.
+pub const IW_FAILED_OTHER: u32 = 8;
+
+/// Both sides closed in order.
+pub const IW_ENDED_CLOSED: u32 = 1;
+/// A Terminate ended it.
+pub const IW_ENDED_TERMINATED: u32 = 2;
+/// An error was found here that no Terminate could tell the peer of: `terminate` names it.
+pub const IW_ENDED_FAILED: u32 = 3;
+/// The peer reset it.
+pub const IW_ENDED_RESET: u32 = 4;
+/// The peer no longer acknowledges.
+pub const IW_ENDED_TIMED_OUT: u32 = 5;
+/// Something else ended it.
+pub const IW_ENDED_OTHER: u32 = 6;
+
+/// The error that a Terminate names (RFC 5040 s4.8, RFC 5041 s8.2, RFC 5044 s8).
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct iw_terminate {
+    /// Who found it: 0 RDMAP, 1 DDP, 2 MPA.
+    pub layer: u8,
+    /// Its type, within the layer.
+    pub etype: u8,
+    /// Its code, within the type.
+    pub code: u8,
+    /// 1: we sent it.
+    pub sent: u8,
+}
+
+/// A piece of news. Which fields it has depends on its kind; others are 0.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct iw_event {
+    /// IW_EVENT_*.
+    pub kind: u32,
+    /// IW_FAILED_*, IW_ENDED_*, or whether there is a link.
+    pub reason: u32,
+    /// The queue pair.
+    pub qp: iw_qp,
+    /// The completion queue.
+    pub cq: iw_cq,
+    /// The shared receive queue.
+    pub srq: iw_srq,
+    /// The peer that waits for an answer.
+    pub request: iw_request,
+    /// Our address.
+    pub local: iw_addr,
+    /// The peer's.
+    pub remote: iw_addr,
+    /// What start-up settled.
+    pub settled: iw_settled,
+    /// An error.
+    pub terminate: iw_terminate,
+    /// Bytes of private data.
+    pub private_data_bytes: u32,
+    /// What the far application says.
+    pub private_data: [u8; 512],
+}
+
+/// Takes the next piece of news, oldest first: 1, or 0 when there is none. To be called as often as the program pleases, and
+/// while objects are being destroyed: their memory is freed here.
+///
+/// # Safety
+/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_event_poll(ctx: *mut iw_ctx, out: *mut iw_event) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        // Looked at first: an event that cannot be told must not be lost.
+        crate::boundary::room(out, "out")?;
+        let Some(event) = with(ctx, |context| Ok(context.poll_event()))? else { return Ok(0) };
+        give(out, "out", told(&event))?;
+        Ok(1)
+    })
+}
+
+const NOTHING: iw_event = iw_event {
+    kind: IW_EVENT_OTHER,
+    reason: 0,
+    qp: iw_qp { id: 0 },
+    cq: iw_cq { id: 0 },
+    srq: iw_srq { id: 0 },
+    request: iw_request { id: [0; 2] },
+    local: iw_addr { ip: [0; 16], scope: 0, port: 0, family: 0 },
+    remote: iw_addr { ip: [0; 16], scope: 0, port: 0, family: 0 },
+    settled: iw_settled { revision: 0, inbound_reads: 0, outbound_reads: 0, reserved: 0 },
+    terminate: iw_terminate { layer: 0, etype: 0, code: 0, sent: 0 },
+    private_data_bytes: 0,
+    private_data: [0; 512],
+};
+
+fn told(event: &Event) -> iw_event {
+    let of = |kind, qp: &verbs::QueuePair| iw_event { kind, qp: iw_qp { id: qp.to_bits() }, ..NOTHING };
+    match event {
+        Event::ConnectRequest { request, local, remote, private_data, asked } => {
+            let request = iw_request { id: request.to_bits() };
+            let settled = iw_settled { revision: asked.revision.into(), ..NOTHING.settled };
+            let (local, remote, kind) = ((*local).into(), (*remote).into(), IW_EVENT_CONNECT_REQUEST);
+            saying(iw_event { kind, request, local, remote, settled, ..NOTHING }, private_data)
+        }
+        Event::Established { qp, private_data, settled } => {
+            let settled = (*settled).into();
+            saying(iw_event { settled, ..of(IW_EVENT_ESTABLISHED, qp) }, private_data)
+        }
+        Event::Rejected { qp, private_data, .. } => saying(of(IW_EVENT_REJECTED, qp), private_data),
+        Event::ConnectFailed { qp, reason } => {
+            iw_event { reason: failure(*reason), ..of(IW_EVENT_CONNECT_FAILED, qp) }
+        }
+        Event::Terminated { qp, sent, terminate } => {
+            iw_event { terminate: named(*terminate, *sent), ..of(IW_EVENT_TERMINATED, qp) }
+        }
+        Event::Disconnected { qp, reason } => ended(of(IW_EVENT_DISCONNECTED, qp), *reason),
+        other => told_rarely(other),
+    }
+}
+
+fn told_rarely(event: &Event) -> iw_event {
+    let of = |kind, qp: &verbs::QueuePair| iw_event { kind, qp: iw_qp { id: qp.to_bits() }, ..NOTHING };
+    match event {
+        Event::PeerLacksAtomics { qp, peer } => {
+            let remote = core::net::SocketAddr::new(*peer, 0).into();
+            iw_event { remote, ..of(IW_EVENT_LACKS_ATOMICS, qp) }
+        }
+        Event::Communicating { qp } => of(IW_EVENT_COMMUNICATING, qp),
+        Event::QueuePairFatal { qp } => of(IW_EVENT_QP_FATAL, qp),
+        Event::CompletionQueueError { cq, qp } => {
+            iw_event { cq: iw_cq { id: cq.to_bits() }, ..of(IW_EVENT_CQ_ERROR, qp) }
+        }
+        Event::SharedReceiveLimit { srq } => {
+            iw_event { kind: IW_EVENT_SRQ_LIMIT, srq: iw_srq { id: srq.to_bits() }, ..NOTHING }
+        }
+        Event::LastReceiveReached { qp } => of(IW_EVENT_LAST_RECEIVE, qp),
+        Event::Link { up } => iw_event { kind: IW_EVENT_LINK, reason: (*up).into(), ..NOTHING },
+        Event::ListenFailed { local } => {
+            iw_event { kind: IW_EVENT_LISTEN_FAILED, local: (*local).into(), ..NOTHING }
+        }
+        _ => NOTHING,
+    }
+}
+
+fn saying(mut event: iw_event, private_data: &PrivateData) -> iw_event {
+    event.private_data_bytes = private_data.len() as u32;
+    for (to, from) in event.private_data.iter_mut().zip(private_data) {
+        *to = *from;
+    }
+    event
+}
+
+fn named(terminate: Terminate, sent: bool) -> iw_terminate {
+    iw_terminate { layer: terminate.layer, etype: terminate.etype, code: terminate.code, sent: sent.into() }
+}
+
+fn ended(event: iw_event, reason: DisconnectReason) -> iw_event {
+    let number = match reason {
+        DisconnectReason::Closed => IW_ENDED_CLOSED,
+        DisconnectReason::Terminated => IW_ENDED_TERMINATED,
+        DisconnectReason::Failed(_) => IW_ENDED_FAILED,
+        DisconnectReason::Reset => IW_ENDED_RESET,
+        DisconnectReason::TimedOut => IW_ENDED_TIMED_OUT,
+        _ => IW_ENDED_OTHER,
+    };
+    let terminate = match reason {
+        DisconnectReason::Failed(terminate) => named(terminate, false),
+        _ => iw_terminate::default(),
+    };
+    iw_event { reason: number, terminate, ..event }
+}
+
+fn failure(reason: ConnectFailure) -> u32 {
+    match reason {
+        ConnectFailure::Unreachable => IW_FAILED_UNREACHABLE,
+        ConnectFailure::Refused => IW_FAILED_REFUSED,
+        ConnectFailure::TimedOut => IW_FAILED_TIMED_OUT,
+        ConnectFailure::Closed => IW_FAILED_CLOSED,
+        ConnectFailure::Protocol => IW_FAILED_PROTOCOL,
+        ConnectFailure::NoResources => IW_FAILED_NO_RESOURCES,
+        ConnectFailure::Terminated => IW_FAILED_TERMINATED,
+        _ => IW_FAILED_OTHER,
+    }
+}

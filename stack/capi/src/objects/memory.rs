@@ -1,0 +1,223 @@
+//! Registered memory: the program's own, or pages of the library's.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+use verbs::{Access, AlignedBuf, Quiescence, RawMemory, Region};
+
+use super::context::{iw_ctx, iw_pd};
+use super::queues::iw_qp;
+use crate::boundary::{Fault, Slot, bury, call, give, give_out, with, *};
+
+/// Registered memory. Any thread may use the handle, one at a time; it outlives the context that made it.
+pub struct iw_mr(Slot<Memory>);
+
+/// What is behind the handle.
+pub(crate) enum Memory {
+    /// Registered.
+    Live(Region),
+    /// Its tag has ended, and cores may still be finishing.
+    Ending(Quiescence),
+    /// Neither, for the length of a call.
+    Gone,
+}
+
+handle_kind!(iw_mr, Memory, 4, "the memory");
+
+/// Receives and answers to Reads may be placed here.
+pub const IW_ACCESS_LOCAL_WRITE: u32 = 1;
+/// The peer may read it.
+pub const IW_ACCESS_REMOTE_READ: u32 = 2;
+/// The peer may write it. Asks for IW_ACCESS_LOCAL_WRITE too.
+pub const IW_ACCESS_REMOTE_WRITE: u32 = 4;
+/// The peer may run atomic operations on it. Asks for IW_ACCESS_LOCAL_WRITE too.
+pub const IW_ACCESS_REMOTE_ATOMIC: u32 = 8;
+
+/// How registered memory is named.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct iw_mr_info {
+    /// The tagged offset of its first byte, in work requests and at the peer: the address of that byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// The steering tag: `lkey` of an element, and what the peer is told.
+    pub stag: u32,
+    /// IW_ACCESS_*.
+    pub access: u32,
+}
+
+/// Registers memory of the program's own: a pool of huge pages, a mapping, its heap. It stays the program's: nothing is
+/// copied, and nothing is freed.
+///
+/// From now until `iw_mr_released` answers 1 the bytes stay valid. The program does not touch bytes that a posted request
+/// may write or that a peer may write, and does not change bytes that a posted request may read, until their completion
+/// or the peer's word says that they are done with.
+///
+/// # Safety
+/// `ctx` is null or a handle that this library gave out; `address` is null or leads to `length` bytes for which what is said
+/// above holds; `out` is null or good for one pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_mr_register(
+    ctx: *mut iw_ctx,
+    pd: iw_pd,
+    address: *mut c_void,
+    length: usize,
+    access: u32,
+    out: *mut *mut iw_mr,
+) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        give(out, "out", core::ptr::null_mut())?;
+        let (memory, access) = (lent(address, length)?, rights(access)?);
+        let region = with(ctx, |context| Ok(context.register(pd.to_rust(), memory, access)?))?;
+        give(out, "out", give_out(Memory::Live(region)))?;
+        Ok(IW_OK)
+    })
+}
+
+/// As `iw_mr_register`, for one queue pair alone, whose peer may end the tag by a Send that invalidates it.
+///
+/// # Safety
+/// As for `iw_mr_register`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_mr_register_for(
+    ctx: *mut iw_ctx,
+    qp: iw_qp,
+    address: *mut c_void,
+    length: usize,
+    access: u32,
+    out: *mut *mut iw_mr,
+) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        give(out, "out", core::ptr::null_mut())?;
+        let (memory, access) = (lent(address, length)?, rights(access)?);
+        let region = with(ctx, |context| Ok(context.register_for(qp.to_rust(), memory, access)?))?;
+        give(out, "out", give_out(Memory::Live(region)))?;
+        Ok(IW_OK)
+    })
+}
+
+/// Registers `length` zeroed bytes of the library's, at a multiple of 4096, and tells their address. They are freed soon
+/// after `iw_mr_released` answers 1; until then what `iw_mr_register` says of the bytes holds.
+///
+/// # Safety
+/// `ctx` is null or a handle that this library gave out; `address` and `out` are null or good for one pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_mr_alloc(
+    ctx: *mut iw_ctx,
+    pd: iw_pd,
+    length: usize,
+    access: u32,
+    address: *mut *mut c_void,
+    out: *mut *mut iw_mr,
+) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        give(out, "out", core::ptr::null_mut())?;
+        give(address, "address", core::ptr::null_mut())?;
+        let access = rights(access)?;
+        let mut pages = AlignedBuf::pages(length).map_err(|error| Fault::said(IW_E_MEMORY, error))?;
+        let bytes = pages.as_mut_ptr();
+        let region = with(ctx, |context| Ok(context.register(pd.to_rust(), pages, access)?))?;
+        give(address, "address", bytes.cast())?;
+        give(out, "out", give_out(Memory::Live(region)))?;
+        Ok(IW_OK)
+    })
+}
+
+/// How the memory is named. IW_E_STATE once its end has been asked for.
+///
+/// # Safety
+/// `mr` is null or a handle that this library gave out; `out` is null or good for one value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_mr_query(mr: *const iw_mr, out: *mut iw_mr_info) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        let info = with(mr, |memory| match memory {
+            Memory::Live(region) => Ok(iw_mr_info {
+                offset: region.base_to(),
+                length: region.len() as u64,
+                stag: region.stag().0,
+                access: region.access().bits().into(),
+            }),
+            _ => Err(ended()),
+        })?;
+        give(out, "out", info)?;
+        Ok(IW_OK)
+    })
+}
+
+/// Ends the tag at once: no later message and no later request can use it. Cores may be finishing a copy: the bytes are in
+/// use until `iw_mr_released` says otherwise.
+///
+/// # Safety
+/// `mr` is null or a handle that this library gave out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_mr_release(mr: *mut iw_mr) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        with(mr, |memory| match core::mem::replace(memory, Memory::Gone) {
+            Memory::Live(region) => {
+                *memory = Memory::Ending(region.deregister());
+                Ok(IW_OK)
+            }
+            other => {
+                *memory = other;
+                Err(ended())
+            }
+        })
+    })
+}
+
+/// Whether nobody uses the memory any more, after `iw_mr_release`: 1, and the handle has ended, or 0, and it is to be asked
+/// again when the workers have been polled once more. A worker that nobody polls does not hold it up.
+///
+/// # Safety
+/// `mr` is null or a handle that this library gave out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_mr_released(mr: *mut iw_mr) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        let over = with(mr, |memory| match memory {
+            Memory::Ending(token) => Ok(token.poll()),
+            _ => Err(Fault::said(IW_E_STATE, "the memory is registered: iw_mr_release comes first")),
+        })?;
+        if over {
+            drop(bury(mr)?);
+        }
+        Ok(over.into())
+    })
+}
+
+fn ended() -> Fault {
+    Fault::said(IW_E_STATE, "the memory's end has been asked for")
+}
+
+fn rights(access: u32) -> Result<Access, Fault> {
+    const KNOWN: Access = Access::LOCAL_WRITE
+        .union(Access::REMOTE_READ)
+        .union(Access::REMOTE_WRITE)
+        .union(Access::REMOTE_ATOMIC);
+    let bits = u16::try_from(access).ok().and_then(Access::from_bits).filter(|all| KNOWN.contains(*all));
+    bits.ok_or_else(|| Fault::said(IW_E_VALUE, format_args!("access = {access}: IW_ACCESS_*")))
+}
+
+const _: () = {
+    assert!(Access::LOCAL_WRITE.bits() as u32 == IW_ACCESS_LOCAL_WRITE);
+    assert!(Access::REMOTE_READ.bits() as u32 == IW_ACCESS_REMOTE_READ);
+    assert!(Access::REMOTE_WRITE.bits() as u32 == IW_ACCESS_REMOTE_WRITE);
+    assert!(Access::REMOTE_ATOMIC.bits() as u32 == IW_ACCESS_REMOTE_ATOMIC);
+};
+
+/// # Safety
+/// As for `iw_mr_register`.
+unsafe fn lent(address: *mut c_void, length: usize) -> Result<RawMemory, Fault> {
+    let base = NonNull::new(address.cast()).ok_or_else(|| Fault::said(IW_E_POINTER, "address is null"))?;
+    if length > isize::MAX as usize {
+        return Err(Fault::said(IW_E_VALUE, "length is longer than the address space"));
+    }
+    // SAFETY: the caller's promise. C has no references; it reads and writes as the function's text says.
+    Ok(unsafe { RawMemory::new(base, length) })
+}

@@ -1,0 +1,258 @@
+/* Each operation once, between two stacks of one process, with every byte looked at. */
+#define _POSIX_C_SOURCE 200809L
+#include "check.h"
+
+#include <unistd.h>
+
+static struct pair pair;
+
+static void post_recv(struct end *end, uint64_t wr_id, size_t from, uint32_t length)
+{
+    struct iw_sge sge = piece(end, from, length);
+    struct iw_recv_wr wr = {.wr_id = wr_id, .sges = &sge, .sge_count = 1};
+    uint32_t posted = 0;
+    ANSWERS(IW_OK, iw_post_recv(end->ctx, end->qp, &wr, 1, &posted));
+    CHECK(posted == 1);
+}
+
+static void post(struct iw_send_wr wr)
+{
+    uint32_t posted = 0;
+    wr.flags |= IW_SEND_SIGNALED;
+    ANSWERS(IW_OK, iw_post_send(pair.near.ctx, pair.near.qp, &wr, 1, &posted));
+    CHECK(posted == 1);
+}
+
+static struct iw_send_wr request(uint32_t opcode, uint64_t wr_id)
+{
+    struct iw_send_wr wr;
+    memset(&wr, 0, sizeof wr);
+    wr.opcode = opcode;
+    wr.wr_id = wr_id;
+    wr.remote_stag = pair.far.info.stag;
+    wr.remote_offset = pair.far.info.offset;
+    return wr;
+}
+
+static void done(uint32_t opcode, uint64_t wr_id, uint32_t bytes)
+{
+    await_completion(&pair, &pair.near, opcode, wr_id);
+    CHECK(pair.near.wc.status == IW_WC_SUCCESS && pair.near.wc.byte_len == bytes);
+}
+
+static void sends(void)
+{
+    struct iw_sge halves[2] = {piece(&pair.near, 0, 3000), piece(&pair.near, 10000, 2000)};
+    struct iw_send_wr wr = request(IW_WR_SEND, 1);
+    memset(pair.near.pool, 'a', 3000);
+    memset(pair.near.pool + 10000, 'b', 2000);
+    wr.sges = halves;
+    wr.sge_count = 2;
+    post_recv(&pair.far, 7, 0, 8192);
+    post(wr);
+    await_completion(&pair, &pair.far, IW_WC_RECV, 7);
+    CHECK(pair.far.wc.byte_len == 5000 && pair.far.wc.flags == 0);
+    CHECK(memcmp(pair.far.pool, pair.near.pool, 3000) == 0);
+    CHECK(memcmp(pair.far.pool + 3000, pair.near.pool + 10000, 2000) == 0);
+    done(IW_WC_SEND, 1, 5000);
+
+    wr = request(IW_WR_SEND, 2);
+    wr.flags = IW_SEND_INLINE | IW_SEND_SOLICITED;
+    wr.inline_data = (const uint8_t *)"inline";
+    wr.inline_bytes = 6;
+    post_recv(&pair.far, 8, 0, 8192);
+    post(wr);
+    await_completion(&pair, &pair.far, IW_WC_RECV, 8);
+    CHECK(pair.far.wc.flags == IW_WC_SOLICITED && memcmp(pair.far.pool, "inline", 6) == 0);
+    done(IW_WC_SEND, 2, 6);
+}
+
+/* A list longer than the library converts at a time: one call, every request in order, one entry at its end. */
+static void writes_of_a_list(void)
+{
+    enum { COUNT = 40, EACH = 100 };
+    struct iw_send_wr wrs[COUNT];
+    struct iw_sge sges[COUNT];
+    uint32_t posted = 0;
+    for (int i = 0; i < COUNT; i++) {
+        memset(pair.near.pool + i * EACH, i + 1, EACH);
+        sges[i] = piece(&pair.near, (size_t)i * EACH, EACH);
+        wrs[i] = request(IW_WR_WRITE, 100 + (uint64_t)i);
+        wrs[i].sges = &sges[i];
+        wrs[i].sge_count = 1;
+        wrs[i].remote_offset += 20000 + (uint64_t)i * EACH;
+    }
+    wrs[COUNT - 1].flags = IW_SEND_SIGNALED;
+    ANSWERS(IW_OK, iw_post_send(pair.near.ctx, pair.near.qp, wrs, COUNT, &posted));
+    CHECK(posted == COUNT);
+    done(IW_WC_WRITE, 100 + COUNT - 1, EACH);
+    CHECK(memcmp(pair.far.pool + 20000, pair.near.pool, COUNT * EACH) == 0);
+}
+
+/* One bad request in a list: those before it are posted, it and the rest are not. */
+static void a_list_with_a_bad_one(void)
+{
+    struct iw_send_wr wrs[20];
+    uint32_t posted = 99;
+    for (int i = 0; i < 20; i++) {
+        wrs[i] = request(IW_WR_WRITE, 200 + (uint64_t)i);
+        wrs[i].flags = IW_SEND_INLINE | (i == 17 ? IW_SEND_SIGNALED : 0);
+        wrs[i].inline_data = (const uint8_t *)"x";
+        wrs[i].inline_bytes = 1;
+        wrs[i].remote_offset += 30000 + (uint64_t)i;
+    }
+    wrs[18].inline_data = NULL;
+    ANSWERS(IW_E_POINTER, iw_post_send(pair.near.ctx, pair.near.qp, wrs, 20, &posted));
+    CHECK(posted == 18);
+    CHECK(strstr(iw_last_error(), "inline_data") != NULL);
+    done(IW_WC_WRITE, 217, 1);
+    CHECK(memcmp(pair.far.pool + 30000, "xxxxxxxxxxxxxxxxxx\0\0", 20) == 0);
+}
+
+static void reads(void)
+{
+    struct iw_sge sink = piece(&pair.near, 40000, 5000);
+    struct iw_send_wr wr = request(IW_WR_READ, 3);
+    for (int i = 0; i < 5000; i++) {
+        pair.far.pool[50000 + i] = (unsigned char)(i * 7);
+    }
+    wr.sges = &sink;
+    wr.sge_count = 1;
+    wr.remote_offset += 50000;
+    post(wr);
+    done(IW_WC_READ, 3, 5000);
+    CHECK(memcmp(pair.near.pool + 40000, pair.far.pool + 50000, 5000) == 0);
+}
+
+static uint64_t atomic(struct iw_send_wr wr)
+{
+    struct iw_sge sink = piece(&pair.near, 48000, 8);
+    uint64_t before;
+    wr.sges = &sink;
+    wr.sge_count = 1;
+    wr.remote_offset += 8;
+    post(wr);
+    done(IW_WC_ATOMIC, wr.wr_id, 8);
+    memcpy(&before, pair.near.pool + 48000, 8);
+    return before;
+}
+
+static void atomics(void)
+{
+    struct iw_send_wr wr = request(IW_WR_FETCH_ADD, 4);
+    uint64_t word = 40;
+    memcpy(pair.far.pool + 8, &word, 8);
+    wr.compare_add = 2;
+    CHECK(atomic(wr) == 40);
+    wr.opcode = IW_WR_CMP_SWAP;
+    wr.compare_add = 42;
+    wr.compare_add_mask = UINT64_MAX;
+    wr.swap = 7;
+    wr.swap_mask = UINT64_MAX;
+    CHECK(atomic(wr) == 42);
+    CHECK(atomic(wr) == 7);
+    memcpy(&word, pair.far.pool + 8, 8);
+    CHECK(word == 7);
+}
+
+static void immediates(void)
+{
+    struct iw_send_wr wr = request(IW_WR_WRITE_IMMEDIATE, 5);
+    wr.flags = IW_SEND_INLINE;
+    wr.inline_data = (const uint8_t *)"written";
+    wr.inline_bytes = 7;
+    wr.remote_offset += 60000;
+    memcpy(wr.immediate, "8 octets", 8);
+    post_recv(&pair.far, 9, 0, 16);
+    post(wr);
+    await_completion(&pair, &pair.far, IW_WC_RECV_IMMEDIATE, 9);
+    CHECK(memcmp(pair.far.wc.immediate, "8 octets", 8) == 0);
+    CHECK(memcmp(pair.far.pool + 60000, "written", 7) == 0);
+    done(IW_WC_IMMEDIATE, 5, 8);
+}
+
+/* A notification at the descriptor, as an event loop would wait for it. */
+static void notify(void)
+{
+    int32_t fd = -1;
+    unsigned char count[8];
+    struct iw_send_wr wr = request(IW_WR_SEND, 6);
+    ANSWERS(IW_OK, iw_cq_fd(pair.far.ctx, pair.far.cq, &fd));
+    CHECK(fd >= 0);
+    ANSWERS(IW_OK, iw_cq_arm(pair.far.ctx, pair.far.cq, 0));
+    post_recv(&pair.far, 10, 0, 16);
+    post(wr);
+    await_completion(&pair, &pair.far, IW_WC_RECV, 10);
+    CHECK(read(fd, count, 8) == 8);
+    CHECK(read(fd, count, 8) == -1);
+    done(IW_WC_SEND, 6, 0);
+}
+
+/* Memory of the library's, and the end of a tag that nobody can use any more. */
+static void memory(void)
+{
+    void *address = NULL;
+    struct iw_mr *mr = NULL;
+    struct iw_mr_info info;
+    ANSWERS(IW_OK, iw_mr_alloc(pair.near.ctx, pair.near.pd, 10000, IW_ACCESS_LOCAL_WRITE, &address, &mr));
+    CHECK(((uintptr_t)address & 4095) == 0);
+    ((unsigned char *)address)[9999] = 1;
+    ANSWERS(IW_OK, iw_mr_query(mr, &info));
+    ANSWERS(IW_E_STATE, iw_mr_released(mr));
+    ANSWERS(IW_OK, iw_mr_release(mr));
+    ANSWERS(IW_E_STATE, iw_mr_release(mr));
+    ANSWERS(IW_E_STATE, iw_mr_query(mr, &info));
+    while (iw_mr_released(mr) == 0) {
+        turn(&pair);
+    }
+    ANSWERS(IW_E_HANDLE, iw_mr_released(mr));
+
+    struct iw_sge gone = {info.offset, 100, info.stag};
+    struct iw_send_wr wr = request(IW_WR_WRITE, 300);
+    wr.sges = &gone;
+    wr.sge_count = 1;
+    post(wr);
+    await_completion(&pair, &pair.near, IW_WC_WRITE, 300);
+    CHECK(pair.near.wc.status == IW_WC_PROTECTION);
+    await_event(&pair, &pair.near, IW_EVENT_DISCONNECTED);
+}
+
+static void questions(void)
+{
+    struct iw_limits limits;
+    struct iw_qp_info info;
+    uint64_t value = 0;
+    char name[48];
+    ANSWERS(IW_OK, iw_limits_query(pair.near.ctx, &limits));
+    CHECK(limits.cores == 1 && limits.queue_pairs == 16 && limits.sges == 16 && limits.inline_bytes == 256);
+    ANSWERS(IW_OK, iw_qp_query(pair.near.ctx, pair.near.qp, &info));
+    CHECK(info.state == IW_QP_ESTABLISHED && info.send_depth >= 128);
+    int32_t count = iw_stack_counters(pair.near.stack);
+    CHECK(count > 10);
+    for (int32_t i = 0; i < count; i++) {
+        uint64_t again = 0;
+        ANSWERS(IW_OK, iw_stack_counter_at(pair.near.stack, (uint32_t)i, name, sizeof name, &value));
+        ANSWERS(IW_OK, iw_stack_counter(pair.near.stack, name, &again));
+    }
+    ANSWERS(IW_E_VALUE, iw_stack_counter(pair.near.stack, "no such counter", &value));
+    ANSWERS(IW_E_VALUE, iw_stack_counter_at(pair.near.stack, 0, name, 3, &value));
+}
+
+int main(void)
+{
+    CHECK(iw_abi_version() == IW_ABI_VERSION);
+    pair_open(&pair);
+    pair_connect(&pair, IW_EXTENSIONS_RFC7306);
+    questions();
+    sends();
+    writes_of_a_list();
+    a_list_with_a_bad_one();
+    reads();
+    atomics();
+    immediates();
+    notify();
+    memory();
+    pair_close(&pair);
+    puts("every operation was carried out");
+    return 0;
+}

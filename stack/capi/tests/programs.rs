@@ -1,0 +1,39 @@
+//! Programs in C against the library, under the compiler's sanitizers: each operation once, and each misuse.
+#![forbid(unsafe_code)]
+
+mod built;
+
+use std::path::PathBuf;
+
+use built::{compile, here, printed};
+
+const SANITIZED: &[&str] =
+    &["-std=c11", "-Wpedantic", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+fn source(name: &str) -> Vec<PathBuf> {
+    vec![here().join("tests/c").join(name)]
+}
+
+#[test]
+fn a_program_in_c_carries_out_every_operation() {
+    let program = compile("verbs", &source("verbs.c"), SANITIZED);
+    assert_eq!(printed(&program, &[]), "every operation was carried out\n");
+}
+
+#[test]
+fn misuse_gets_error_numbers_and_nothing_is_touched_that_should_not_be() {
+    let program = compile("misuse", &source("misuse.c"), SANITIZED);
+    assert_eq!(printed(&program, &[]), "every misuse got its number\n");
+}
+
+/// docs/embedding.md shows a whole program: it compiles as it stands there and does what the page says.
+#[test]
+fn the_sample_of_the_guide_compiles_and_runs() {
+    let guide = std::fs::read_to_string(here().join("../../docs/embedding.md")).expect("the guide");
+    let (_, rest) = guide.split_once("```c\n").expect("a program in C");
+    let (sample, _) = rest.split_once("```").expect("its end");
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("sample-{}.c", std::process::id()));
+    std::fs::write(&file, sample).expect("written");
+    let program = compile("sample", std::slice::from_ref(&file), SANITIZED);
+    assert_eq!(printed(&program, &[]), "placed by RDMA\n");
+}
