@@ -1,0 +1,89 @@
+/* A storage appliance in small: it owns DPDK's environment, polls one worker on each lcore, and serves Send, Write and
+ * Read; and the client that checks it.
+ *
+ * Each client has a slice of the server's pool, which it writes and reads by RDMA. By Sends it asks for more:
+ *   'E' bytes     answered with the same message
+ *   'V' seed      does the slice hold pattern(seed)? Answered 'Y' or 'N'
+ *   'B'           goodbye, answered 'B'
+ * Where the slice is the server says in the private data of its answer: steering tag, offset, length, big-endian.
+ */
+#ifndef EMBED_H
+#define EMBED_H
+
+#include <ironwarp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    CLIENTS_MAX = 16,
+    SLICE_BYTES = 1 << 20,
+    MESSAGE_BYTES = 256,
+    RECEIVES = 8,        /* A connection's receives, each of MESSAGE_BYTES. */
+    PLACE_BYTES = 16,    /* What the private data of an answer has. */
+};
+
+#define SECOND_NS 1000000000ull
+
+/* The pool that the application takes from DPDK and lends to the library, piece by piece. */
+struct pool {
+    unsigned char *bytes;
+    size_t length;
+    struct iw_mr *mr;
+    struct iw_mr_info info;
+};
+
+/* One accepted connection, and what of the pool is its own. */
+struct client_slot {
+    bool used;
+    struct iw_qp qp;
+    uint32_t qp_num;
+    size_t slice, messages; /* Offsets into the pool. */
+};
+
+struct server {
+    struct iw_ctx *ctx;
+    struct iw_pd pd;
+    struct iw_cq cq;
+    struct iw_addr at;
+    struct pool pool;
+    struct client_slot clients[CLIENTS_MAX];
+    unsigned served; /* Clients that said goodbye. */
+};
+
+struct client {
+    struct iw_ctx *ctx;
+    struct iw_pd pd;
+    struct iw_cq cq;
+    struct iw_qp qp;
+    struct pool pool;
+    uint32_t stag;
+    uint64_t offset;
+};
+
+/* One turn of the application's own loop on the main lcore; false when it has been asked to stop. */
+typedef bool (*turn_fn)(void *arg);
+
+int server_open(struct server *server, struct iw_stack *stack, const struct iw_addr *at);
+int server_step(struct server *server);
+int server_close(struct server *server, turn_fn turn, void *arg);
+
+int client_open(struct client *client, struct iw_stack *stack);
+int client_run(struct client *client, const struct iw_addr *server, unsigned rounds, turn_fn turn, void *arg);
+int client_close(struct client *client, turn_fn turn, void *arg);
+
+/* Memory of DPDK's, registered. */
+int pool_open(struct pool *pool, struct iw_ctx *ctx, struct iw_pd pd, size_t length, uint32_t access);
+int pool_close(struct pool *pool, turn_fn turn, void *arg);
+struct iw_sge pool_piece(const struct pool *pool, size_t from, uint32_t length);
+
+/* Closes every connection of a context, at most until the deadline. */
+int drain(struct iw_ctx *ctx, turn_fn turn, void *arg);
+
+/* The bytes of a slice that a seed stands for. */
+void pattern_fill(unsigned char *bytes, size_t length, uint32_t seed);
+bool pattern_holds(const unsigned char *bytes, size_t length, uint32_t seed);
+
+/* Says what went wrong, in the library's words, and answers -1. */
+int complain(const char *what);
+
+#endif
