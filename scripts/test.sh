@@ -8,8 +8,8 @@ usage() {
 usage: scripts/test.sh [--strict] [--interop] [--stage NAME]...
 
 Installs missing system packages and runs, in this order: format, conformance table, lints, build without DPDK, static
-DPDK, scripts, tests (unit, property, documentation, devices), simulator, loom, Miri, interop-smoke (Linux siw in a
-virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
+DPDK, scripts, the library for C, tests (unit, property, documentation, devices), simulator, loom, Miri, interop-smoke
+(Linux siw in a virtual machine, both roles). Ends with `N passed, N failed, N skipped`.
 
   --strict      fail when anything is skipped that is not on the allowed list
   --interop     the whole interop matrix in place of interop-smoke, as stage interop: some fifteen minutes
@@ -144,12 +144,29 @@ interop() {
     return "$status"
 }
 
+# The library as programs in C get it: installed under a prefix, found by pkg-config, linked both ways; and the Makefile
+# of the program that shows how. What the programs do is tested with the crates.
+capi() {
+    local prefix
+    prefix=$(realpath -m "${CARGO_TARGET_DIR:-target}/capi-prefix")
+    scripts/install-capi.sh --debug "$prefix" || return
+    local -x PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
+    make -s -C apps/embed-c clean embed-c || return
+    make -s -C apps/embed-c clean
+    local way flags
+    for way in ironwarp ironwarp-static; do
+        read -ra flags <<<"$(pkg-config --cflags --libs "$way")"
+        cc -std=gnu11 -o "$prefix/$way" stack/capi/tests/c/verbs.c "${flags[@]}" && timeout 60 "$prefix/$way" || return
+    done
+}
+
 stage format cargo fmt --all --check
 stage conformance scripts/conformance.sh --strict
 stage lints lints
 stage no-dpdk without_dpdk
 stage static static_dpdk
 stage scripts scripts/tests/nic.sh
+stage capi capi
 stage tests cargo test --workspace --locked --no-fail-fast
 stage simulator simulator
 stage loom loom

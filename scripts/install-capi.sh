@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Builds the library for programs in C and puts it, its header and its pkg-config file under a prefix.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+    cat <<'TXT'
+usage: scripts/install-capi.sh [--static-dpdk] [--debug] PREFIX
+
+Builds libironwarp and installs lib/libironwarp.so.1, lib/libironwarp.so, lib/libironwarp.a, include/ironwarp.h and,
+for pkg-config, ironwarp.pc and ironwarp-static.pc under PREFIX.
+
+  --static-dpdk  DPDK's archives and drivers in the library; for programs that do not call DPDK themselves
+  --debug        build without optimisation for speed, which takes less time
+
+examples:
+  scripts/install-capi.sh /usr/local
+  scripts/install-capi.sh --static-dpdk "$HOME/ironwarp"
+TXT
+}
+
+profile=release
+flags=(--release)
+features=()
+prefix=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --static-dpdk) features=(--features dpdk-static) ;;
+        --debug) profile=debug flags=() ;;
+        -h | --help) usage; exit 0 ;;
+        -*) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
+        *) [ -z "$prefix" ] || { usage >&2; exit 2; }; prefix=$1 ;;
+    esac
+    shift
+done
+[ -n "$prefix" ] || { usage >&2; exit 2; }
+
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+require_cargo
+install_packages build
+cargo build --locked "${flags[@]}" -p ironwarp-capi "${features[@]}"
+
+built=${CARGO_TARGET_DIR:-target}/$profile
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+install -d "$prefix/lib/pkgconfig" "$prefix/include"
+prefix=$(cd "$prefix" && pwd)
+install -m 755 "$built/libironwarp.so" "$prefix/lib/libironwarp.so.1"
+ln -sf libironwarp.so.1 "$prefix/lib/libironwarp.so"
+install -m 644 "$built/libironwarp.a" "$prefix/lib/libironwarp.a"
+install -m 644 stack/capi/include/ironwarp.h "$prefix/include/ironwarp.h"
+
+# What the archive leans on: DPDK where it is not inside, and the system.
+system='-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc'
+requires=libdpdk
+libraries="-lrte_net_ring $system"
+if [ ${#features[@]} -gt 0 ]; then
+    requires=
+    libraries="-lxdp -lbpf -lelf -lz -lpcap -lnuma -lbsd -latomic $system"
+fi
+
+# pc NAME LIBS REQUIRES
+pc() {
+    cat >"$prefix/lib/pkgconfig/$1.pc" <<TXT
+prefix=$prefix
+libdir=\${prefix}/lib
+includedir=\${prefix}/include
+
+Name: $1
+Description: iWARP (RDMA over TCP/IP) in user space
+Version: $version
+Requires: $3
+Libs: $2
+Cflags: -I\${includedir}
+TXT
+}
+pc ironwarp '-L${libdir} -lironwarp' ''
+pc ironwarp-static "\${libdir}/libironwarp.a $libraries" "$requires"
+echo "installed under $prefix; export PKG_CONFIG_PATH=$prefix/lib/pkgconfig"
