@@ -66,6 +66,19 @@ fn addresses_that_no_host_can_have_are_refused() {
 }
 
 #[test]
+fn a_port_of_dpdks_own_is_named_as_dpdk_lists_it() {
+    let named = |name: &str| {
+        format!("[port]\ndevice.dpdk = {{ name = \"{name}\" }}\n[net]\naddress = \"10.0.0.1/24\"\n")
+    };
+    let config = Config::from_toml(&named("0000:3b:00.0_representor_0")).expect("a valid configuration");
+    assert_eq!(config.port.device.kind(), "dpdk");
+    for name in ["", "two words", &"x".repeat(64)] {
+        let message = refusal(&named(name));
+        assert!(message.starts_with("port.device.dpdk.name = "), "{message}");
+    }
+}
+
+#[test]
 fn an_interface_name_cannot_smuggle_device_arguments() {
     let tap = "[port]\ndevice.tap = { interface = \"x,iface=y\" }\n[net]\naddress = \"10.0.0.1/24\"\n";
     assert!(refusal(tap).starts_with("port.device.tap.interface = \"x,iface=y\""));
