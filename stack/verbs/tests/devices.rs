@@ -1,0 +1,258 @@
+//! Whole stacks of two cores over devices with two queues: memif between processes, raw and XDP sockets on a veth pair, and
+//! a tap whose kernel end a raw socket answers.
+//!
+//! Every connection writes, reads back, sends and adds to a word, on both cores of either end; what arrives is compared.
+#![cfg(feature = "dpdk")]
+
+#[path = "../../port/tests/vdev_lab/mod.rs"]
+mod vdev_lab;
+
+use std::time::{Duration, Instant};
+
+use ironwarp::{
+    Access, AlignedBuf, AtomicOp, Completion, CompletionQueue, CompletionStatus, Config, Context, Event,
+    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr, SetupError, Stack,
+    Worker,
+};
+use vdev_lab::{Lab, Needs, alone, system};
+
+/// Connections: every second one on each core of the end that calls.
+const CONNECTIONS: usize = 6;
+/// Octets that each writes and reads back.
+const BYTES: usize = 20_000;
+/// Where the accepting end is.
+const FAR: &str = "10.78.0.2:4791";
+/// After this something is stuck; the lab's own deadline is longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One stack, all of its workers polled by this thread in turn.
+struct End {
+    stack: Stack,
+    workers: Vec<Worker>,
+    ctx: Context,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    qps: Vec<QueuePair>,
+    up: usize,
+    gone: usize,
+    completions: Vec<Completion>,
+    /// What the other end offers, once it has told.
+    there: Option<RemoteMemory>,
+    /// What the accepting end offers: a buffer for each connection, and words.
+    offered: Region,
+}
+
+/// A stack of two cores over `device`, a TOML value, with host number `host`.
+fn open(host: u8, device: &str) -> Result<End, SetupError> {
+    let text = format!(
+        "[eal]\nhugepages = \"never\"\nmemory_mib = 256\n[port]\ndevice.{device}\nring = 256\nrx_frames = 4096\n\
+         tx_frames = 2048\n[net]\naddress = \"10.78.0.{host}/24\"\n[core]\ncount = 2\nidle = \"yield\"\n\
+         [rdmap]\nextensions = \"rfc7306\"\n"
+    );
+    let config = Config::from_toml(&text).unwrap_or_else(|error| panic!("{error}"));
+    let (stack, workers) = Stack::builder(config).build()?;
+    assert_eq!(workers.len(), 2);
+    let mut ctx = stack.context().unwrap();
+    let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(1024).unwrap());
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let offered = AlignedBuf::pages((CONNECTIONS + 1) * BYTES.next_multiple_of(4096)).unwrap();
+    let offered = ctx.register(pd, offered, rights).unwrap();
+    let (qps, completions, there) = (Vec::new(), Vec::new(), None);
+    Ok(End { stack, workers, ctx, pd, cq, qps, up: 0, gone: 0, completions, there, offered })
+}
+
+impl End {
+    fn qp(&mut self, attr: &QpAttr) -> QueuePair {
+        let qp = self.ctx.create_qp(self.pd, attr).unwrap();
+        self.qps.push(qp);
+        qp
+    }
+
+    fn turn(&mut self) {
+        self.workers.iter_mut().for_each(|worker| {
+            worker.poll(4);
+        });
+        while let Some(event) = self.ctx.poll_event() {
+            match event {
+                Event::ConnectRequest { request, .. } => {
+                    let qp = self.qp(&QpAttr::new(self.cq));
+                    let inbox = [self.offered.slice(self.offered.len() - 8, 8).unwrap()];
+                    self.ctx.post_recv(qp, &RecvWr::new(99, &inbox)).unwrap();
+                    let stag = self.offered.stag().0.to_be_bytes();
+                    let offer = [&stag[..], &self.offered.base_to().to_be_bytes()].concat();
+                    self.ctx.accept(request, qp, &offer).unwrap();
+                }
+                Event::Established { private_data, .. } => {
+                    self.up += 1;
+                    if let Some((stag, to)) = private_data.split_first_chunk() {
+                        let tagged_offset = u64::from_be_bytes(to.try_into().unwrap());
+                        let stag = STag(u32::from_be_bytes(*stag));
+                        self.there = Some(RemoteMemory { stag, tagged_offset });
+                    }
+                }
+                Event::Disconnected { .. } => self.gone += 1,
+                Event::ListenFailed { .. } | Event::Terminated { .. } => panic!("{event:?}"),
+                _ => {}
+            }
+        }
+        let mut reaped = [Completion::default(); 32];
+        let count = self.ctx.poll_cq(self.cq, &mut reaped).unwrap();
+        self.completions.extend_from_slice(&reaped[..count]);
+        std::thread::yield_now();
+    }
+
+    /// What each core has received for its own connections: never nothing.
+    #[track_caller]
+    fn both_cores_worked(&self) {
+        for core in 0..2 {
+            let counters = self.stack.core_counters(core);
+            let of = |name| counters.iter().find(|(one, _)| *one == name).unwrap().1;
+            assert!(of("tcp_rx_segments") > 0, "core {core}: {counters:?}");
+            assert_eq!(of("cores_steer_drops"), 0, "core {core}");
+        }
+    }
+}
+
+/// Takes turns until `done`; a far end in this process takes its own.
+#[track_caller]
+fn until(
+    what: &str,
+    near: &mut End,
+    mut far: Option<&mut End>,
+    mut done: impl FnMut(&End, Option<&End>) -> bool,
+) {
+    let begun = Instant::now();
+    while !done(near, far.as_deref()) {
+        near.turn();
+        if let Some(far) = &mut far {
+            far.turn();
+        }
+        assert!(begun.elapsed() < PATIENCE, "never happened: {what}; {:?}", near.stack.counters());
+    }
+}
+
+/// The calling end: connects, moves octets in every way, and takes leave.
+fn calls(near: &mut End, mut far: Option<&mut End>) {
+    for core in 0..CONNECTIONS as u16 {
+        let attr = QpAttr { core: Some(core % 2), ..QpAttr::new(near.cq) };
+        let qp = near.qp(&attr);
+        near.ctx.connect(qp, FAR.parse().unwrap(), b"").unwrap();
+    }
+    until("connections", near, far.as_deref_mut(), |near, _| near.up == CONNECTIONS);
+    let RemoteMemory { stag, tagged_offset: to } = near.there.expect("an offer");
+    let span = BYTES.next_multiple_of(4096);
+    let words = RemoteMemory { stag, tagged_offset: to + (CONNECTIONS * span) as u64 };
+    let add = AtomicOp::add(1);
+    let mut moved = Vec::new();
+    for (at, qp) in near.qps.clone().into_iter().enumerate() {
+        let what: Vec<u8> = (0..BYTES).map(|octet| (octet * 7 + at) as u8).collect();
+        let region = |bytes: Vec<u8>| near.ctx.register(near.pd, bytes, Access::LOCAL_WRITE).unwrap();
+        let (source, sink, before) = (region(what.clone()), region(vec![0; BYTES]), region(vec![0; 8]));
+        let all = |region: &Region| [region.slice(0, region.len() as u32).unwrap()];
+        let remote = RemoteMemory { stag, tagged_offset: to + (at * span) as u64 };
+        near.ctx.post_send(qp, &SendWr::write(1, &all(&source), remote)).unwrap();
+        near.ctx.post_send(qp, &SendWr::read(2, &all(&sink), remote)).unwrap();
+        near.ctx.post_send(qp, &SendWr::atomic(3, &all(&before), words, &add)).unwrap();
+        near.ctx.post_send(qp, &SendWr::send_inline(4, b"done")).unwrap();
+        moved.push((what, source, sink, before));
+    }
+    until("the exchange", near, far.as_deref_mut(), |near, _| near.completions.len() == 4 * CONNECTIONS);
+    assert!(near.completions.iter().all(|done| done.status == CompletionStatus::Success));
+    let octets = |region: &Region| {
+        let mut octets = vec![0; region.len()];
+        region.read_at(0, &mut octets).unwrap();
+        octets
+    };
+    let mut sums = Vec::new();
+    for (what, _source, sink, before) in &moved {
+        assert!(octets(sink) == *what, "what is read is what was written");
+        sums.push(u64::from_ne_bytes(octets(before).try_into().unwrap()));
+    }
+    sums.sort_unstable();
+    assert!(sums.into_iter().eq(0..CONNECTIONS as u64), "each addition saw another sum");
+    near.both_cores_worked();
+    for qp in near.qps.clone() {
+        near.ctx.disconnect(qp).unwrap();
+    }
+    until("the end", near, far, |near, far| {
+        near.gone == CONNECTIONS && far.is_none_or(|far| far.gone == CONNECTIONS)
+    });
+}
+
+/// Both ends in this process, over two devices.
+fn both(near: &str, far: &str) -> Result<(), SetupError> {
+    let (mut near, mut far) = (open(1, near)?, open(2, far)?);
+    far.ctx.listen(FAR.parse().unwrap()).unwrap();
+    far.turn();
+    calls(&mut near, Some(&mut far));
+    Ok(())
+}
+
+/// Linux carries what one end of a veth pair sends to the other; each end has so many queues.
+fn veth() {
+    system(
+        "ip link add veth0 numrxqueues 2 numtxqueues 2 type veth peer name veth1 numrxqueues 2 numtxqueues 2",
+    );
+    for end in ["veth0", "veth1"] {
+        system(&format!("ethtool -K {end} tx off gso off tso off"));
+        system(&format!("ip link set {end} up"));
+    }
+}
+
+#[test]
+fn two_cores_over_raw_sockets_with_two_queues() {
+    alone("two_cores_over_raw_sockets_with_two_queues", Needs::Namespace, |_| {
+        veth();
+        both("af_packet = { interface = \"veth0\" }", "af_packet = { interface = \"veth1\" }")
+            .unwrap_or_else(|error| panic!("{error}"));
+    });
+}
+
+#[test]
+fn two_cores_over_xdp_sockets_with_two_queues() {
+    alone("two_cores_over_xdp_sockets_with_two_queues", Needs::Namespace, |lab| {
+        veth();
+        if let Err(error) =
+            both("af_xdp = { interface = \"veth0\" }", "af_packet = { interface = \"veth1\" }")
+        {
+            lab.skip(&error.to_string());
+        }
+    });
+}
+
+/// The kernel's end of the tap is an interface like any other, from which a raw socket takes what the tap sends.
+#[test]
+fn two_cores_over_a_tap_with_two_queues() {
+    alone("two_cores_over_a_tap_with_two_queues", Needs::Namespace, |_| {
+        let mut near = open(1, "tap = { interface = \"dtap0\" }").unwrap_or_else(|error| panic!("{error}"));
+        system("ip link set dtap0 up");
+        let mut far =
+            open(2, "af_packet = { interface = \"dtap0\" }").unwrap_or_else(|error| panic!("{error}"));
+        far.ctx.listen(FAR.parse().unwrap()).unwrap();
+        far.turn();
+        calls(&mut near, Some(&mut far));
+    });
+}
+
+#[test]
+fn two_cores_over_memif_with_two_queues() {
+    alone("two_cores_over_memif_with_two_queues", Needs::Nothing, |lab| {
+        let device =
+            |lab: &Lab, role| format!("memif = {{ role = \"{role}\", socket = {:?} }}", lab.path("m.sock"));
+        if lab.role() != "first" {
+            let mut near = open(1, &device(lab, "client")).unwrap_or_else(|error| panic!("{error}"));
+            return calls(&mut near, None);
+        }
+        let mut far = open(2, &device(lab, "server")).unwrap_or_else(|error| panic!("{error}"));
+        far.ctx.listen(FAR.parse().unwrap()).unwrap();
+        let mut peer = lab.peer("client");
+        until("the peer's leave", &mut far, None, |far, _| far.gone == CONNECTIONS);
+        // What acknowledges its last words.
+        while peer.try_wait().expect("its status").is_none() {
+            far.turn();
+        }
+        let output = peer.wait_with_output().expect("its end");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        far.both_cores_worked();
+    });
+}
