@@ -3,9 +3,10 @@
 use ironwarp_port::instrument::{FaultRates, Faults};
 use ironwarp_stats::Counter;
 
+use crate::Device;
 use crate::kernel::{self, Settings, aside};
 use crate::ours::Ours;
-use crate::{over_a_tap, over_a_veth};
+use crate::{over_a_tap, over_a_veth, over_ipv6, over_xdp};
 
 const PORT: u16 = 4_420;
 
@@ -65,7 +66,7 @@ fn negotiated(settings: Settings, shown: &str) {
 
 /// Bytes both ways at once under each of Linux's settings, in both roles.
 fn streams_under_all_settings(ours: &mut Ours, bytes: u64) {
-    ours.tcp.listen((crate::ours::OURS, PORT).into()).expect("room");
+    ours.tcp.listen((crate::ours::ours(), PORT).into()).expect("room");
     for settings in SETTINGS {
         settings.apply();
         for opens in [Opens::We, Opens::Linux] {
@@ -101,12 +102,47 @@ fn streams_cross_a_veth_in_jumbo_frames() {
     });
 }
 
+#[test]
+fn streams_cross_an_xdp_socket_under_all_of_linuxs_settings() {
+    over_xdp("bulk::streams_cross_an_xdp_socket_under_all_of_linuxs_settings", |mut ours| {
+        streams_under_all_settings(&mut ours, 2 << 20);
+    });
+}
+
+#[test]
+fn ipv6_streams_cross_a_tap() {
+    over_ipv6("bulk::ipv6_streams_cross_a_tap", Device::Tap, 1_500, |mut ours| {
+        streams_under_all_settings(&mut ours, 1 << 20);
+    });
+}
+
+#[test]
+fn ipv6_streams_cross_a_veth() {
+    over_ipv6("bulk::ipv6_streams_cross_a_veth", Device::Veth, 1_500, |mut ours| {
+        streams_under_all_settings(&mut ours, 1 << 20);
+    });
+}
+
+#[test]
+fn ipv6_streams_cross_a_veth_in_jumbo_frames() {
+    over_ipv6("bulk::ipv6_streams_cross_a_veth_in_jumbo_frames", Device::Veth, 9_000, |mut ours| {
+        streams_under_all_settings(&mut ours, 1 << 20);
+    });
+}
+
+#[test]
+fn ipv6_streams_cross_an_xdp_socket() {
+    over_ipv6("bulk::ipv6_streams_cross_an_xdp_socket", Device::Xdp, 1_500, |mut ours| {
+        streams_under_all_settings(&mut ours, 1 << 20);
+    });
+}
+
 /// RFC 9293 s3.7.1, MUST-16: the smaller of the two sizes decides, whoever has it.
 #[test]
 fn linux_may_ask_for_smaller_segments() {
     over_a_veth("bulk::linux_may_ask_for_smaller_segments", 9_000, |mut ours| {
         crate::vdev_lab::system("ip route change 10.88.0.0/24 dev veth0 advmss 700");
-        ours.tcp.listen((crate::ours::OURS, PORT).into()).expect("room");
+        ours.tcp.listen((crate::ours::ours(), PORT).into()).expect("room");
         for opens in [Opens::We, Opens::Linux] {
             stream(&mut ours, opens, 200_000, 200_000);
         }
@@ -128,7 +164,7 @@ fn faults(seed: u64) -> Faults {
 
 /// Loses, doubles, reorders, damages and cuts short, while bytes go both ways under each of Linux's settings.
 fn streams_through_faults(ours: &mut Ours, bytes: u64) {
-    ours.tcp.listen((crate::ours::OURS, PORT).into()).expect("room");
+    ours.tcp.listen((crate::ours::ours(), PORT).into()).expect("room");
     for (round, settings) in SETTINGS.into_iter().enumerate() {
         settings.apply();
         let opens = if round % 2 == 0 { Opens::Linux } else { Opens::We };
@@ -167,7 +203,7 @@ fn streams_survive_a_faulty_veth_in_jumbo_frames() {
 fn many_connections_share_a_device() {
     over_a_veth("bulk::many_connections_share_a_device", 1_500, |mut ours| {
         const EACH: u64 = 200_000;
-        ours.tcp.listen((crate::ours::OURS, PORT).into()).expect("room");
+        ours.tcp.listen((crate::ours::ours(), PORT).into()).expect("room");
         let (listener, port) = kernel::listen();
         let mut linux = Vec::new();
         for _ in 0..25 {

@@ -9,15 +9,15 @@ use ironwarp_stats::Counter;
 use ironwarp_tcp::{State, TcpEvents};
 use rustix::net::sockopt;
 
-use crate::kernel::{self, LINUX, aside};
-use crate::ours::{OURS, Ours};
+use crate::kernel::{self, aside};
+use crate::ours::{Ours, ours as our_address};
 use crate::over_a_tap;
 
 const PORT: u16 = 4_420;
 const BYTES: u64 = 1 << 20;
 
 fn listening(ours: &mut Ours) {
-    ours.tcp.listen((OURS, PORT).into()).expect("room");
+    ours.tcp.listen((our_address(), PORT).into()).expect("room");
 }
 
 /// RFC 9293 s3.6, case 1: we close first and go on reading.
@@ -179,7 +179,7 @@ fn both_sides_open_at_once() {
         });
         // Linux's SYN is kept back until ours has left.
         let syn = hold_back_a_syn(&mut ours);
-        let talk = ours.connect_from(50_001, (LINUX, 50_000).into(), BYTES);
+        let talk = ours.connect_from(50_001, (kernel::linux(), 50_000).into(), BYTES);
         ours.wire.flush();
         ours.turn_with(syn);
         ours.until("one connection", |ours| ours.talks[talk].events.contains(TcpEvents::ESTABLISHED));
@@ -197,7 +197,7 @@ fn hold_back_a_syn(ours: &mut Ours) -> Burst<ironwarp_port::dpdk::MbufFrame> {
     let mut held = Burst::new();
     ours.until("Linux's SYN", |ours| {
         let now = ours.now();
-        let _ = ours.net.route(now, LINUX.into(), &mut ours.wire);
+        let _ = ours.net.route(now, kernel::linux(), &mut ours.wire);
         let mut burst = Burst::new();
         ours.wire.port_mut().rx_burst(&mut burst);
         for frame in burst {

@@ -1,8 +1,9 @@
 //! Linux's side: interfaces and settings of the test's own namespace, and sockets in threads of their own.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,12 +11,31 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::ours::OURS;
+use crate::ours::ours;
 use crate::pattern::byte_at;
 use crate::vdev_lab::system;
 
+/// Which family the test is about. Each test has a process of its own.
+static IPV6: AtomicBool = AtomicBool::new(false);
+
+/// Lets the test be about IPv6.
+pub fn use_ipv6() {
+    IPV6.store(true, Ordering::Relaxed);
+}
+
+/// Whether the test is about IPv6.
+pub fn is_ipv6() -> bool {
+    IPV6.load(Ordering::Relaxed)
+}
+
 /// The kernel's address.
-pub const LINUX: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
+pub fn linux() -> IpAddr {
+    if is_ipv6() {
+        Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, 1).into()
+    } else {
+        Ipv4Addr::new(10, 88, 0, 1).into()
+    }
+}
 
 /// Ends a socket call that hangs. Longer than our side's own deadline, which says more about what happened.
 const PATIENCE: Duration = Duration::from_secs(80);
@@ -27,8 +47,10 @@ const CHUNK: usize = 64 * 1024;
 pub fn address(interface: &str) {
     let quiet = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
     // Where there is no IPv6, it need not be silenced.
-    let _ = std::fs::write(quiet, "1");
-    system(&format!("ip addr add {LINUX}/24 dev {interface}"));
+    let _ = std::fs::write(quiet, if is_ipv6() { "0" } else { "1" });
+    // Nobody else is there who could have the address.
+    let (bits, how) = if is_ipv6() { (64, " nodad") } else { (24, "") };
+    system(&format!("ip addr add {}/{bits} dev {interface}{how}", linux()));
     system(&format!("ip link set {interface} up"));
 }
 
@@ -83,7 +105,7 @@ pub fn shown(local_port: u16) -> String {
 }
 
 pub fn listen() -> (TcpListener, u16) {
-    let listener = TcpListener::bind((LINUX, 0)).expect("a free port");
+    let listener = TcpListener::bind((linux(), 0)).expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     (listener, port)
 }
@@ -100,16 +122,16 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
 
 /// Connects to a port of ours.
 pub fn connect(port: u16) -> std::io::Result<TcpStream> {
-    TcpStream::connect((OURS, port)).map(patient)
+    TcpStream::connect((ours(), port)).map(patient)
 }
 
 /// Connects to a port of ours from this one.
 pub fn connect_from(local_port: u16, port: u16) -> std::io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    rustix::net::bind(&socket, &SocketAddr::from((LINUX, local_port)))?;
+    rustix::net::bind(&socket, &SocketAddr::from((linux(), local_port)))?;
     // A tap tells of frames by a signal: a call that it interrupts goes on by itself.
-    match rustix::net::connect(&socket, &SocketAddr::from((OURS, port))) {
+    match rustix::net::connect(&socket, &SocketAddr::from((ours(), port))) {
         Err(Errno::INTR) => await_connection(&socket)?,
         other => other?,
     }

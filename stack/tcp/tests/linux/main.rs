@@ -1,5 +1,5 @@
-//! Linux's TCP as the peer, over a tap device and over a raw socket on a veth pair: an implementation that nobody here
-//! wrote, with all its options on and off.
+//! Linux's TCP as the peer, over a tap device and over raw and XDP sockets on a veth pair, by IPv4 and IPv6: an
+//! implementation that nobody here wrote, with all its options on and off.
 //!
 //! Each test runs in a child process with a network namespace of its own (see `vdev_lab`): our engine is polled by the
 //! test's thread, the kernel's sockets by threads of the same process. Faults are injected on our side of the device.
@@ -34,6 +34,7 @@ fn open(lab: &Lab, vdev: &Vdev, mtu_bytes: u16, config: TcpConfig) -> Ours {
         tx_frames: POOL_FRAMES,
         rx_ring_frames: 512,
         tx_ring_frames: 512,
+        multicast: kernel::is_ipv6(),
         ..PortSettings::default()
     };
     let port = DpdkPort::open(&eal, vdev.name(), &settings, CoreStats::detached())
@@ -52,6 +53,41 @@ fn tap(lab: &Lab, config: TcpConfig) -> Ours {
 fn veth(lab: &Lab, mtu_bytes: u16, config: TcpConfig) -> Ours {
     kernel::veth(mtu_bytes);
     open(lab, &Vdev::af_packet(0, "veth1", mtu_bytes).expect("a name"), mtu_bytes, config)
+}
+
+/// The same through an XDP socket.
+fn xdp(lab: &Lab, config: TcpConfig) -> Ours {
+    kernel::veth(1_500);
+    open(lab, &Vdev::af_xdp(0, "veth1").expect("a name"), 1_500, config)
+}
+
+/// What carries the frames.
+#[derive(Clone, Copy)]
+enum Device {
+    Tap,
+    Veth,
+    Xdp,
+}
+
+/// Runs a test about IPv6 in a namespace of its own, as the test of that name.
+fn over_ipv6(test: &str, device: Device, mtu_bytes: u16, body: impl FnOnce(Ours)) {
+    if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
+        eprintln!("SKIPPED: {test}: the kernel has no IPv6");
+        return;
+    }
+    alone(test, Needs::Namespace, |lab| {
+        kernel::use_ipv6();
+        body(match device {
+            Device::Tap => tap(lab, ours::config()),
+            Device::Veth => veth(lab, mtu_bytes, ours::config()),
+            Device::Xdp => xdp(lab, ours::config()),
+        });
+    });
+}
+
+/// Runs a test in a namespace of its own through an XDP socket.
+fn over_xdp(test: &str, body: impl FnOnce(Ours)) {
+    alone(test, Needs::Namespace, |lab| body(xdp(lab, ours::config())));
 }
 
 /// Runs a test in a namespace of its own over a tap, as the test of that name.

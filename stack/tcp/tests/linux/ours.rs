@@ -1,11 +1,11 @@
 //! Our side: net and tcp over a device, polled by the test's own thread in the core loop's order, and what each
 //! connection is to do.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ironwarp_net::{Net, NetConfig, Received, Route};
+use ironwarp_net::{DuplicateProbes, Net, NetConfig, Received, Route};
 use ironwarp_port::dpdk::{DpdkPort, Eal, MbufFrame};
 use ironwarp_port::instrument::{Capture, CaptureLimits, Instrumented, PortControl, WallClock};
 use ironwarp_port::{Burst, Wire};
@@ -13,11 +13,17 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{ConnId, State, Tcp, TcpConfig, TcpEvents};
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
-use crate::kernel::LINUX;
+use crate::kernel::{is_ipv6, linux};
 use crate::pattern::{Pattern, read_all};
 
-/// Our address. The kernel's is [`LINUX`].
-pub const OURS: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
+/// Our address, in the test's family. The kernel's is [`linux`].
+pub fn ours() -> IpAddr {
+    if is_ipv6() {
+        Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, 2).into()
+    } else {
+        Ipv4Addr::new(10, 88, 0, 2).into()
+    }
+}
 
 /// Not the device's own: a tap's kernel end has that one.
 const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x88]);
@@ -81,7 +87,12 @@ impl Ours {
             faults.start_capture(capture.interface("ours").expect("an interface"));
         }
         let wire = Wire::new(port);
-        let net_config = NetConfig::new(OUR_MAC, OURS, 24, mtu_bytes, [3, 5]);
+        let bits = if is_ipv6() { 64 } else { 24 };
+        let at_once = DuplicateProbes { ipv4: 0, ipv6: 0 };
+        let net_config = NetConfig {
+            duplicate_probes: at_once,
+            ..NetConfig::new(OUR_MAC, ours(), bits, mtu_bytes, [3, 5])
+        };
         let net = Net::new(net_config, wire.caps(), stats.clone());
         // A process number keeps the initial sequence numbers of two runs apart.
         let secret = [u64::from(std::process::id()), 7];
@@ -146,14 +157,14 @@ impl Ours {
     /// The number of a talk over a connection that we open.
     #[track_caller]
     pub fn connect(&mut self, port: u16, sends: u64) -> usize {
-        let remote = SocketAddr::from((LINUX, port));
-        let local_port = self.tcp.ephemeral_port(OURS.into(), remote).expect("a free port");
+        let remote = SocketAddr::from((linux(), port));
+        let local_port = self.tcp.ephemeral_port(ours(), remote).expect("a free port");
         self.connect_from(local_port, remote, sends)
     }
 
     #[track_caller]
     pub fn connect_from(&mut self, local_port: u16, remote: SocketAddr, sends: u64) -> usize {
-        let flow = Flow { local: SocketAddr::from((OURS, local_port)), remote };
+        let flow = Flow { local: SocketAddr::from((ours(), local_port)), remote };
         let mut path = None;
         self.until("Linux's link address", |ours| {
             let now = ours.now();
