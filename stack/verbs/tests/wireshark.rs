@@ -33,8 +33,8 @@ fn extended(address: &str) -> Config {
 }
 
 /// A capture of one connection with every operation of RFC 7306, and a Send, a Write and a Read beside them.
-fn captured() -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("extended-{}.pcapng", std::process::id()));
+fn captured(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.pcapng", std::process::id()));
     let mut pair = Pair::over(&MemoryConfig::default(), extended);
     let capture = Capture::create(&path, CaptureLimits::default()).expect("a file");
     let control = pair.near.worker.port_control();
@@ -91,7 +91,7 @@ fn values(capture: &Path, field: &str) -> Option<Vec<String>> {
 /// RFC 7306 s5 and s6, RFC 6581 s9: what the script shows is what was sent.
 #[test]
 fn the_script_shows_what_was_sent() {
-    let capture = captured();
+    let capture = captured("fields");
     let wanted: [(&str, &[&str]); 12] = [
         ("ironwarp.immediate", &["38206f6374657473", "a5a5a5a5a5a5a5a5"]),
         ("ironwarp.solicited", &["0", "1"]),
@@ -124,7 +124,7 @@ fn the_script_shows_what_was_sent() {
 /// Nothing in the capture is malformed, has a wrong checksum or CRC, or looks lost, repeated or out of order.
 #[test]
 fn wireshark_finds_nothing_wrong_in_a_whole_connection() {
-    let capture = captured();
+    let capture = captured("faultless");
     let wrong = "_ws.malformed || iwarp_mpa.bad_length || tcp.checksum.status == 0 || ip.checksum.status == 0 || \
                  tcp.analysis.retransmission || tcp.analysis.lost_segment || tcp.analysis.out_of_order || \
                  tcp.analysis.ack_lost_segment || tcp.analysis.zero_window";
