@@ -72,6 +72,9 @@ pub(crate) struct Args {
     /// configuration's mpa.first_fpdu_holdoff_us]
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     hold_off: Option<u32>,
+    /// Write every frame of this end to a pcapng file, a gigabyte at most
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
     /// What to log: error, warn, info, or a filter as of tracing-subscriber
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     pub(crate) log: String,

@@ -5,9 +5,11 @@
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ironwarp::config::DeviceConfig;
+use ironwarp::instrument::{Capture, CaptureLimits};
 use ironwarp::{
     CompletionQueue, Config, Context, ProtectionDomain, RangeError, SetupError, Stack, VerbsError, Worker,
     idle,
@@ -44,6 +46,14 @@ pub enum PingError {
     /// Somebody else listens there.
     #[error("{0} cannot be listened at")]
     Listen(SocketAddr),
+    /// The capture could not be written.
+    #[error("--pcap {path}: {source}")]
+    Capture {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The device has no link.
     #[error("the device has no link: is the server there?")]
     NoLink,
@@ -124,6 +134,18 @@ impl End {
             connections_max: connections as usize,
             _stack: stack,
         })
+    }
+
+    /// Writes every frame to a pcapng file from now on.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn capture(&mut self, path: &Path) -> Result<(), PingError> {
+        let failed = |source| PingError::Capture { path: path.display().to_string(), source };
+        let capture = Capture::create(path, CaptureLimits::default()).map_err(failed)?;
+        let interface = capture.interface("iwarp-ping").map_err(failed)?;
+        self.worker.port_control().start_capture(interface);
+        Ok(())
     }
 
     /// Listens from now on: before the core has heard of it, whatever arrives is refused.

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 fn serve(args: &Args, config: Config, stop: &AtomicBool) -> Result<(), PingError> {
     let offer = args.offer(&addresses(&config)?).map_err(PingError::Argument)?;
     let local = offer.local;
-    let mut server = Server::new(End::open(config)?, offer, Box::new(tell))?;
+    let mut server = Server::new(open(args, config)?, offer, Box::new(tell))?;
     tell_user(
         args,
         || format!("listening at {local}\n"),
@@ -65,7 +65,7 @@ fn serve(args: &Args, config: Config, stop: &AtomicBool) -> Result<(), PingError
 fn call(args: &Args, config: Config, stop: &AtomicBool) -> Result<(), PingError> {
     let call = args.call(&addresses(&config)?).map_err(PingError::Argument)?;
     let server = call.server;
-    let mut client = Client::new(End::open(config)?, call)?;
+    let mut client = Client::new(open(args, config)?, call)?;
     let outcome = client.run(stop).map_err(|error| match error {
         PingError::Far(fault) => PingError::Server { server, fault },
         other => other,
@@ -73,6 +73,14 @@ fn call(args: &Args, config: Config, stop: &AtomicBool) -> Result<(), PingError>
     let tally = client.tally();
     tell_user(args, || tally.to_string(), || tally.json(&server.to_string()));
     outcome
+}
+
+fn open(args: &Args, config: Config) -> Result<End, PingError> {
+    let mut end = End::open(config)?;
+    match &args.pcap {
+        Some(path) => end.capture(path).map(|()| end),
+        None => Ok(end),
+    }
 }
 
 fn addresses(config: &Config) -> Result<Vec<core::net::IpAddr>, PingError> {
