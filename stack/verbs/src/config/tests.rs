@@ -304,3 +304,32 @@ fn cores_are_counted_and_pinned_one_to_a_processor() {
         "port.rx_frames = 8192: at least port.ring + 512 x core.count, at most 1048576"
     );
 }
+
+/// Every configuration that the project ships can be used, says what it is for, and there is one for each kind of device.
+#[test]
+fn every_shipped_configuration_is_right() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
+    let mut kinds = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder") {
+        let path = entry.expect("a file").path();
+        let text = std::fs::read_to_string(&path).expect("text");
+        assert!(text.starts_with("# "), "{} does not say what it is for", path.display());
+        let config = Config::from_file(&path).unwrap_or_else(|error| panic!("{error}"));
+        kinds.push(config.port.device.kind());
+    }
+    for kind in ["memif", "ring", "tap", "af_packet", "af_xdp", "vhost", "pci"] {
+        assert!(kinds.contains(&kind), "no configuration of {kind}: {kinds:?}");
+    }
+}
+
+#[test]
+fn a_socket_of_vhost_is_a_path_that_fits() {
+    let with = |socket: &str| {
+        GOOD.replace(
+            "memif = { role = \"server\", socket = \"/run/ironwarp.sock\"",
+            &format!("vhost = {{ socket = \"{socket}\""),
+        )
+    };
+    assert_eq!(Config::from_toml(&with("/run/v.sock")).expect("a path").port.device.kind(), "vhost");
+    assert!(refusal(&with("/run/v,client=1")).starts_with("port.device.vhost.socket"));
+}
