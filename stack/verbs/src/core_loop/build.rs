@@ -66,6 +66,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             link_up: parts.link_up,
             link_every: parts.link_every,
             link_lost: false,
+            conflict_told: false,
             // Whoever leads does that.
             announced: part == Part::Follows,
             stats: parts.stats,

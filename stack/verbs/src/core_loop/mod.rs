@@ -122,6 +122,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     link_every: Nanos,
     /// The link was there and is not.
     link_lost: bool,
+    /// Whether an address that another station claims has been told of.
+    conflict_told: bool,
     /// Whether the link has been told our address.
     announced: bool,
     shared: Arc<Shared>,

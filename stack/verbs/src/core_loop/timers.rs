@@ -176,6 +176,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(never)]
     fn on_link_timer(&mut self, now: Nanos) {
         self.arm_link(now);
+        self.warn_of_conflicts();
         let up = (self.link_up)(self.wire.port_mut());
         if up != self.link_lost {
             return;
@@ -187,6 +188,22 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.net.on_link_up(now, &mut self.wire);
         }
         self.tell_link(up);
+    }
+
+    /// Says once that another station has an address of ours. Both would be reached by turns, or neither.
+    fn warn_of_conflicts(&mut self) {
+        let signs = [Counter::NetAddressesDuplicate, Counter::NetDropArpConflict, Counter::NetDropNdConflict];
+        if self.conflict_told || signs.iter().all(|sign| self.stats.read(*sign) == 0) {
+            return;
+        }
+        self.conflict_told = true;
+        let ours = self.shared.config.net.prefixes().unwrap_or_default();
+        let ours: Vec<String> = ours.iter().map(|prefix| prefix.addr.to_string()).collect();
+        tracing::warn!(
+            "another station on the link claims an address of net.address or net.addresses ({}); give each node an \
+             address of its own",
+            ours.join(", ")
+        );
     }
 
     fn arm_link(&mut self, now: Nanos) {
