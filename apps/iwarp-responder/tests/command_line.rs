@@ -203,21 +203,27 @@ mod devices {
     #[test]
     fn a_tap_cannot_take_the_name_of_another_interface() {
         let line = failed("tap = { interface = \"lo\" }");
-        assert_names(&line, &["net_tap", "lo", "in use"]);
+        assert_names(&line, &["port.device.tap", "lo", "in use", "name another"]);
     }
 
     #[test]
     fn a_tap_needs_permission() {
         if !geteuid().is_root() {
             let line = failed("tap = { interface = \"iwtap0\" }");
-            return assert_names(&line, &["net_tap", "iwtap0", "no permission"]);
+            return assert_names(
+                &line,
+                &["port.device.tap", "no permission", "CAP_NET_ADMIN", "setcap cap_net_admin+ep"],
+            );
         }
         let config = Config::of(&config_of("tap = { interface = \"iwtap0\" }"));
         let mut command = config.command("setpriv");
         command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]);
         command.arg(reachable(&config.folder)).arg("--config").arg(config.path());
         let line = its_line(&command.output().expect("setpriv, of util-linux"), 1);
-        assert_names(&line, &["net_tap", "iwtap0", "no permission"]);
+        assert_names(
+            &line,
+            &["port.device.tap", "no permission", "CAP_NET_ADMIN", "setcap cap_net_admin+ep"],
+        );
     }
 
     /// A copy of the program where another user can run it, in a folder that he can write to.

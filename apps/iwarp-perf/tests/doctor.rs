@@ -1,0 +1,207 @@
+//! The doctor over everything that can be wrong with a device: one clear line with the remedy, an exit code, and an end.
+//! Where the ordinary start of a program meets the same, it says the same line.
+#![cfg(feature = "dpdk")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::Mutex;
+
+use rustix::process::geteuid;
+use serde_json::Value;
+
+/// One device at a time.
+static SERIAL: Mutex<()> = Mutex::new(());
+const PERF: &str = env!("CARGO_BIN_EXE_iwarp-perf");
+/// Seconds after which `timeout` kills: more than the doctor gives himself.
+const DEADLINE: &str = "80";
+
+/// A folder with a configuration, removed with the test.
+struct Lab(PathBuf);
+
+impl Lab {
+    fn new(name: &str, device: &str, more: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("iwarp-doctor-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a writable folder");
+        let lab = Lab(path);
+        let text = format!(
+            "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n[port]\ndevice.{device}\nring = 256\nrx_frames = 2048\n\
+             tx_frames = 2048\n{more}[net]\naddress = \"10.78.0.2/24\"\n[core]\nidle = \"yield\"\n"
+        );
+        std::fs::write(lab.config(), text).expect("a writable folder");
+        lab
+    }
+
+    fn config(&self) -> String {
+        self.0.join("c.toml").display().to_string()
+    }
+
+    /// Runs a shell line in a network namespace of its own. `$P` is the program, `$C` the configuration.
+    fn shell(&self, line: &str) -> Output {
+        let _one = SERIAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=1", DEADLINE, "unshare", "--net", "--", "sh", "-ec", line]);
+        command.env("P", PERF).env("C", self.config());
+        command.env("RUNTIME_DIRECTORY", &self.0).output().expect("unshare, of util-linux")
+    }
+
+    /// The doctor's findings as JSON, with what he ends with.
+    #[track_caller]
+    fn examined(&self, before: &str, options: &str) -> (Option<i32>, Vec<Value>) {
+        let output = self.shell(&format!("{before}\nexec $P doctor --config $C --json {options}"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let whole: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+        assert_eq!(whole["ok"].as_bool(), Some(output.status.code() == Some(0)), "{whole}");
+        let findings = whole["findings"].as_array().expect("a list").clone();
+        (output.status.code(), findings)
+    }
+
+    /// The one fault that the doctor finds: what, and what to do.
+    #[track_caller]
+    fn fault(&self, before: &str, options: &str, words: &[&str]) {
+        let (code, findings) = self.examined(before, options);
+        let faults: Vec<&Value> = findings.iter().filter(|one| one["severity"] == "fault").collect();
+        let [fault] = faults.as_slice() else { panic!("{findings:#?}") };
+        assert_eq!(code, Some(1));
+        let text =
+            format!("{} {}", fault["found"].as_str().unwrap(), fault["remedy"].as_str().expect("a remedy"));
+        assert!(!text.contains('\n'), "{text}");
+        for word in words {
+            assert!(text.contains(word), "`{word}` is not in: {text}");
+        }
+    }
+
+    /// The line that an ordinary start ends with, and its exit code.
+    #[track_caller]
+    fn refused(&self, before: &str, words: &[&str]) {
+        let output = self.shell(&format!("{before}\nexec $P server --config $C"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let lines: Vec<&str> = said.lines().filter(|line| line.contains("iwarp-perf: ")).collect();
+        let [line] = lines.as_slice() else { panic!("{said}") };
+        for word in words {
+            assert!(line.contains(word), "`{word}` is not in: {line}");
+        }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether there can be network namespaces; says so on the terminal where not.
+fn may_unshare() -> bool {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: the doctor's tests need root for network namespaces");
+    }
+    geteuid().is_root()
+}
+
+const AF_PACKET: &str = "af_packet = { interface = \"dv1\" }";
+const VETH: &str = "ip link add dv0 type veth peer name dv1
+for end in dv0 dv1; do ethtool -K $end tx off gso off tso off >/dev/null; ip link set $end up; done
+ip addr add 10.78.0.1/24 dev dv0";
+
+#[test]
+fn what_is_wrong_with_an_interface_is_told_by_doctor_and_server_alike() {
+    if !may_unshare() {
+        return;
+    }
+    let lab = Lab::new("interface", AF_PACKET, "mtu = 9000\n");
+    let missing = ["port.device.af_packet.interface = dv1", "does not exist", "ip link"];
+    lab.fault("", "", &missing);
+    lab.refused("", &missing);
+    let narrow = ["port.mtu = 9000", "dv1", "1500", "ip link set dv1 mtu 9000"];
+    lab.fault(VETH, "", &narrow);
+    lab.refused(VETH, &narrow);
+    let lab = Lab::new("kernel", AF_PACKET, "");
+    let taken = format!("{VETH}\nip addr add 10.78.0.2/24 dev dv0");
+    let words = ["net.address 10.78.0.2", "kernel's own, on dv0", "ip addr del"];
+    lab.fault(&taken, "", &words);
+    lab.refused(&taken, &words);
+}
+
+#[test]
+fn a_missing_capability_and_a_device_in_use_are_told_by_doctor_and_server_alike() {
+    if !may_unshare() {
+        return;
+    }
+    let lab = Lab::new("capability", AF_PACKET, "");
+    let before = format!("{VETH}\nset -- setpriv --bounding-set=-net_raw --inh-caps=-net_raw --");
+    let words = ["no permission", "CAP_NET_RAW", "setcap cap_net_raw+ep"];
+    for command in ["doctor --json", "server"] {
+        let output = lab.shell(&format!("{before}\nexec \"$@\" $P {command} --config $C"));
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    }
+    let lab = Lab::new("taken", "tap = { interface = \"dv0\" }", "");
+    let words = ["dv0", "in use", "name another"];
+    lab.fault(VETH, "", &words);
+    lab.refused(VETH, &words);
+    let lab = Lab::new("card", "pci = { address = \"0000:ff:1f.7\" }", "");
+    let words = ["0000:ff:1f.7", "no such card", "nic.sh list"];
+    lab.fault("", "", &words);
+    lab.refused("", &words);
+}
+
+/// RFC 5227 s2.1: the doctor asks before he announces anything.
+#[test]
+fn two_nodes_with_one_address_are_told() {
+    if !may_unshare() {
+        return;
+    }
+    let lab = Lab::new("conflict", AF_PACKET, "");
+    // The other node is a kernel in a namespace of its own, which ends with this one.
+    let other = "ip link add dv0 type veth peer name dv1
+ethtool -K dv1 tx off gso off tso off >/dev/null; ip link set dv1 up
+setpriv --pdeathsig KILL unshare --net sleep 70 & OTHER=$!
+until [ \"$(readlink /proc/$OTHER/ns/net)\" != \"$(readlink /proc/self/ns/net)\" ]; do :; done
+ip link set dv0 netns $OTHER
+nsenter -t $OTHER -n sh -ec 'ip addr add 10.78.0.2/24 dev dv0; ip link set dv0 up'";
+    lab.fault(other, "", &["another station", "10.78.0.2", "address of its own", "arping"]);
+}
+
+#[test]
+fn a_far_end_that_is_not_what_it_should_be_is_told() {
+    if !may_unshare() {
+        return;
+    }
+    let lab = Lab::new("peer", AF_PACKET, "");
+    let (code, findings) = lab.examined(VETH, "");
+    assert_eq!(code, Some(0), "{findings:#?}");
+    lab.fault(VETH, "--connect 10.78.0.1:9", &["10.78.0.1:9", "nobody listens", "start the server"]);
+    lab.fault(VETH, "--connect 10.78.0.7", &["10.78.0.7:18515", "nobody answers", "net.vlan"]);
+    let web = "ip link set lo up
+python3 -c 'import socket
+s = socket.create_server((\"10.78.0.1\", 80))
+while True: s.accept()[0].sendall(b\"HTTP/1.1 400 Bad Request\\r\\nConnection: close\\r\\n\\r\\n\")' &
+until ss -Htln | grep -q 10.78.0.1:80; do :; done";
+    let web = format!("{VETH}\n{web}");
+    lab.fault(&web, "--connect 10.78.0.1:80", &["10.78.0.1:80", "another protocol", "iWARP server"]);
+}
+
+#[test]
+fn lines_for_people_say_the_same_and_bad_arguments_are_refused() {
+    let lab = Lab::new("lines", "ring = {}", "");
+    let run = |options: &[&str]| Command::new(PERF).arg("doctor").args(options).output().expect("the doctor");
+    let output = run(&["--config", &lab.config(), "--dry"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("good     hugepages") && text.ends_with("all is well\n"), "{text}");
+    for (options, word) in [
+        (&["--config", "/nonexistent.toml"][..], "/nonexistent.toml"),
+        (&["--config", &lab.config(), "--connect", "host"], "--connect"),
+        (&[], "--config"),
+    ] {
+        let output = run(options);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.code() == Some(2) && said.lines().count() == 1 && said.contains(word),
+            "{said}"
+        );
+    }
+}
