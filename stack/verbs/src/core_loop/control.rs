@@ -176,7 +176,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn sweep_if_abandoned(&mut self, now: Nanos, context: u16) {
         let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
         self.work += link.retry();
-        if !link.control.is_abandoned() {
+        // What it has asked for is carried out first: afterwards its places may be somebody else's.
+        if !link.control.is_abandoned() || link.control.peek().is_some() {
             return;
         }
         self.sweep(now, context);

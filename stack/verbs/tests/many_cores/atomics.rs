@@ -455,3 +455,26 @@ fn an_applications_own_operation_is_checked_and_has_a_place() {
     assert_eq!((reaped[0].status, reaped[0].original()), (CompletionStatus::LocalProtection, None));
     assert_eq!(word(&target, 0), 7);
 }
+
+/// What a context has asked for before it goes is carried out before it is forgotten: nothing of it ends in the queues of
+/// whoever has its places afterwards.
+#[test]
+fn what_a_gone_context_has_asked_for_reaches_nobody_else() {
+    const ASKED: u64 = 40;
+    let mut bench = bench(2);
+    let target = words(&bench.far);
+    let at = owned(&target, 1, 2)[0];
+    let mut gone = bench.far.stack.context().expect("room");
+    let cq = gone.create_cq(64).expect("room");
+    (0..ASKED).for_each(|id| gone.atomic(cq, id, (&target, at * 8), &AtomicOp::add(1)).expect("room"));
+    drop(gone);
+    // More than a core takes from one context at a time; the leader, which ends it for good, is slow.
+    bench.far.poll_core(1);
+    let next = bench.far.ctx.create_cq(64).expect("room");
+    (0..8).for_each(|_| bench.far.poll_core(1));
+    let mut reaped = [Completion::default(); 64];
+    assert_eq!(bench.far.ctx.poll_cq(next, &mut reaped).expect("it exists"), 0);
+    assert_eq!(word(&target, at), ASKED);
+    (0..8).for_each(|_| bench.turn());
+    assert_eq!(bench.far.ctx.poll_cq(next, &mut reaped).expect("it exists"), 0);
+}
