@@ -145,8 +145,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.tell(context, Notice::Event(event));
     }
 
-    /// Tells of shared receive queues that run low. A peer can make that happen again and again, so it stays where it is,
-    /// noted once, while the context leaves its notices unread.
+    /// Tells of peers that have atomic operations after all, and of shared receive queues that run low. A peer can make the
+    /// latter happen again and again, so it stays where it is, noted once, while the context leaves its notices unread.
     #[cold]
     #[inline(never)]
     pub(super) fn tell_limits(&mut self) {

@@ -147,7 +147,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.tcp.flush_acks(now, &mut self.wire);
         self.wire.flush();
         self.cqs.notify();
-        if self.cqs.srq_news() > 0 {
+        if self.cqs.has_news() {
             self.tell_limits();
         }
         if self.peers.is_some() {

@@ -188,6 +188,12 @@ impl Queues {
         self.forget_gone();
     }
 
+    /// Whether there is anything to tell that is not a completion.
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        self.srq_news.len() | self.with_atomics.len() != 0
+    }
+
     /// The next queue pair whose peer turned out to have atomic operations.
     pub(super) fn next_with_atomics(&mut self) -> Option<u32> {
         self.with_atomics.pop()
