@@ -189,6 +189,8 @@ counters! {
         NetDropTcpChecksum = "net_drop_tcp_checksum": "TCP segments with a wrong checksum.",
     }
     "cores" {
+        CoresPolls = "cores_polls": "Iterations of the loop.",
+        CoresPollsIdle = "cores_polls_idle": "Iterations of the loop that found nothing to do.",
         CoresSteered = "cores_steered": "Frames and reports handed to the core that they belong to.",
         CoresSteeredIn = "cores_steered_in": "Frames and reports taken over from other cores.",
         CoresSteerDrops = "cores_steer_drops": "Frames and reports dropped because the other core did not take them over in time.",

@@ -162,7 +162,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// has, so that memory can be released though nobody polls; and it releases what waits for that, a little at a time:
     /// the application that dropped it may never call again.
     fn rest(&mut self) {
+        self.stats.add(Counter::CoresPolls, 1);
         if self.work == 0 {
+            self.stats.add(Counter::CoresPollsIdle, 1);
             self.mem.park();
             self.shared.mem.collect();
         } else {
