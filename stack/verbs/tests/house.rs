@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench", "cli"]),
     ("iwarp-ping", &["types", "ironwarp", "cli"]),
     ("iwarp-responder", &["types", "ironwarp", "cli"]),
+    ("iwarp-top", &["stats", "cli"]),
     ("iwarp-sim", &["types", "arch", "stats", "port", "net", "tcp", "ironwarp", "sim", "cli"]),
 ];
 

@@ -1,0 +1,83 @@
+//! `iwarp-top`: live counters of a running process.
+//!
+//! Takes the page of counters that the process publishes (`stats.page` of its configuration), as a file that is read and
+//! never mapped or written. Gives a screen, or a line of JSON, a look. A page of another build is shown by the names that
+//! it has itself.
+//!
+//! Exit codes: 0 success, also when the process has ended; 1 the page could not be read; 2 bad arguments.
+#![forbid(unsafe_code)]
+
+mod args;
+mod look;
+mod screen;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ironwarp_cli::{fail, read, refuse, say, start_log};
+use ironwarp_stats::ReadError;
+
+use crate::args::Args;
+use crate::look::Subject;
+
+const PROGRAM: &str = "iwarp-top";
+/// Between two looks for Ctrl-C.
+const STEP: Duration = Duration::from_millis(20);
+/// Clears a terminal.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+fn main() -> ExitCode {
+    let args: Args = match read(std::env::args_os()) {
+        Ok(args) => args,
+        Err(refusal) => return refusal.end(PROGRAM),
+    };
+    if let Err(line) = start_log(&args.log) {
+        return refuse(PROGRAM, line);
+    }
+    let stop = match ironwarp_cli::on_interrupt() {
+        Ok(stop) => stop,
+        Err(line) => return fail(PROGRAM, line),
+    };
+    match watch(&args, &stop) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(PROGRAM, format_args!("{}: {error}", args.page.display())),
+    }
+}
+
+fn watch(args: &Args, stop: &AtomicBool) -> Result<(), ReadError> {
+    let mut subject = Subject::open(&args.page)?;
+    let clear = if std::io::stdout().is_terminal() && !args.once { CLEAR } else { "" };
+    let mut looks = 0;
+    while args.looks().is_none_or(|most| looks < most) {
+        if looks > 0 && !rest(args.interval, stop) {
+            return Ok(());
+        }
+        let ended = subject.has_ended();
+        let look = subject.look()?;
+        if args.json {
+            say(format_args!("{}\n", look.json()));
+        } else {
+            say(format_args!("{clear}{}", screen::screen(&look)));
+        }
+        if ended {
+            eprintln!("{PROGRAM}: process {} has ended; this is what it counted last", look.pid);
+            return Ok(());
+        }
+        looks += 1;
+    }
+    Ok(())
+}
+
+/// Waits for the next look. Answers whether there is to be one.
+fn rest(interval: Duration, stop: &AtomicBool) -> bool {
+    let start = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        match interval.checked_sub(start.elapsed()) {
+            Some(left) if !left.is_zero() => std::thread::sleep(left.min(STEP)),
+            _ => return true,
+        }
+    }
+    false
+}

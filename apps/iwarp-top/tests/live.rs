@@ -1,0 +1,144 @@
+//! The program beside a process that counts: this one.
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use ironwarp_stats::{Counter, StatsPage};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_iwarp-top");
+
+/// A page of two cores, and where it is.
+fn page(name: &str) -> (StatsPage, PathBuf) {
+    let path = std::env::temp_dir().join(format!("iwarp-top-{name}-{}", std::process::id()));
+    (StatsPage::create(&path, 2).expect("a writable folder"), path)
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().expect("the program starts")
+}
+
+struct Running(Child, BufReader<ChildStdout>);
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(PROGRAM);
+        let mut child = command
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        Running(child, out)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.1.read_line(&mut line).expect("text");
+        line
+    }
+
+    /// Its exit code, and what it complained of.
+    fn ended(mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        self.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        (self.0.wait().expect("it ends").code(), said)
+    }
+}
+
+#[test]
+fn one_look_as_json_has_every_counter_of_every_core_and_no_rate() {
+    let (page, path) = page("once");
+    page.core(0).add(Counter::IwarpRxSends, 7);
+    page.core(1).add(Counter::NetDropShort, 3);
+    let output = run(&[path.to_str().expect("text"), "--once", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let look: Value = serde_json::from_slice(&output.stdout).expect("one line of JSON");
+    assert_eq!((&look["schema"], &look["pid"]), (&1.into(), &std::process::id().into()));
+    assert_eq!(look["seconds"], Value::Null);
+    let cores = look["cores"].as_array().expect("a list");
+    assert_eq!(cores.len(), 2);
+    assert_eq!(cores[0]["counters"].as_object().expect("by name").len(), Counter::ALL.len());
+    assert_eq!(cores[0]["counters"]["iwarp_rx_sends"], 7);
+    assert_eq!(cores[1]["counters"]["net_drop_short"], 3);
+    assert_eq!(cores[1]["per_second"], Value::Null);
+}
+
+#[test]
+fn from_the_second_look_on_there_are_rates() {
+    let (page, path) = page("rates");
+    let mut top = Running::start(&[path.to_str().expect("text"), "--json", "--interval", "0.05", "--count", "2"]);
+    let first: Value = serde_json::from_str(&top.line()).expect("JSON");
+    assert_eq!(first["cores"][0]["counters"]["port_rx_frames"], 0);
+    page.core(0).add(Counter::PortRxFrames, 1000);
+    let second: Value = serde_json::from_str(&top.line()).expect("JSON");
+    let seconds = second["seconds"].as_f64().expect("a time");
+    let rate = second["cores"][0]["per_second"]["port_rx_frames"].as_f64().expect("a rate");
+    assert!((rate * seconds - 1000.0).abs() < 1.0, "{rate} a second in {seconds} s");
+    assert_eq!(top.ended(), (Some(0), String::new()));
+}
+
+#[test]
+fn a_screen_has_a_column_a_core_and_losses_by_reason() {
+    let (page, path) = page("screen");
+    page.core(1).add(Counter::TcpDropPaws, 42);
+    let output = run(&[path.to_str().expect("text"), "--once"]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    let row = |title: &str| text.lines().find(|line| line.starts_with(title)).expect("a row").to_owned();
+    assert_eq!(row("core ").split_whitespace().collect::<Vec<_>>(), ["core", "0", "1"]);
+    assert!(text.contains("42  tcp_drop_paws: Segments older"), "{text}");
+    assert!(!text.contains("tcp_drop_header") && !text.contains('\x1b'), "{text}");
+}
+
+#[test]
+fn ctrl_c_ends_it_well() {
+    let (_page, path) = page("interrupt");
+    let mut top = Running::start(&[path.to_str().expect("text"), "--json", "--interval", "3600"]);
+    assert!(top.line().contains("schema"));
+    kill_process(Pid::from_child(&top.0), Signal::INT).expect("it runs");
+    assert_eq!(top.ended(), (Some(0), String::new()));
+}
+
+/// A page that goes with its process: what it counted last is shown, and that is no failure.
+#[test]
+fn it_ends_with_the_process_that_counts() {
+    let (page, path) = page("ended");
+    let mut top = Running::start(&[path.to_str().expect("text"), "--json", "--interval", "0.05"]);
+    assert!(top.line().contains("schema"));
+    page.core(0).add(Counter::TcpTimeouts, 5);
+    drop(page);
+    let mut last = String::new();
+    loop {
+        match top.line() {
+            line if line.is_empty() => break,
+            line => last = line,
+        }
+    }
+    let last: Value = serde_json::from_str(&last).expect("JSON");
+    assert_eq!(last["cores"][0]["counters"]["tcp_timeouts"], 5);
+    let (code, said) = top.ended();
+    assert!(code == Some(0) && said.contains("has ended"), "{code:?}: {said}");
+}
+
+#[test]
+fn what_is_no_page_is_named_and_bad_arguments_are_refused_in_one_line() {
+    for (arguments, code, words) in [
+        (&["/no/such/page"][..], 1, "/no/such/page: No such file"),
+        (&[PROGRAM], 1, "not a page of counters"),
+        (&["/dev/null"], 1, "not a page of counters"),
+        (&[], 2, "PAGE"),
+        (&["x", "--interval", "0"], 2, "0.01 to 3600 seconds"),
+        (&["x", "--once", "--count", "2"], 2, "--once"),
+    ] {
+        let output = run(arguments);
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words) && said.trim_end().lines().count() == 1, "{arguments:?}: {said}");
+    }
+    let help = String::from_utf8(run(&["--help"]).stdout).expect("text");
+    assert!(help.contains("Examples:") && help.contains("stats"), "{help}");
+}
