@@ -22,6 +22,14 @@ pub enum Test {
     WriteBw,
     /// RDMA Reads one way.
     ReadBw,
+    /// An atomic operation on a word of the far memory completes.
+    AtomicLat,
+    /// Atomic operations on words of the far memory, many on their way.
+    AtomicBw,
+    /// Immediate Data goes over, Immediate Data comes back.
+    ImmLat,
+    /// An RDMA Write with Immediate Data behind it goes over, the same comes back.
+    WriteImmLat,
     /// Raw frames there and back: the floor of every latency.
     FrameLat,
     /// Raw frames one way.
@@ -30,6 +38,16 @@ pub enum Test {
     TcpLat,
     /// Linux sockets one way.
     TcpBw,
+}
+
+/// What an atomic test does to its words.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AtomicKind {
+    /// Adds 1.
+    FetchAdd,
+    /// Replaces what was seen last by one more; fails where another queue pair was there meanwhile.
+    CmpSwap,
 }
 
 /// Whose protocol carries the bytes.
@@ -109,17 +127,34 @@ pub struct Case {
     pub rate: Option<f64>,
     /// Every byte is checked at the end that receives it.
     pub validate: bool,
+    /// What an atomic test does. Absent: it is none.
+    #[serde(default)]
+    pub operation: Option<AtomicKind>,
+    /// Words that an atomic test's queue pairs share, each in a cache line of its own.
+    #[serde(default = "one")]
+    pub words: u32,
+    /// Polled cores an end; queue pairs are dealt out to them in turn.
+    #[serde(default = "one")]
+    pub cores: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl Test {
     /// Every test.
-    pub const ALL: [Test; 10] = [
+    pub const ALL: [Test; 14] = [
         Test::SendLat,
         Test::WriteLat,
         Test::ReadLat,
         Test::SendBw,
         Test::WriteBw,
         Test::ReadBw,
+        Test::AtomicLat,
+        Test::AtomicBw,
+        Test::ImmLat,
+        Test::WriteImmLat,
         Test::FrameLat,
         Test::FrameBw,
         Test::TcpLat,
@@ -135,6 +170,10 @@ impl Test {
             Test::SendBw => "send-bw",
             Test::WriteBw => "write-bw",
             Test::ReadBw => "read-bw",
+            Test::AtomicLat => "atomic-lat",
+            Test::AtomicBw => "atomic-bw",
+            Test::ImmLat => "imm-lat",
+            Test::WriteImmLat => "write-imm-lat",
             Test::FrameLat => "frame-lat",
             Test::FrameBw => "frame-bw",
             Test::TcpLat => "tcp-lat",
@@ -144,7 +183,36 @@ impl Test {
 
     /// Whether the figure is a round trip; it is a bandwidth otherwise.
     pub const fn is_latency(self) -> bool {
-        matches!(self, Test::SendLat | Test::WriteLat | Test::ReadLat | Test::FrameLat | Test::TcpLat)
+        match self {
+            Test::SendLat | Test::WriteLat | Test::ReadLat | Test::FrameLat | Test::TcpLat => true,
+            Test::AtomicLat | Test::ImmLat | Test::WriteImmLat => true,
+            Test::SendBw | Test::WriteBw | Test::ReadBw | Test::AtomicBw | Test::FrameBw | Test::TcpBw => {
+                false
+            }
+        }
+    }
+
+    /// Whether it consists of atomic operations.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Test::AtomicLat | Test::AtomicBw)
+    }
+
+    /// Whether the far end's application answers by Immediate Data.
+    pub const fn is_immediate(self) -> bool {
+        matches!(self, Test::ImmLat | Test::WriteImmLat)
+    }
+
+    /// Whether its connections need the operations of RFC 7306.
+    pub const fn needs_extensions(self) -> bool {
+        self.is_atomic() || self.is_immediate()
+    }
+
+    /// The bytes that a message of this test always has: a word, or the eight octets of Immediate Data.
+    pub const fn fixed_bytes(self) -> Option<u64> {
+        match self {
+            Test::AtomicLat | Test::AtomicBw | Test::ImmLat => Some(8),
+            _ => None,
+        }
     }
 
     /// Whose protocol carries the bytes.
@@ -156,9 +224,10 @@ impl Test {
         }
     }
 
-    /// Whether half a round trip is a meaningful one-way figure: a Read crosses the link twice by nature.
+    /// Whether half a round trip is a meaningful one-way figure: a Read crosses the link twice by nature, and so does an
+    /// atomic operation.
     pub const fn has_one_way_half(self) -> bool {
-        self.is_latency() && !matches!(self, Test::ReadLat)
+        self.is_latency() && !matches!(self, Test::ReadLat | Test::AtomicLat)
     }
 }
 
@@ -203,6 +272,9 @@ impl Case {
             bidirectional: false,
             rate: None,
             validate: false,
+            operation: None,
+            words: 1,
+            cores: 1,
         }
     }
 
@@ -216,7 +288,9 @@ impl Case {
 
     /// A line for progress bars and errors.
     pub fn title(&self) -> String {
-        format!("{} {} B over {}, MTU {}", self.baseline_name(), self.bytes, self.path.name(), self.mtu)
+        let (bytes, path, mtu) = (self.bytes, self.path.name(), self.mtu);
+        let cores = if self.cores > 1 { format!(", {} cores", self.cores) } else { String::new() };
+        format!("{} {bytes} B over {path}, MTU {mtu}{cores}", self.baseline_name())
     }
 }
 

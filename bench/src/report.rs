@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Build, Machine};
-use crate::{Case, PathKind, RttNs, Test, Transport, Wait};
+use crate::{AtomicKind, Case, PathKind, RttNs, Test, Transport, Wait};
 
 /// The version of the JSON.
 pub const SCHEMA: u32 = 1;
@@ -45,6 +45,15 @@ pub struct TestResult {
     pub depth: Option<u32>,
     /// Work requests posted together.
     pub post_list: Option<u32>,
+    /// What was done to the words of an atomic test.
+    #[serde(default)]
+    pub operation: Option<AtomicKind>,
+    /// The words of an atomic test.
+    #[serde(default)]
+    pub words: Option<u32>,
+    /// Polls of the near end's cores, one entry a core, over the whole group.
+    #[serde(default)]
+    pub polls: Option<Vec<CorePolls>>,
     /// Whether MPA's CRC was on, as start-up settled it.
     pub crc: Option<bool>,
     /// Whether MPA's markers were on, both ways, as start-up settled it.
@@ -83,6 +92,17 @@ pub struct TestResult {
     pub against: Option<Vec<Against>>,
     /// The rounds one by one, dropped ones included.
     pub round_log: Option<Vec<RoundLog>>,
+}
+
+/// How often a core looked for work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CorePolls {
+    /// Its number.
+    pub core: u16,
+    /// Polls.
+    pub polls: u64,
+    /// Those that found nothing to do.
+    pub idle: u64,
 }
 
 /// A comparison with a baseline that alternated with the test: ratios are ours over the baseline's, round by round.
@@ -154,9 +174,12 @@ impl TestResult {
             bytes: case.bytes,
             mtu: Some(case.mtu),
             qps: ours.then_some(case.qps),
-            cores: Some(1),
+            cores: Some(case.cores),
             depth: ours.then_some(case.depth),
             post_list: ours.then_some(case.post_list),
+            operation: case.operation,
+            words: case.operation.map(|_| case.words),
+            polls: None,
             crc: None,
             markers: None,
             path: Some(case.path),
@@ -183,7 +206,8 @@ impl TestResult {
     pub fn name(&self) -> String {
         let wait = if self.wait == Some(Wait::Block) { " (blocking)" } else { "" };
         let checked = if self.validated { " (checked)" } else { "" };
-        format!("{}{wait}{checked}", self.test)
+        let swap = if self.operation == Some(AtomicKind::CmpSwap) { " (swap)" } else { "" };
+        format!("{}{swap}{wait}{checked}", self.test)
     }
 }
 
@@ -224,6 +248,9 @@ mod tests {
             "against",
             "crc",
             "markers",
+            "operation",
+            "words",
+            "polls",
         ] {
             assert_eq!(json.get(key), Some(&Value::Null), "{key}");
         }

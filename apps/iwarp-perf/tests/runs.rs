@@ -112,6 +112,62 @@ fn every_rdma_test_checks_every_byte_over_memory() {
     }
 }
 
+/// Whoever asks for the number of a test that has one size gets it.
+#[test]
+fn immediate_data_says_which_message_it_is_there_and_back() {
+    for (test, options, bytes) in [
+        ("imm-lat", "--qps 2", 8),
+        ("write-imm-lat", "--size 3000 --validate", 3000),
+        ("imm-lat", "--events", 8),
+        ("write-imm-lat", "--events --qps 2", 64),
+    ] {
+        let options: Vec<&str> = options.split(' ').collect();
+        let whole = [[test, "--pair", "memory", "--iterations", "60"].as_slice(), &options].concat();
+        let result = measured(&format!("{test}-{}", options.join("")), &whole)["results"][0].clone();
+        assert_eq!((&result["errors"], &result["bytes"]), (&0.into(), &bytes.into()), "{whole:?}");
+        assert!(result["rtt_ns"]["p50"].is_u64(), "{whole:?}");
+    }
+}
+
+/// The far end's words add up to what the near end has done to them, however many want them at once.
+#[test]
+fn the_words_of_an_atomic_test_add_up() {
+    for (test, options, words) in [
+        ("atomic-lat", "--warmup 5", 1),
+        ("atomic-lat", "--operation cmp-swap --qps 3", 1),
+        ("atomic-bw", "--qps 4 --depth 8 --words 16", 16),
+        ("atomic-bw", "--qps 3 --depth 4 --operation cmp-swap", 1),
+        ("atomic-bw", "--qps 4 --depth 8 --words 3 --cores 2", 3),
+        ("atomic-bw", "--qps 4 --depth 4 --cores 2 --operation cmp-swap --events", 1),
+    ] {
+        let options: Vec<&str> = options.split(' ').collect();
+        let whole = [[test, "--pair", "memory", "--iterations", "300"].as_slice(), &options].concat();
+        let result = measured(&format!("{test}-{}", options.join("")), &whole)["results"][0].clone();
+        assert_eq!((&result["errors"], &result["words"]), (&0.into(), &words.into()), "{whole:?}");
+        let operation = if options.contains(&"cmp-swap") { "cmp-swap" } else { "fetch-add" };
+        assert_eq!((&result["operation"], &result["bytes"]), (&operation.into(), &8.into()), "{whole:?}");
+        assert!(result["iterations"].as_u64() >= Some(counting(&result, 300)), "{whole:?}: {result}");
+        assert_eq!(result["rtt_ns"].is_object(), test == "atomic-lat", "{whole:?}");
+    }
+}
+
+/// Each core has its share of the queue pairs, and a count of how often it looked for work.
+#[test]
+fn several_cores_an_end_check_every_byte_and_count_their_polls() {
+    for test in ["send-lat", "write-bw", "read-bw", "send-bw"] {
+        let options = ["--pair", "memory", "--cores", "2", "--qps", "4", "--iterations", "80", "--validate"];
+        let result =
+            measured(&format!("cores-{test}"), &[&[test][..], &options].concat())["results"][0].clone();
+        assert_eq!((&result["errors"], &result["cores"]), (&0.into(), &2.into()), "{test}");
+        let polls = result["polls"].as_array().expect("a list");
+        assert_eq!(polls.len(), 2, "{test}");
+        for core in polls {
+            let (all, idle) = (core["polls"].as_u64(), core["idle"].as_u64());
+            assert!(idle < all, "{test}: every core had work: {polls:?}");
+        }
+    }
+}
+
 #[test]
 fn options_of_bandwidth_tests_take_effect_over_memory() {
     for options in [

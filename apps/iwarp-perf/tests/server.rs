@@ -160,8 +160,12 @@ fn a_port_where_nobody_listens_is_named_and_the_server_lives_on() {
 fn pairs_over_dpdk_devices_check_every_byte() {
     let (_alone, lab) = (alone(), Lab::new("pairs"));
     for pair in ["memif", "ring"] {
-        let result = lab.measured(&["send-bw", "--pair", pair, "--iterations", "50", "--validate"], false);
-        assert_eq!((&result["errors"], &result["path"]), (&0.into(), &pair.into()));
+        for options in ["send-bw --validate", "atomic-bw --qps 2 --cores 2 --words 4", "imm-lat"] {
+            let options: Vec<&str> = options.split(' ').collect();
+            let whole = [&options[..], &["--pair", pair, "--iterations", "50"]].concat();
+            let result = lab.measured(&whole, false);
+            assert_eq!((&result["errors"], &result["path"]), (&0.into(), &pair.into()), "{whole:?}");
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use ironwarp_bench::{PathKind, Test, Wait};
+use ironwarp_bench::{AtomicKind, PathKind, Test, Wait};
 
 use super::size;
 use crate::plan::PairKind;
@@ -18,6 +18,9 @@ Examples:
   iwarp-perf write-bw --size 1M --mtu 9000 --qps 4 --depth 16 --validate
   iwarp-perf send-lat --events                     both ends sleep until a completion wakes them
   iwarp-perf write-bw --markers --no-crc           what framing costs
+  iwarp-perf atomic-bw --qps 4 --words 16 --depth 8       4 queue pairs on 16 words; their sum is checked
+  iwarp-perf atomic-lat --operation cmp-swap --pair ring
+  iwarp-perf send-bw --pair ring --cores 2 --qps 2        two polled cores an end, a queue pair on each
   iwarp-perf tcp-lat --path lo --wait block        Linux sockets, for comparison
   iwarp-perf server --config configs/memif-server.toml    the far end by itself, and the near end that goes with it:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
@@ -101,6 +104,16 @@ pub struct Args {
     /// Ask for no CRCs at either end; with --config it is the file's
     #[arg(long, conflicts_with = "config")]
     pub no_crc: bool,
+    /// What atomic-lat and atomic-bw do to a word [default: fetch-add]
+    #[arg(long, value_enum)]
+    pub operation: Option<OperationArg>,
+    /// Words that the queue pairs of atomic-lat and atomic-bw share, each in its own cache line [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub words: Option<u32>,
+    /// Polled cores an end, each with a queue of the device and a thread; queue pairs are dealt out to them. With --connect
+    /// it is the file's [default: 1]
+    #[arg(long, value_name = "N", conflicts_with = "config", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub cores: Option<u16>,
     /// How the ends of tcp-lat and tcp-bw wait [default: spin]
     #[arg(long, value_enum)]
     pub wait: Option<WaitArg>,
@@ -147,6 +160,14 @@ pub enum What {
     WriteBw,
     /// RDMA Reads one way
     ReadBw,
+    /// An atomic operation on a word of the far end's
+    AtomicLat,
+    /// Atomic operations, many on their way; their sum is checked
+    AtomicBw,
+    /// Immediate Data there, Immediate Data back
+    ImmLat,
+    /// RDMA Write with Immediate there, the same back
+    WriteImmLat,
     /// Raw frames there and back
     FrameLat,
     /// Raw frames one way
@@ -168,6 +189,15 @@ pub enum WaitArg {
     Spin,
     /// It sleeps until woken
     Block,
+}
+
+/// What an atomic operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OperationArg {
+    /// Adds 1
+    FetchAdd,
+    /// Replaces the value that it expects by one more
+    CmpSwap,
 }
 
 /// What a Linux socket runs over.
@@ -200,6 +230,10 @@ impl What {
             What::SendBw => Test::SendBw,
             What::WriteBw => Test::WriteBw,
             What::ReadBw => Test::ReadBw,
+            What::AtomicLat => Test::AtomicLat,
+            What::AtomicBw => Test::AtomicBw,
+            What::ImmLat => Test::ImmLat,
+            What::WriteImmLat => Test::WriteImmLat,
             What::FrameLat => Test::FrameLat,
             What::FrameBw => Test::FrameBw,
             What::TcpLat => Test::TcpLat,
@@ -214,6 +248,15 @@ impl From<WaitArg> for Wait {
         match wait {
             WaitArg::Spin => Wait::Spin,
             WaitArg::Block => Wait::Block,
+        }
+    }
+}
+
+impl From<OperationArg> for AtomicKind {
+    fn from(operation: OperationArg) -> Self {
+        match operation {
+            OperationArg::FetchAdd => AtomicKind::FetchAdd,
+            OperationArg::CmpSwap => AtomicKind::CmpSwap,
         }
     }
 }

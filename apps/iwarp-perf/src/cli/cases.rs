@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironwarp_bench::{Budget, Case, PathKind, Test, Transport, Wait};
+use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, Transport, Wait};
 
 use super::{Args, Refusal, What};
 
@@ -66,7 +66,11 @@ impl Args {
 
     /// The cases of a single test over a device path.
     pub fn cases(&self, test: Test, device: PathKind) -> Result<Wanted, Refusal> {
-        let default_size = if test.is_latency() { 64 } else { 64 << 10 };
+        let default_size = match test.fixed_bytes() {
+            Some(bytes) => bytes,
+            None if test.is_latency() => 64,
+            None => 64 << 10,
+        };
         let sizes: Vec<u64> = match self.all_sizes {
             true => ALL_SIZES.map(|power| 1 << power).collect(),
             false => vec![self.size.unwrap_or(default_size)],
@@ -96,6 +100,11 @@ impl Args {
             bidirectional: self.bidirectional,
             rate: self.rate,
             validate: self.validate,
+            operation: test
+                .is_atomic()
+                .then(|| self.operation.map_or(AtomicKind::FetchAdd, AtomicKind::from)),
+            words: self.words.unwrap_or(1),
+            cores: self.cores.unwrap_or(1).into(),
             ..Case::new(test, bytes, self.mtu_or_default(), path)
         }
     }
@@ -113,14 +122,20 @@ impl Args {
         let (latency, ours) = (test.is_latency(), test.transport() == Transport::Ironwarp);
         let tcp = test.transport() == Transport::KernelTcp;
         let read = matches!(test, Test::ReadLat | Test::ReadBw);
+        let (atomic, fixed) = (test.is_atomic(), test.fixed_bytes().is_some());
         given([
+            ("--size", self.size.is_some() && fixed),
+            ("--all-sizes", self.all_sizes && fixed),
+            ("--operation", self.operation.is_some() && !atomic),
+            ("--words", self.words.is_some() && !atomic),
+            ("--cores", self.cores.is_some() && !ours),
             ("--qps", self.qps.is_some() && !ours),
             ("--depth", self.depth.is_some() && (latency || !ours)),
-            ("--post-list", self.post_list.is_some() && (latency || !ours)),
-            ("--inline", self.inline.is_some() && (read || !ours)),
-            ("--signal-every", self.signal_every.is_some() && (latency || !ours)),
-            ("--bidirectional", self.bidirectional && (latency || !ours)),
-            ("--rate", self.rate.is_some() && !ours),
+            ("--post-list", self.post_list.is_some() && (latency || atomic || !ours)),
+            ("--inline", self.inline.is_some() && (read || atomic || test.is_immediate() || !ours)),
+            ("--signal-every", self.signal_every.is_some() && (latency || atomic || !ours)),
+            ("--bidirectional", self.bidirectional && (latency || atomic || !ours)),
+            ("--rate", self.rate.is_some() && (!ours || (atomic && latency))),
             ("--events", self.events && !ours),
             ("--validate", self.validate && test.transport() == Transport::Frames),
             ("--wait", self.wait.is_some() && !tcp),
@@ -160,6 +175,9 @@ impl Args {
             ("--connect", self.connect.is_some()),
             ("--app-core", self.app_core.is_some()),
             ("--pcap", self.pcap.is_some()),
+            ("--operation", self.operation.is_some()),
+            ("--words", self.words.is_some()),
+            ("--cores", self.cores.is_some()),
         ])
     }
 
@@ -186,7 +204,10 @@ pub fn check_case(case: &Case) -> Result<(), String> {
         && (1..=4096).contains(&case.depth)
         && (1..=case.depth.min(64)).contains(&case.post_list)
         && (1..=64).contains(&case.signal_every)
-        && case.inline <= 256;
+        && case.inline <= 256
+        && (1..=65_536).contains(&case.words)
+        && case.test.fixed_bytes().is_none_or(|bytes| bytes == case.bytes)
+        && case.test.is_atomic() == case.operation.is_some();
     if !counts {
         return Err("a number of the case is out of its range".to_owned());
     }

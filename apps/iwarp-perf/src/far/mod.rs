@@ -158,7 +158,7 @@ impl Far {
     }
 
     fn open(&mut self, setup: &FarSetup) -> Result<FromFar, Failure> {
-        if !setup.events {
+        if !setup.events && setup.cores <= 1 {
             pin(setup.core)?;
         }
         self.listen = setup.listen;

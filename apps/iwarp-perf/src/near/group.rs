@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ironwarp_bench::baseline::tcp;
 use ironwarp_bench::host::{Activity, cpu_ns, hop_ns};
+use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::rounds::{self, Interrupted, Pair, Rounds, Tally, alternate};
 use ironwarp_bench::{Case, FarSlice, Latency, Pace, PathKind, Slice, Test, Transport};
 
@@ -121,18 +122,22 @@ impl<'a> Measuring<'a> {
             spare_rounds: group.spare_rounds,
         };
         let mut open = OpenGroup { measuring: self, group, cases, rdma };
+        let polls_before = open.measuring.endpoint.as_ref().map(Endpoint::polls).unwrap_or_default();
         let (rounds, why) = alternate(&mut open, &plan);
         let OpenGroup { cases, rdma, .. } = open;
         if !rounds.rounds.is_empty() {
+            let polls = self.endpoint.as_ref().map(|endpoint| since(&polls_before, endpoint.polls()));
             let sleeps = self.endpoint.as_mut().and_then(Endpoint::take_sleeps);
             let results = (0..cases.len()).map(|index| {
                 let mut measured = self.measured(group, &cases, &notes, &rounds, index);
                 if let Some(open) = &rdma[index] {
                     open.state_framing(&mut measured.result);
+                    measured.result.polls = polls.clone();
                 }
-                if let Some(Sleeps { all, woken }) = sleeps {
-                    let note =
-                        format!("the near end slept {all} times and was woken by an event {woken} times");
+                if let Some(Sleeps { all, woken, stale }) = sleeps {
+                    let note = format!(
+                        "the near end slept {all} times and was woken by an event {woken} times; {stale} events were stale"
+                    );
                     measured.result.notes.push(note);
                 }
                 measured
@@ -245,6 +250,16 @@ impl Drop for Measuring<'_> {
     }
 }
 
+/// How often each core has looked for work since an earlier count.
+fn since(before: &[CorePolls], now: Vec<CorePolls>) -> Vec<CorePolls> {
+    let at = |core: u16| before.iter().find(|one| one.core == core).copied().unwrap_or_default();
+    let less = |one: CorePolls| {
+        let before = at(one.core);
+        CorePolls { core: one.core, polls: one.polls - before.polls, idle: one.idle - before.idle }
+    };
+    now.into_iter().map(less).collect()
+}
+
 /// One turn of the stack's loop, where there is a stack.
 fn turn(endpoint: &mut Option<Endpoint>) -> Result<(), NearError> {
     match endpoint {
@@ -277,7 +292,7 @@ impl Pair for OpenGroup<'_, '_> {
 
     fn hop_ns(&mut self) -> Option<f64> {
         // Between two machines there is no hop from core to core.
-        if self.measuring.far.is_server() { None } else { hop_ns(self.measuring.session.cores()) }
+        if self.measuring.far.is_server() { None } else { hop_ns(self.measuring.session.processors()) }
     }
 
     fn activity(&mut self) -> Activity {

@@ -87,7 +87,8 @@ fn run(parent: &Channel<ToNear>, halt: Arc<AtomicBool>) {
 /// Measures a session's groups. A halted one ends in good order after what was measured is told.
 fn session_with(parent: &Channel<ToNear>, halt: Arc<AtomicBool>, session: &Session) -> Result<(), NearError> {
     // An application that sleeps wakes up wherever there is room, unless it was told where.
-    let core = session.app_core.or((!session.events).then_some(session.near_core));
+    let anywhere = session.events || session.cores > 1;
+    let core = session.app_core.or((!anywhere).then_some(session.near_core));
     core.map_or(Ok(()), pin)
         .map_err(|source| NearError::System { what: "pinning to a processor", source })?;
     let mut measuring = Measuring::start(parent, session, halt)?;

@@ -97,6 +97,10 @@ fn configuration(args: &Args) -> Result<(PathBuf, String, Config), Refusal> {
     if matches!(kind, "memory" | "ring") {
         return Err(refused(&format!("port.device.{kind} lies inside one process: use --pair {kind}")));
     }
+    if config.core.count != 1 {
+        let count = config.core.count;
+        return Err(refused(&format!("core.count = {count}: 1 here; --pair takes --cores")));
+    }
     if !cfg!(feature = "dpdk") {
         return Err(refused(&"this build has no DPDK: build with the feature `dpdk`"));
     }
@@ -113,6 +117,7 @@ fn connected(args: &Args, peer: SocketAddr, cores: CorePair) -> Result<(Session,
         far_core: cores.far,
         app_core: args.app_core,
         events: args.events,
+        cores: 1,
         near_config: Some(text),
         far_setup: FarSetup::default(),
         peer: Some(peer),
@@ -151,7 +156,7 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
         return Ok(single(session, wanted.cases, wanted.budget));
     }
     let kind = args.pair.unwrap_or_else(PairKind::usual);
-    let applications = Applications { core: args.app_core, events: args.events };
+    let applications = Applications { core: args.app_core, events: args.events, cores: args.cores };
     let session = |mtu: u16| {
         let mut session = kind.session(mtu, cores, applications, folder.path());
         session.pcap = args.pcap.clone();

@@ -40,6 +40,8 @@ pub struct Session {
     /// Applications wait for events. They are apart from the polled threads then, wherever the system puts them unless a
     /// processor is named.
     pub events: bool,
+    /// Polled cores an end. Several have threads of their own.
+    pub cores: u16,
     /// The near end's configuration, TOML. Absent: the session needs no device.
     pub near_config: Option<String>,
     /// The far end's setup.
@@ -67,6 +69,8 @@ pub struct FarSetup {
     pub listen: Option<SocketAddr>,
     /// Its application waits for events, apart from the polled thread.
     pub events: bool,
+    /// Its polled cores.
+    pub cores: u16,
 }
 
 /// Where applications run, and how they wait.
@@ -76,6 +80,8 @@ pub struct Applications {
     pub core: Option<usize>,
     /// Both ends' wait for events.
     pub events: bool,
+    /// Polled cores an end, where not 1.
+    pub cores: Option<u16>,
 }
 
 /// Where the far end is.
@@ -165,7 +171,7 @@ impl Session {
     }
 
     /// The processors as a pair.
-    pub fn cores(&self) -> CorePair {
+    pub fn processors(&self) -> CorePair {
         CorePair { near: self.near_core, far: self.far_core }
     }
 }

@@ -48,10 +48,11 @@ impl PairKind {
 
     /// A session without groups. `folder` is private to it.
     pub fn session(self, mtu: u16, cores: CorePair, applications: Applications, folder: &Path) -> Session {
-        let Applications { core: app_core, events } = applications;
+        let Applications { core: app_core, events, cores: count } = applications;
+        let count = count.unwrap_or(1);
         let elsewhere = app_core.is_none_or(|core| core != cores.near && core != cores.far);
-        // Who wakes up may do so on a polled processor.
-        let apart = cores.is_apart() && elsewhere && !events;
+        // Who wakes up may do so on a polled processor, and so may the threads of several cores and who waits for them.
+        let apart = cores.is_apart() && elsewhere && !events && count == 1;
         let (near, far, device, place) = match self {
             PairKind::Memif => {
                 let socket = folder.join("memif.sock");
@@ -73,12 +74,14 @@ impl PairKind {
             far_core: cores.far,
             app_core,
             events,
-            near_config: Some(config(&near, NEAR, mtu, cores.near, apart)),
+            cores: count,
+            near_config: Some(config(&near, NEAR, mtu, (count, cores.near), apart)),
             far_setup: FarSetup {
-                config: Some(config(&far, FAR, mtu, cores.far, apart)),
+                config: Some(config(&far, FAR, mtu, (count, cores.far), apart)),
                 core: cores.far,
                 listen: address(FAR),
                 events,
+                cores: count,
             },
             peer: address(FAR),
             device: Some(device.to_owned()),
@@ -89,12 +92,14 @@ impl PairKind {
     }
 }
 
-/// One end's configuration. Threads that share a processor must yield it to each other.
-fn config(device: &str, address: &str, mtu: u16, core: usize, apart: bool) -> String {
+/// One end's configuration. Threads that share a processor must yield it to each other; several cores run wherever the
+/// system puts them.
+fn config(device: &str, address: &str, mtu: u16, (count, processor): (u16, usize), apart: bool) -> String {
     let idle = if apart { "spin" } else { "yield" };
+    let cores = if count == 1 { format!("processor = {processor}") } else { format!("count = {count}") };
     format!(
         "[port]\nmtu = {mtu}\n{device}\n[net]\naddress = \"{address}/24\"\n\
-         [core]\nprocessor = {core}\nidle = \"{idle}\"\n"
+         [core]\n{cores}\nidle = \"{idle}\"\n"
     )
 }
 
@@ -123,7 +128,7 @@ mod tests {
     fn an_application_on_a_polled_processor_is_let_in() {
         let cores = CorePair { near: 0, far: 1 };
         let idle = |core, events| {
-            let applications = Applications { core, events };
+            let applications = Applications { core, events, cores: None };
             let session = PairKind::Ring.session(1500, cores, applications, Path::new("/run/x"));
             session.near_config.expect("a device")
         };

@@ -7,22 +7,31 @@ use ironwarp_bench::{Case, FarSlice, Pace, Slice, StopSignal};
 
 use super::endpoint::{Endpoint, RdmaError};
 use super::lanes::{self, OpenCase};
-use super::latency::{latency_far, latency_near};
-use super::stream::Stream;
+use super::slices::{Atomics, Stream, latency_far, latency_near};
 
 /// An open case.
 pub struct OpenRdma {
     open: OpenCase,
-    /// For bandwidth tests.
-    stream: Option<Stream>,
+    work: Work,
+}
+
+/// What is done in a slice.
+enum Work {
+    Atomics(Atomics),
+    Stream(Stream),
+    RoundTrips,
 }
 
 impl OpenRdma {
     /// Makes everything but the connections.
     pub fn new(endpoint: &mut Endpoint, case: &Case, near: bool) -> Result<Self, RdmaError> {
         let open = OpenCase::new(endpoint, case)?;
-        let stream = (!case.test.is_latency()).then(|| Stream::new(&open, near));
-        Ok(OpenRdma { open, stream })
+        let work = match case.test {
+            test if test.is_atomic() => Work::Atomics(Atomics::new(&open)),
+            test if test.is_latency() => Work::RoundTrips,
+            _ => Work::Stream(Stream::new(&open, near)),
+        };
+        Ok(OpenRdma { open, work })
     }
 
     /// Connects the near end. `number` is the case's place in its group.
@@ -53,25 +62,28 @@ impl OpenRdma {
 
     /// The near end of a slice. Answers it, and the messages that the far end must wait for.
     pub fn near(&mut self, endpoint: &mut Endpoint, pace: Pace<'_>) -> Result<(Slice, u64), RdmaError> {
-        match &mut self.stream {
-            Some(stream) => stream.near(endpoint, &mut self.open, pace),
-            None => latency_near(endpoint, &mut self.open, pace).map(|slice| (slice, 0)),
+        match &mut self.work {
+            Work::Atomics(atomics) => atomics.near(endpoint, &self.open, pace),
+            Work::Stream(stream) => stream.near(endpoint, &mut self.open, pace),
+            Work::RoundTrips => latency_near(endpoint, &mut self.open, pace).map(|slice| (slice, 0)),
         }
     }
 
     /// The far end of a slice.
     pub fn far(&mut self, endpoint: &mut Endpoint, stop: &StopSignal) -> Result<FarSlice, RdmaError> {
-        match &mut self.stream {
-            Some(stream) => stream.far(endpoint, &mut self.open, stop),
-            None => latency_far(endpoint, &mut self.open, stop),
+        match &mut self.work {
+            Work::Atomics(atomics) => atomics.far(endpoint, &self.open, stop),
+            Work::Stream(stream) => stream.far(endpoint, &mut self.open, stop),
+            Work::RoundTrips => latency_far(endpoint, &mut self.open, stop),
         }
     }
 
     /// One turn after this end's part of a slice is done, for the other end's sake.
     pub fn turn(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        match &mut self.stream {
-            Some(stream) => stream.turn(endpoint, &mut self.open),
-            None => {
+        match &mut self.work {
+            Work::Atomics(atomics) => atomics.turn(endpoint, &self.open),
+            Work::Stream(stream) => stream.turn(endpoint, &mut self.open),
+            Work::RoundTrips => {
                 endpoint.turn();
                 Ok(())
             }

@@ -31,21 +31,22 @@ fn memory_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint
         tx_ring_frames: MEMORY_RING_FRAMES,
         ..MemoryConfig::default()
     };
-    let (near_port, far_port) = memory::pair(&port(1), &port(2));
-    let (near_stack, near_worker) = Stack::builder(near).memory_port(near_port).build_one()?;
-    let (far_stack, far_worker) = Stack::builder(far).memory_port(far_port).build_one()?;
+    let cores = usize::from(near.core.count);
+    let (near_ports, far_ports) = memory::pair_of_queues((&port(1), cores), (&port(2), cores));
+    let (near_stack, near_workers) = Stack::builder(near).memory_ports(near_ports).build()?;
+    let (far_stack, far_workers) = Stack::builder(far).memory_ports(far_ports).build()?;
     Ok((
-        Endpoint::new(near_stack, near_worker, session.apart(), session.events)?,
-        Endpoint::new(far_stack, far_worker, session.far_setup.apart(), session.events)?,
+        Endpoint::new(near_stack, near_workers, session.apart(), session.events)?,
+        Endpoint::new(far_stack, far_workers, session.far_setup.apart(), session.events)?,
     ))
 }
 
 #[cfg(feature = "dpdk")]
 fn ring_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
-    let [(near_stack, near_worker), (far_stack, far_worker)] = Stack::ring_pair(near, far, None)?;
+    let [(near_stack, near_workers), (far_stack, far_workers)] = Stack::ring_pair_of_cores(near, far, None)?;
     Ok((
-        Endpoint::new(near_stack, near_worker, session.apart(), session.events)?,
-        Endpoint::new(far_stack, far_worker, session.far_setup.apart(), session.events)?,
+        Endpoint::new(near_stack, near_workers, session.apart(), session.events)?,
+        Endpoint::new(far_stack, far_workers, session.far_setup.apart(), session.events)?,
     ))
 }
 

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironwarp::{
-    Access, AlignedBuf, CompletionQueue, Event, Framing, QpAttr, QueuePair, RecvWr, Region, RemoteMemory,
-    STag, Sge,
+    AcceptParams, Access, AlignedBuf, CompletionQueue, ConnectParams, Event, Extensions, Framing, QpAttr,
+    QueuePair, RecvWr, Region, RemoteMemory, STag, Sge,
 };
 use ironwarp_bench::pattern::Pattern;
 use ironwarp_bench::{Case, Test};
@@ -37,7 +37,12 @@ pub struct OpenCase {
     pub cq: CompletionQueue,
     /// A lane a queue pair.
     pub lanes: Vec<Lane>,
+    /// The words of an atomic test, each in a cache line of its own. The near end's stay as they are.
+    pub words: Option<Region>,
 }
+
+/// Bytes from one word to the next.
+pub const WORD_STRIDE: usize = 64;
 
 /// One queue pair and what it works on.
 pub struct Lane {
@@ -47,8 +52,10 @@ pub struct Lane {
     pub source: Region,
     /// Where it lands.
     pub sink: Region,
-    /// The same places at the other end.
+    /// The same places at the other end; the sink is where its words are in an atomic test.
     pub remote: Places,
+    /// Where our words are in an atomic test.
+    words: Option<(u32, u64)>,
     /// How its messages are framed, once the near end is connected.
     pub framing: Option<Framing>,
     /// A gather list a slot of the source.
@@ -114,6 +121,8 @@ impl Shape {
         };
         let (source_slots, sink_slots) = match case.validate {
             true => (case.depth, receives.max(case.depth) + SPARE_RECEIVES),
+            // Each value that comes back has its own place.
+            false if case.test.is_atomic() => (1, case.depth),
             false => (1, 1),
         };
         let (sends, reads) = (case.depth + SPARE_SENDS, case.depth.min(READS_MAX));
@@ -127,7 +136,8 @@ impl OpenCase {
         let shape = Shape::of(case);
         let places = (shape.sends + shape.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
         let cq = endpoint.ctx.create_cq(places)?;
-        let mut open = OpenCase { case: case.clone(), cq, lanes: Vec::new() };
+        let words = case.test.is_atomic().then(|| words(endpoint, case)).transpose()?;
+        let mut open = OpenCase { case: case.clone(), cq, lanes: Vec::new(), words };
         match open.fill(endpoint, shape) {
             Ok(()) => Ok(open),
             // A server goes on after a case that did not fit: what was made so far is given back.
@@ -136,8 +146,9 @@ impl OpenCase {
     }
 
     fn fill(&mut self, endpoint: &mut Endpoint, shape: Shape) -> Result<(), RdmaError> {
-        for _ in 0..self.case.qps {
-            let lane = Lane::new(endpoint, &self.case, shape, self.cq)?;
+        for index in 0..self.case.qps {
+            let mut lane = Lane::new(endpoint, &self.case, shape, self.cq, index)?;
+            lane.words = self.words.as_ref().map(place);
             self.lanes.push(lane);
         }
         for index in 0..self.lanes.len() {
@@ -163,7 +174,9 @@ impl OpenCase {
         peer: SocketAddr,
     ) -> Result<(), RdmaError> {
         for (index, lane) in self.lanes.iter().enumerate() {
-            endpoint.ctx.connect(lane.qp, peer, &hello(number, index, lane))?;
+            let (private_data, extensions) = (&hello(number, index, lane)[..], extensions(&self.case));
+            let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
+            endpoint.ctx.connect_with(lane.qp, peer, &params)?;
         }
         let mut missing = self.lanes.len();
         let start = Instant::now();
@@ -230,13 +243,16 @@ pub fn accept(
                 let known = from.is_none_or(|from| from == remote.ip());
                 let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
                 let lane = theirs.and_then(|theirs| {
-                    let lane = cases.get_mut(theirs.case)?.as_mut()?.lanes.get_mut(theirs.lane)?;
-                    Some((theirs, lane))
+                    let open = cases.get_mut(theirs.case)?.as_mut()?;
+                    let extensions = extensions(&open.case);
+                    Some((theirs, extensions, open.lanes.get_mut(theirs.lane)?))
                 });
                 match lane {
-                    Some((theirs, lane)) => {
+                    Some((theirs, extensions, lane)) => {
                         lane.remote = theirs.places;
-                        endpoint.ctx.accept(request, lane.qp, &hello(theirs.case, theirs.lane, lane))?;
+                        let private_data = &hello(theirs.case, theirs.lane, lane)[..];
+                        let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
+                        endpoint.ctx.accept_with(request, lane.qp, &params)?;
                     }
                     // Somebody else who found the port.
                     None => endpoint.reject(request, b"not a test of this run"),
@@ -282,12 +298,27 @@ fn refused(event: Event) -> Result<(), RdmaError> {
 }
 
 fn hello(case: usize, lane: usize, ours: &Lane) -> Vec<u8> {
-    let places = Places {
-        source: (ours.source.stag().0, ours.source.base_to()),
-        sink: (ours.sink.stag().0, ours.sink.base_to()),
-    };
+    let places =
+        Places { source: place(&ours.source), sink: ours.words.unwrap_or_else(|| place(&ours.sink)) };
     // Three small numbers and four large ones: far below the 512 bytes of private data.
     serde_json::to_vec(&Hello { case, lane, places }).unwrap_or_default()
+}
+
+fn place(region: &Region) -> (u32, u64) {
+    (region.stag().0, region.base_to())
+}
+
+/// What a case's connections carry beyond RFC 5040; what the configuration says where it needs nothing.
+fn extensions(case: &Case) -> Option<Extensions> {
+    case.test.needs_extensions().then_some(Extensions::Rfc7306)
+}
+
+/// Room for the words of an atomic test, all of them zero.
+fn words(endpoint: &mut Endpoint, case: &Case) -> Result<Region, RdmaError> {
+    let bytes = case.words as usize * WORD_STRIDE;
+    let buffer = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
+    let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    Ok(endpoint.ctx.register(endpoint.pd, buffer, access)?)
 }
 
 impl Lane {
@@ -296,6 +327,7 @@ impl Lane {
         case: &Case,
         shape: Shape,
         cq: CompletionQueue,
+        index: u32,
     ) -> Result<Self, RdmaError> {
         let bytes = case.bytes as usize;
         let region = |slots: u32, access| -> Result<Region, RdmaError> {
@@ -318,6 +350,7 @@ impl Lane {
             inline_bytes: case.inline.min(256) as usize,
             inbound_reads: shape.reads as u16,
             outbound_reads: shape.reads as u16,
+            core: (endpoint.cores() > 1).then(|| (index % u32::from(endpoint.cores())) as u16),
             ..QpAttr::new(cq)
         };
         let qp = endpoint.ctx.create_qp(endpoint.pd, &attr)?;
@@ -326,6 +359,7 @@ impl Lane {
             source,
             sink,
             remote: Places::default(),
+            words: None,
             framing: None,
             gather,
             scatter,

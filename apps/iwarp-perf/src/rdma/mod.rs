@@ -9,9 +9,8 @@ mod device;
 mod endpoint;
 mod frames;
 mod lanes;
-mod latency;
 mod line;
-mod stream;
+mod slices;
 
 pub use case::{OpenRdma, accept};
 pub use device::open_pair;

@@ -1,4 +1,4 @@
-//! Round trips: Send and Send, Write and Write, Read.
+//! Round trips: Send and Send, Write and Write, Read, Immediate Data and the same behind a Write.
 //!
 //! One message is on its way at a time, on each queue pair in turn. Receives are posted before the message that they
 //! are for, since iWARP has no receiver-not-ready: both ends begin with some and post one for each one used. A Write
@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use ironwarp::{Completion, CompletionOpcode, SendWr};
 use ironwarp_bench::{FarSlice, Latency, Pace, Slice, StopSignal, Test, Wait};
 
-use super::endpoint::{Endpoint, RdmaError};
-use super::lanes::{Lane, OpenCase, lane_and_slot, wr_id};
+use super::super::endpoint::{Endpoint, RdmaError};
+use super::super::lanes::{Lane, OpenCase, lane_and_slot, wr_id};
+use super::timer::nanos;
 
 /// Completions reaped at a time.
 const REAP: usize = 16;
@@ -85,6 +86,11 @@ fn round_trip(endpoint: &mut Endpoint, open: &mut OpenCase, pace: Pace<'_>) -> R
             }
             check(open, index, message, 1)
         }
+        Test::ImmLat | Test::WriteImmLat => {
+            post_immediate(endpoint, open, index, message)?;
+            let came = wait_for(endpoint, open, CompletionOpcode::ReceiveImmediate, pace)?;
+            Ok(came.immediate == message.to_be_bytes() && check(open, index, message, 0)?)
+        }
         _ => {
             post_read(endpoint, open, index)?;
             wait_for(endpoint, open, CompletionOpcode::Read, pace)?;
@@ -95,7 +101,8 @@ fn round_trip(endpoint: &mut Endpoint, open: &mut OpenCase, pace: Pace<'_>) -> R
 }
 
 fn check(open: &OpenCase, index: usize, message: u64, spared: usize) -> Result<bool, RdmaError> {
-    if !open.case.validate {
+    // Immediate Data has no memory.
+    if !open.case.validate || open.case.test == Test::ImmLat {
         return Ok(true);
     }
     let lane = &open.lanes[index];
@@ -130,6 +137,23 @@ fn post_write(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message: u
     } else {
         post(endpoint, open, index, SendWr::write(wr_id(index, 0), &lane.gather[0], lane.remote.sink(0)))
     }
+}
+
+/// Posts Immediate Data that says which message it is, behind a Write where the test has one.
+fn post_immediate(
+    endpoint: &mut Endpoint,
+    open: &OpenCase,
+    index: usize,
+    message: u64,
+) -> Result<(), RdmaError> {
+    let (lane, id, octets) = (&open.lanes[index], wr_id(index, 0), message.to_be_bytes());
+    if open.case.test == Test::ImmLat {
+        return post(endpoint, open, index, SendWr::immediate(id, &octets));
+    }
+    lane.fill(&open.case, 0, message)?;
+    let [write, immediate] = SendWr::write_with_immediate(id, &lane.gather[0], lane.remote.sink(0), &octets);
+    let immediate = if open.case.wait == Wait::Block { immediate.unsignaled() } else { immediate };
+    Ok(endpoint.ctx.post_all(lane.qp, &[write, immediate])?)
 }
 
 /// Posts a message. Who sleeps is to be woken by what arrives, not by what was sent.
@@ -167,12 +191,12 @@ fn wait_for(
     open: &OpenCase,
     kind: CompletionOpcode,
     pace: Pace<'_>,
-) -> Result<(), RdmaError> {
+) -> Result<Completion, RdmaError> {
     let mut reaped = [Completion::default(); REAP];
     loop {
         let count = endpoint.await_completions(open.cq, &mut reaped)?;
-        if reaped[..count].iter().any(|completion| completion.opcode == kind) {
-            return Ok(());
+        if let Some(came) = reaped[..count].iter().find(|completion| completion.opcode == kind) {
+            return Ok(*came);
         }
         if pace.halted() {
             return Err(RdmaError::Halted);
@@ -204,7 +228,8 @@ fn wait_for_last_byte(
 
 /// Posts a receive for the one that the last round trip used.
 fn settle_receives(endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
-    if open.case.test != Test::SendLat && !open.is_announced() {
+    let takes = open.case.test == Test::SendLat || open.case.test.is_immediate() || open.is_announced();
+    if !takes {
         return Ok(());
     }
     // The lane whose turn it was is the one before the lane whose turn it is.
@@ -223,6 +248,7 @@ pub fn latency_far(
     while stop.raised().is_none() {
         match open.case.test {
             Test::SendLat => answer_sends(endpoint, open, &mut far)?,
+            Test::ImmLat | Test::WriteImmLat => answer_sends(endpoint, open, &mut far)?,
             Test::WriteLat if open.is_announced() => answer_sends(endpoint, open, &mut far)?,
             Test::WriteLat => answer_write(endpoint, open, &mut far)?,
             // Reads are answered by the stack alone.
@@ -243,19 +269,24 @@ fn rest(endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
     Ok(())
 }
 
-/// Answers each message that a Send brings or announces.
+/// Answers each message that a Send or Immediate Data brings or announces.
 fn answer_sends(endpoint: &mut Endpoint, open: &mut OpenCase, far: &mut FarSlice) -> Result<(), RdmaError> {
     let mut reaped = [Completion::default(); REAP];
     let count = endpoint.await_completions(open.cq, &mut reaped)?;
     for completion in &reaped[..count] {
-        if completion.opcode != CompletionOpcode::Receive {
+        if !matches!(completion.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate) {
             continue;
         }
         let (index, slot) = lane_and_slot(completion.wr_id);
         let Some(lane) = open.lanes.get_mut(index) else { continue };
         lane.received += 1;
         let message = lane.received;
-        if open.is_announced() {
+        if open.case.test.is_immediate() {
+            far.errors += u64::from(completion.immediate != message.to_be_bytes());
+            count_in(open, index, 0, message, 0, far)?;
+            open.post_receive(endpoint, index)?;
+            post_immediate(endpoint, open, index, message)?;
+        } else if open.is_announced() {
             count_in(open, index, 0, message, 1, far)?;
             open.post_receive(endpoint, index)?;
             post_write(endpoint, open, index, message)?;
@@ -294,7 +325,7 @@ fn count_in(
 ) -> Result<(), RdmaError> {
     far.messages += 1;
     far.bytes += open.case.bytes;
-    if open.case.validate {
+    if open.case.validate && open.case.test != Test::ImmLat {
         far.errors += u64::from(!open.lanes[index].holds(&open.case, slot, message, spared)?);
         far.verified_bytes += open.case.bytes;
     }
@@ -331,8 +362,4 @@ impl OpenCase {
     pub fn is_inline(&self) -> bool {
         self.case.bytes <= u64::from(self.case.inline)
     }
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

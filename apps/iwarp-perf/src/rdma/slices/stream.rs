@@ -13,15 +13,14 @@ use std::time::{Duration, Instant};
 use ironwarp::{Completion, CompletionOpcode, SendWr};
 use ironwarp_bench::{FarSlice, Pace, Slice, StopSignal, Test};
 
-use super::endpoint::{Endpoint, RdmaError};
-use super::lanes::{OpenCase, Shape, lane_and_slot, wr_id};
+use super::super::endpoint::{Endpoint, RdmaError};
+use super::super::lanes::{OpenCase, Shape, lane_and_slot, wr_id};
+use super::timer::{Timer, nanos};
 
 /// Completions reaped at a time.
 const REAP: usize = 32;
 /// Work requests posted together, at most.
 const LIST_MAX: usize = 64;
-/// Turns between two looks at the clock.
-const TURNS_A_LOOK: u64 = 8;
 /// How long after the stop the far end waits for messages that were sent and have not arrived.
 const LATE_AFTER: Duration = Duration::from_secs(1);
 
@@ -376,53 +375,4 @@ fn stretch(case: &ironwarp_bench::Case) -> u64 {
         Test::WriteBw if case.validate => u64::from(case.depth),
         _ => u64::from(case.signal_every),
     }
-}
-
-/// The near end's clock: warm-up, budget, and the rate of an open loop.
-struct Timer<'a> {
-    pace: Pace<'a>,
-    rate: Option<f64>,
-    begun: Instant,
-    /// When the warm-up ended, and how many messages were complete by then.
-    counted_from: Option<(Instant, u64)>,
-    turns: u64,
-    over: bool,
-}
-
-impl<'a> Timer<'a> {
-    fn new(pace: Pace<'a>, rate: Option<f64>) -> Self {
-        let now = Instant::now();
-        let counted_from = (pace.budget.warmup == 0).then_some((now, 0));
-        Timer { pace, rate, begun: now, counted_from, turns: 0, over: false }
-    }
-
-    fn is_over(&mut self, completed: u64) -> bool {
-        self.turns += 1;
-        if self.counted_from.is_none() && completed >= self.pace.budget.warmup {
-            self.counted_from = Some((Instant::now(), completed));
-        }
-        let Some((start, base)) = self.counted_from else { return self.pace.halted() };
-        if self.turns.is_multiple_of(TURNS_A_LOOK) || self.pace.budget.iterations.is_some() {
-            self.over = self.pace.is_spent(completed - base, nanos(start.elapsed()));
-        }
-        self.over
-    }
-
-    /// Messages that may be posted now, in an open loop; any number otherwise.
-    fn allowance(&self, posted: u64) -> u64 {
-        match self.rate {
-            Some(rate) => ((self.begun.elapsed().as_secs_f64() * rate) as u64 + 1).saturating_sub(posted),
-            None => u64::MAX,
-        }
-    }
-
-    fn slice(&self, completed: u64, bytes: u64) -> Slice {
-        let (start, base) = self.counted_from.unwrap_or((self.begun, completed));
-        let messages = completed - base;
-        Slice { messages, bytes: messages * bytes, elapsed_ns: nanos(start.elapsed()), ..Slice::default() }
-    }
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,9 @@
-//! One end of the stack: its worker, its context, and how to open them.
+//! One end of the stack: its workers, its context, and how to open them.
+
+mod driver;
+mod sleep;
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use ironwarp::{
     Completion, CompletionQueue, CompletionStatus, Config, ConfigError, ConnectFailure, ConnectionRequest,
-    Context, Event, IdlePolicy, ProtectionDomain, QueuePair, SetupError, Stack, VerbsError, Worker,
-    WorkerThread,
+    Context, Event, ProtectionDomain, QueuePair, SetupError, Stack, VerbsError, Worker,
 };
+use ironwarp_bench::report::CorePolls;
 use ironwarp_port::instrument::{Capture, CaptureLimits};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+
+use driver::Driver;
+pub use sleep::Sleeps;
 
 use super::line::{Line, TURNS_A_LOOK, check_greeting, greeting, is_greeting};
 use crate::control::Wire;
@@ -25,8 +28,6 @@ const LINK_WITHIN: Duration = Duration::from_secs(20);
 const CALL_WITHIN: Duration = Duration::from_secs(30);
 /// Ending the line in order.
 const HANG_UP_WITHIN: Duration = Duration::from_secs(2);
-/// The longest sleep until an event: a stop, or the control messages, must be seen soon.
-const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Turns between two looks at what is not urgent.
 const TURNS_A_GLANCE: u32 = 1 << 10;
 
@@ -69,6 +70,9 @@ pub enum RdmaError {
     /// The session has no device, or the polled thread was lost.
     #[error("no device in this run")]
     NoDevice,
+    /// A completion woke nobody.
+    #[error("a completion came to a queue that was armed, and no event with it: a wake-up was lost")]
+    NoEvent,
     /// A completion queue's descriptor could not be waited for.
     #[error("waiting for an event: {0}")]
     Event(std::io::Error),
@@ -95,7 +99,8 @@ pub struct Endpoint {
     /// The device must not be polled without a link: a near end that takes it down is gone.
     watch_link: bool,
     /// Counters live as long as their stack.
-    _stack: Stack,
+    stack: Stack,
+    cores: u16,
 }
 
 /// What came of waiting for a call.
@@ -129,75 +134,73 @@ fn rejected(why: &[u8]) -> String {
     }
 }
 
-/// Who polls the worker.
-enum Driver {
-    /// This thread does, between two looks at the completion queue.
-    Here(Worker),
-    /// A thread of its own, pinned to a processor.
-    Thread(WorkerThread, usize, IdlePolicy),
-    /// Nobody: only while the worker moves from one to the other.
-    Nobody,
+/// A completion queue of a context, to sleep on.
+struct Queue<'a> {
+    ctx: &'a mut Context,
+    cq: CompletionQueue,
+    into: &'a mut [Completion],
 }
 
-impl Driver {
-    /// Starts a thread that polls. What it does when idle, the application does while it waits.
-    fn apart(worker: Worker, processor: usize) -> Result<Self, SetupError> {
-        let idle = worker.idle_policy();
-        Ok(Driver::Thread(worker.spawn(Some(processor))?, processor, idle))
+impl sleep::Bed for Queue<'_> {
+    fn arm(&mut self) -> Result<(), RdmaError> {
+        Ok(self.ctx.arm_cq(self.cq, false)?)
     }
-}
 
-/// Sleeps of an end that waits for events.
-#[derive(Clone, Copy, Default)]
-pub struct Sleeps {
-    /// All of them.
-    pub all: u64,
-    /// Those that an event ended; the others ended by themselves.
-    pub woken: u64,
-}
+    fn reap(&mut self) -> Result<usize, RdmaError> {
+        Ok(self.ctx.poll_cq(self.cq, self.into)?)
+    }
 
-/// Sleeps until a descriptor is readable, [`NAP`] at most, and takes what it says. Answers whether it was.
-fn nap(event: BorrowedFd<'_>) -> std::io::Result<bool> {
-    let mut asked = [PollFd::new(&event, PollFlags::IN)];
-    match poll(&mut asked, Some(&NAP)) {
-        Ok(0) | Err(Errno::INTR) => Ok(false),
-        // Whoever armed it is the only reader, so it can at worst be empty.
-        Ok(_) => match rustix::io::read(event, &mut [0_u8; 8]) {
-            Ok(_) | Err(Errno::AGAIN) => Ok(true),
-            Err(error) => Err(error.into()),
-        },
-        Err(error) => Err(error.into()),
+    fn sleep(&mut self, at_most: Duration) -> Result<bool, RdmaError> {
+        sleep::until_readable(self.ctx.cq_fd(self.cq)?, at_most).map_err(RdmaError::Event)
     }
 }
 
 impl Endpoint {
     /// Opens the device that a configuration names. `apart` names the processor of a polled thread that is not this
-    /// one; this one can wait for `events` only then.
+    /// one; this one can wait for `events` only then, or where there are several cores.
     pub fn open(config: &str, apart: Option<usize>, events: bool) -> Result<Self, RdmaError> {
-        let (stack, worker) = Stack::builder(Config::from_toml(config)?).build_one()?;
-        Self::new(stack, worker, apart, events)
+        let (stack, workers) = Stack::builder(Config::from_toml(config)?).build()?;
+        Self::new(stack, workers, apart, events)
     }
 
-    /// Takes over a stack of one core.
-    pub fn new(stack: Stack, worker: Worker, apart: Option<usize>, events: bool) -> Result<Self, RdmaError> {
+    /// Takes over a stack.
+    pub fn new(
+        stack: Stack,
+        workers: Vec<Worker>,
+        apart: Option<usize>,
+        events: bool,
+    ) -> Result<Self, RdmaError> {
         let (ctx, pd) = (stack.context()?, stack.alloc_pd());
-        let driver = match apart {
-            Some(processor) => Driver::apart(worker, processor)?,
-            None => Driver::Here(worker),
-        };
+        let cores = workers.len() as u16;
         Ok(Endpoint {
             ctx,
             pd,
-            driver,
+            driver: Driver::new(workers, apart)?,
             // Who sleeps does not poll.
-            events: events && apart.is_some(),
+            events: events && (apart.is_some() || cores > 1),
             sleeps: Sleeps::default(),
             line: None,
             cut_off: None,
             turns: 0,
             watch_link: false,
-            _stack: stack,
+            stack,
+            cores,
         })
+    }
+
+    /// Polled cores.
+    pub fn cores(&self) -> u16 {
+        self.cores
+    }
+
+    /// How often each core has looked for work, since the start.
+    pub fn polls(&self) -> Vec<CorePolls> {
+        let of = |core| {
+            let counters = self.stack.core_counters(core);
+            let count = |name| counters.iter().find(|(one, _)| *one == name).map_or(0, |(_, count)| *count);
+            CorePolls { core, polls: count("cores_polls"), idle: count("cores_polls_idle") }
+        };
+        (0..self.cores).map(of).collect()
     }
 
     /// Waits until the device has a link: a memif must not be polled before.
@@ -216,21 +219,16 @@ impl Endpoint {
 
     /// Listens for the near end.
     pub fn listen(&mut self, address: SocketAddr) -> Result<(), RdmaError> {
-        Ok(self.ctx.listen(address)?)
+        self.ctx.listen(address)?;
+        // Before the core has heard of it, whatever arrives is refused.
+        self.driver.hear();
+        Ok(())
     }
 
     /// One turn of the polled loop, where this thread is the one that polls.
     #[inline]
     pub fn turn(&mut self) {
-        match &mut self.driver {
-            Driver::Here(worker) => {
-                if worker.poll(1).work == 0 {
-                    ironwarp::idle(worker.idle_policy());
-                }
-            }
-            Driver::Thread(_, _, IdlePolicy::Yield) => std::thread::yield_now(),
-            _ => core::hint::spin_loop(),
-        }
+        self.driver.turn();
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(TURNS_A_LOOK) && self.line.is_some() {
             self.look_after_line();
@@ -410,19 +408,12 @@ impl Endpoint {
     }
 
     fn sleep(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, RdmaError> {
-        self.ctx.arm_cq(cq, false)?;
-        // What came before raises no event.
-        let count = self.reap(cq, into)?;
-        if count > 0 {
-            return Ok(count);
-        }
-        let woken = nap(self.ctx.cq_fd(cq)?).map_err(RdmaError::Event)?;
-        self.sleeps.all += 1;
-        self.sleeps.woken += u64::from(woken);
+        let mut queue = Queue { ctx: &mut self.ctx, cq, into };
+        let count = sleep::sleep(&mut queue, &mut self.sleeps)?;
         if self.line.is_some() {
             self.look_after_line();
         }
-        self.reap(cq, into)
+        self.all_well(count, into)
     }
 
     /// The sleeps since this was last asked, where this end waits for events.
@@ -439,28 +430,20 @@ impl Endpoint {
     #[inline]
     pub fn reap(&mut self, cq: CompletionQueue, into: &mut [Completion]) -> Result<usize, RdmaError> {
         let count = self.ctx.poll_cq(cq, into)?;
-        match into.iter().take(count).find(|completion| completion.status != CompletionStatus::Success) {
+        self.all_well(count, into)
+    }
+
+    #[inline]
+    fn all_well(&mut self, count: usize, reaped: &[Completion]) -> Result<usize, RdmaError> {
+        match reaped.iter().take(count).find(|completion| completion.status != CompletionStatus::Success) {
             Some(failed) => Err(self.failure(failed.status)),
             None => Ok(count),
         }
     }
 
-    /// Lends the worker, stopping the thread that polls it for as long.
+    /// Lends the first worker, stopping the threads that poll for as long.
     pub fn with_worker<T>(&mut self, work: impl FnOnce(&mut Worker) -> T) -> Result<T, RdmaError> {
-        match std::mem::replace(&mut self.driver, Driver::Nobody) {
-            Driver::Here(mut worker) => {
-                let outcome = work(&mut worker);
-                self.driver = Driver::Here(worker);
-                Ok(outcome)
-            }
-            Driver::Thread(thread, processor, _) => {
-                let mut worker = thread.stop().ok_or(RdmaError::NoDevice)?;
-                let outcome = work(&mut worker);
-                self.driver = Driver::apart(worker, processor)?;
-                Ok(outcome)
-            }
-            Driver::Nobody => Err(RdmaError::NoDevice),
-        }
+        self.driver.with_worker(work)
     }
 
     /// Captures every frame of this end from now on. The file is complete when the endpoint has been dropped.
@@ -485,5 +468,23 @@ impl Endpoint {
             }
         }
         RdmaError::Completion(status, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ironwarp::memory::{MemoryConfig, pair};
+
+    /// A SYN that comes with the next burst is for a listener then, though nobody has polled yet.
+    #[test]
+    fn who_listens_is_known_to_the_core_before_its_first_poll() {
+        let (port, _other) = pair(&MemoryConfig::default(), &MemoryConfig::default());
+        let config = Config::in_memory("10.0.0.1/24").expect("a valid configuration");
+        let (stack, workers) = Stack::builder(config).memory_port(port).build().expect("a stack");
+        let mut endpoint = Endpoint::new(stack, workers, None, false).expect("an end");
+        endpoint.listen("10.0.0.1:18515".parse().expect("an address")).expect("free");
+        let listeners = endpoint.with_worker(|worker| worker.holdings().listeners);
+        assert_eq!(listeners.expect("a worker"), 1);
     }
 }

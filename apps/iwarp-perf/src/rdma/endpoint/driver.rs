@@ -1,0 +1,78 @@
+//! Who polls the workers of an end.
+
+use ironwarp::{IdlePolicy, SetupError, Worker, WorkerThread};
+
+use super::RdmaError;
+
+/// Who polls the workers.
+pub enum Driver {
+    /// This thread polls the only one, between two looks at the completion queue.
+    Here(Worker),
+    /// Threads of their own.
+    Threads(Vec<WorkerThread>, Vec<Option<usize>>, IdlePolicy),
+    /// Nobody: only while the workers move from one to the other.
+    Nobody,
+}
+
+impl Driver {
+    /// Has a stack's workers polled. `apart` is the processor of the only one's thread, where this thread does not poll
+    /// it; several have threads of their own in any case, on the processors that their configuration names.
+    pub fn new(mut workers: Vec<Worker>, apart: Option<usize>) -> Result<Self, SetupError> {
+        match (workers.len(), apart) {
+            (1, None) => Ok(workers.pop().map_or(Driver::Nobody, Driver::Here)),
+            (1, Some(processor)) => Self::apart(workers, vec![Some(processor)]),
+            _ => {
+                let processors = workers.iter().map(Worker::processor).collect();
+                Self::apart(workers, processors)
+            }
+        }
+    }
+
+    /// Starts threads that poll. What they do when idle, the application does while it waits.
+    fn apart(workers: Vec<Worker>, processors: Vec<Option<usize>>) -> Result<Self, SetupError> {
+        let idle = workers.first().map_or(IdlePolicy::Yield, Worker::idle_policy);
+        let pairs = workers.into_iter().zip(&processors);
+        let threads = pairs.map(|(worker, processor)| worker.spawn(*processor));
+        Ok(Driver::Threads(threads.collect::<Result<_, _>>()?, processors, idle))
+    }
+
+    /// Lends the first worker while all of them stand still.
+    pub fn with_worker<T>(&mut self, work: impl FnOnce(&mut Worker) -> T) -> Result<T, RdmaError> {
+        match std::mem::replace(self, Driver::Nobody) {
+            Driver::Here(mut worker) => {
+                let outcome = work(&mut worker);
+                *self = Driver::Here(worker);
+                Ok(outcome)
+            }
+            Driver::Threads(threads, processors, _) => {
+                let workers: Option<Vec<Worker>> = threads.into_iter().map(WorkerThread::stop).collect();
+                let mut workers = workers.ok_or(RdmaError::NoDevice)?;
+                let outcome = work(workers.first_mut().ok_or(RdmaError::NoDevice)?);
+                *self = Driver::apart(workers, processors)?;
+                Ok(outcome)
+            }
+            Driver::Nobody => Err(RdmaError::NoDevice),
+        }
+    }
+
+    /// One turn of the loop, where this thread is the one that polls.
+    #[inline]
+    pub fn turn(&mut self) {
+        match self {
+            Driver::Here(worker) => {
+                if worker.poll(1).work == 0 {
+                    ironwarp::idle(worker.idle_policy());
+                }
+            }
+            Driver::Threads(_, _, IdlePolicy::Yield) => std::thread::yield_now(),
+            _ => core::hint::spin_loop(),
+        }
+    }
+
+    /// Lets a core hear what it was told, without a look at its device; threads do so by themselves.
+    pub fn hear(&mut self) {
+        if let Driver::Here(worker) = self {
+            worker.poll(0);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Atomic operations on words of the far end, one at a time or many on their way.
+//!
+//! All queue pairs share the words and walk through them, each from another place. FetchAdd adds 1; CmpSwap replaces what
+//! this queue pair expects by one more, which fails where somebody else was there meanwhile. Each word's value is so the
+//! number of operations that succeeded on it: at the end of every slice the far end adds its words up, and that sum must be
+//! the near end's count exactly. Before that, each value that comes back must be larger than the one that the same queue
+//! pair had from the same word, since its operations are carried out in order (RFC 7306 s7).
+
+use std::time::{Duration, Instant};
+
+use ironwarp::{AtomicOp, Completion, SendWr};
+use ironwarp_bench::{AtomicKind, FarSlice, Latency, Pace, Slice, StopSignal};
+
+use super::super::endpoint::{Endpoint, RdmaError};
+use super::super::lanes::{OpenCase, WORD_STRIDE, lane_and_slot, wr_id};
+use super::timer::{Timer, nanos};
+
+/// Completions reaped at a time.
+const REAP: usize = 64;
+/// What is on its way when a slice is cut short is waited for so long.
+const DRAIN_WITHIN: Duration = Duration::from_secs(1);
+/// How long the far end polls on so that what came last is acknowledged.
+const SETTLE: Duration = Duration::from_millis(1);
+/// From one queue pair's first word to the next one's: prime to every number of words that is none of its multiples.
+const LANE_STEP: u64 = 7919;
+
+/// One end of an atomic case.
+pub struct Atomics {
+    lanes: Vec<Flow>,
+    /// Operations complete in this slice.
+    completed: u64,
+    /// Operations that changed their word, over all slices.
+    changed: u64,
+    /// Values that cannot be, in this slice.
+    errors: u64,
+}
+
+/// One queue pair's account, over all slices.
+struct Flow {
+    posted: u64,
+    completed: u64,
+    /// What each word is expected to be next.
+    expected: Vec<u64>,
+    /// What CmpSwap compared with, by slot.
+    compared: Vec<u64>,
+}
+
+impl Atomics {
+    /// This end's side of a case.
+    pub fn new(open: &OpenCase) -> Self {
+        let (words, depth) = (open.case.words as usize, open.case.depth as usize);
+        let flow = || Flow { posted: 0, completed: 0, expected: vec![0; words], compared: vec![0; depth] };
+        let lanes = open.lanes.iter().map(|_| flow()).collect();
+        Atomics { lanes, completed: 0, changed: 0, errors: 0 }
+    }
+
+    /// The near end of a slice. Answers it, and what the far end's words must add up to.
+    pub fn near(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &OpenCase,
+        pace: Pace<'_>,
+    ) -> Result<(Slice, u64), RdmaError> {
+        (self.completed, self.errors) = (0, 0);
+        let slice = match open.case.test.is_latency() {
+            true => self.one_by_one(endpoint, open, pace)?,
+            false => self.many(endpoint, open, pace)?,
+        };
+        let slice = Slice { errors: self.errors, verified_bytes: slice.bytes, ..slice };
+        Ok((slice, self.changed))
+    }
+
+    fn many(&mut self, endpoint: &mut Endpoint, open: &OpenCase, pace: Pace<'_>) -> Result<Slice, RdmaError> {
+        let before = self.posted();
+        let mut timer = Timer::new(pace, open.case.rate);
+        while !timer.is_over(self.completed) {
+            let mut allowed = timer.allowance(self.posted() - before);
+            for index in 0..self.lanes.len() {
+                while allowed > 0 && self.outstanding(index) < u64::from(open.case.depth) {
+                    self.post(endpoint, open, index)?;
+                    allowed -= 1;
+                }
+            }
+            self.turn(endpoint, open)?;
+        }
+        let slice = timer.slice(self.completed, open.case.bytes);
+        self.drain(endpoint, open)?;
+        Ok(slice)
+    }
+
+    fn one_by_one(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &OpenCase,
+        pace: Pace<'_>,
+    ) -> Result<Slice, RdmaError> {
+        let mut latency = Latency::new();
+        let mut counted = None;
+        let mut number = 0_u64;
+        loop {
+            if number == pace.budget.warmup {
+                counted.get_or_insert_with(Instant::now);
+            }
+            let done = number.saturating_sub(pace.budget.warmup);
+            let spent = counted.is_some_and(|start| pace.is_spent(done, nanos(start.elapsed())));
+            if spent || pace.halted() {
+                break;
+            }
+            let began = Instant::now();
+            self.post(endpoint, open, (number % self.lanes.len() as u64) as usize)?;
+            self.drain(endpoint, open)?;
+            if counted.is_some() {
+                latency.record(nanos(began.elapsed()));
+            }
+            number += 1;
+        }
+        let messages = number.saturating_sub(pace.budget.warmup);
+        let elapsed_ns = counted.map_or(0, |start| nanos(start.elapsed()));
+        let bytes = messages * open.case.bytes;
+        Ok(Slice { latency: Some(latency), messages, bytes, elapsed_ns, ..Slice::default() })
+    }
+
+    fn posted(&self) -> u64 {
+        self.lanes.iter().map(|flow| flow.posted).sum()
+    }
+
+    fn outstanding(&self, index: usize) -> u64 {
+        self.lanes[index].posted - self.lanes[index].completed
+    }
+
+    fn post(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
+        let (lane, flow) = (&open.lanes[index], &mut self.lanes[index]);
+        let word = word_of(index, flow.posted, open.case.words);
+        let slot = (flow.posted % u64::from(open.case.depth)) as usize;
+        let operation = match open.case.operation {
+            Some(AtomicKind::CmpSwap) => {
+                let expected = flow.expected[word];
+                // The next one on this word expects that this one succeeds.
+                (flow.compared[slot], flow.expected[word]) = (expected, expected.wrapping_add(1));
+                AtomicOp::compare_and_swap(expected, expected.wrapping_add(1))
+            }
+            _ => AtomicOp::add(1),
+        };
+        let there = lane.remote.sink((word * WORD_STRIDE) as u64);
+        flow.posted += 1;
+        let wr = SendWr::atomic(wr_id(index, slot), &lane.scatter[slot], there, &operation);
+        Ok(endpoint.ctx.post_send(lane.qp, &wr)?)
+    }
+
+    /// One turn of the loop: the workers, then what has completed.
+    pub fn turn(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
+        let mut reaped = [Completion::default(); REAP];
+        let count = endpoint.await_completions(open.cq, &mut reaped)?;
+        for completion in &reaped[..count] {
+            let (index, slot) = lane_and_slot(completion.wr_id);
+            let mut value = [0; 8];
+            open.lanes[index].sink.read_at(slot * value.len(), &mut value)?;
+            self.on_value(open, index, slot, u64::from_ne_bytes(value));
+        }
+        Ok(())
+    }
+
+    /// A word's value before an operation came back: operations of a queue pair complete in order.
+    fn on_value(&mut self, open: &OpenCase, index: usize, slot: usize, value: u64) {
+        let flow = &mut self.lanes[index];
+        let word = word_of(index, flow.completed, open.case.words);
+        flow.completed += 1;
+        self.completed += 1;
+        if open.case.operation == Some(AtomicKind::CmpSwap) {
+            if value == flow.compared[slot] {
+                self.changed += 1;
+            } else {
+                // Somebody was there before; what is on its way already fails too.
+                flow.expected[word] = value;
+            }
+            return;
+        }
+        self.changed += 1;
+        self.errors += u64::from(value < flow.expected[word]);
+        flow.expected[word] = value.wrapping_add(1);
+    }
+
+    /// Waits until nothing is on its way. What then still is, the sum will miss.
+    fn drain(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
+        let (mut turns, mut since) = (0_u32, None);
+        while (0..self.lanes.len()).any(|index| self.outstanding(index) > 0) {
+            self.turn(endpoint, open)?;
+            turns = turns.wrapping_add(1);
+            let late =
+                |since: &mut Option<Instant>| since.get_or_insert_with(Instant::now).elapsed() > DRAIN_WITHIN;
+            if turns.is_multiple_of(1 << 10) && (endpoint.is_cut_off() || late(&mut since)) {
+                return Err(RdmaError::Timeout("an atomic operation"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The far end of a slice: operations are answered by the stack alone. Its words must add up in the end.
+    pub fn far(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &OpenCase,
+        stop: &StopSignal,
+    ) -> Result<FarSlice, RdmaError> {
+        while stop.raised().is_none() {
+            self.turn(endpoint, open)?;
+        }
+        let rest = Instant::now();
+        while rest.elapsed() < SETTLE {
+            self.turn(endpoint, open)?;
+        }
+        let (sum, expected) = (sum(open)?, stop.raised().unwrap_or(0));
+        tracing::info!("the words add up to {sum}; {expected} operations changed them");
+        Ok(FarSlice { errors: sum.abs_diff(expected), ..FarSlice::default() })
+    }
+}
+
+/// The words of this end together.
+fn sum(open: &OpenCase) -> Result<u64, RdmaError> {
+    let Some(words) = &open.words else { return Ok(0) };
+    let mut sum = 0_u64;
+    for word in 0..open.case.words as usize {
+        let mut value = [0; 8];
+        words.read_at(word * WORD_STRIDE, &mut value)?;
+        sum = sum.wrapping_add(u64::from_ne_bytes(value));
+    }
+    Ok(sum)
+}
+
+/// The word that a queue pair's operation goes to.
+fn word_of(lane: usize, operation: u64, words: u32) -> usize {
+    ((operation + lane as u64 * LANE_STEP) % u64::from(words)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_walks_through_every_word_in_turn() {
+        for lane in [0, 1, 9] {
+            let mut seen: Vec<usize> = (0..16).map(|operation| word_of(lane, operation, 16)).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..16).collect::<Vec<_>>());
+        }
+        assert_eq!(word_of(3, 7, 1), 0);
+        assert_ne!(word_of(0, 0, 16), word_of(1, 0, 16), "two queue pairs begin apart");
+    }
+}
