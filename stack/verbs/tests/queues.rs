@@ -291,3 +291,22 @@ fn the_accepting_side_is_told_of_the_first_message() {
     assert_eq!((heard(&pair.far.events), heard(&pair.near.events)), (1, 0));
     assert!(pair.far.events.iter().any(|event| matches!(event, Event::Communicating { qp } if *qp == far)));
 }
+
+/// What is free is looked up lazily: a chain that needs more than was known to be free still finds what has become free.
+#[test]
+fn a_chain_finds_the_room_that_earlier_requests_have_left() {
+    let mut pair = Pair::new();
+    let attr = QpAttr { send_depth: 2, ..QpAttr::new(pair.near.cq) };
+    let far_attr = QpAttr::new(pair.far.cq);
+    let (near, _) = pair.connect_with(&attr, &far_attr);
+    let target = pair.far.memory(&[0; 64]);
+    let write = |id| SendWr::write_inline(id, b"x", remote(&target));
+    for round in 0..4 {
+        pair.near.ctx.post_send(near, &write(10 * round)).unwrap();
+        let refused = pair.near.ctx.post_all(near, &[write(1), write(2)]);
+        assert!(matches!(refused, Err(VerbsError::QueueFull)), "{refused:?}");
+        pair.until("its end", |pair| pair.near.completions.len() as u64 == 3 * round + 1);
+        pair.near.ctx.post_all(near, &[write(10 * round + 1), write(10 * round + 2)]).unwrap();
+        pair.until("their end", |pair| pair.near.completions.len() as u64 == 3 * round + 3);
+    }
+}

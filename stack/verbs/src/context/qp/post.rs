@@ -110,7 +110,9 @@ impl AppQp {
     fn stage_all(&mut self, cq: &mut AppCq, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
         self.check_may_send()?;
         wrs.iter().try_for_each(|wr| self.check_send(wr))?;
-        if (self.sq.free() as usize) < wrs.len() {
+        // How many are free is a lower bound, which would stay as it is while nothing can be posted.
+        let free = self.sq.free() as usize;
+        if free < wrs.len() && ((self.sq.depth() - self.sq.outstanding()) as usize) < wrs.len() {
             return Err(VerbsError::QueueFull);
         }
         for promised in 0..wrs.len() {
