@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-sim", &["types", "arch", "stats", "port"]),
     ("ironwarp-bench", &["types", "arch", "stats", "port", "ironwarp"]),
     ("ironwarp-cli", &[]),
+    ("embed-rust", &["ironwarp", "cli"]),
     ("iwarp-perf", &["types", "arch", "stats", "port", "ironwarp", "ironwarp-bench", "cli"]),
     ("iwarp-ping", &["types", "ironwarp", "cli"]),
     ("iwarp-responder", &["types", "ironwarp", "cli"]),

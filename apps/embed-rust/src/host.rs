@@ -1,0 +1,202 @@
+//! What the program does once it has its arguments: `both` ends in one process over rings, or one of them over the device
+//! that a configuration names.
+
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use embed_rust::{Client, EmbedError, Server, ServerConfig, Tally};
+use ironwarp::dpdk::{Eal, EalConfig, Memory};
+use ironwarp::{Config, Stack, Worker};
+use ironwarp_cli::{fail, read, refuse};
+
+const PROGRAM: &str = "embed-rust";
+/// Ends what hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A connection has this long to close.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Serves blocks by RDMA, or checks such a server.
+#[derive(Parser)]
+#[command(version, after_help = EXAMPLES)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  embed-rust both --clients 8 --blocks 20000
+  embed-rust server --config configs/memif-server.toml --at 10.99.0.1:4791
+  embed-rust client --config configs/memif-client.toml --connect 10.99.0.1:4791 --blocks 100000";
+
+#[derive(Subcommand)]
+enum Command {
+    /// A server and clients in this process, joined by DPDK's rings; needs no device and no huge pages.
+    Both {
+        /// Clients, each with a part of the disk.
+        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+        clients: u16,
+        /// Blocks that each client writes and reads, at least.
+        #[arg(long, default_value_t = 2000)]
+        blocks: u64,
+    },
+    /// A server until Ctrl-C.
+    Server {
+        /// The stack's configuration.
+        #[arg(long)]
+        config: PathBuf,
+        /// Where it listens.
+        #[arg(long)]
+        at: SocketAddr,
+    },
+    /// One client.
+    Client {
+        /// The stack's configuration.
+        #[arg(long)]
+        config: PathBuf,
+        /// The server.
+        #[arg(long)]
+        connect: SocketAddr,
+        /// Blocks that it writes and reads, at least.
+        #[arg(long, default_value_t = 2000)]
+        blocks: u64,
+    },
+}
+
+/// Blocks of the disk that a client has for itself.
+const OWN_BLOCKS: usize = 256;
+const CLIENTS_MAX: usize = 64;
+
+pub(crate) fn main() -> ExitCode {
+    let args: Args = match read(std::env::args_os()) {
+        Ok(args) => args,
+        Err(refusal) => return refusal.end(PROGRAM),
+    };
+    let stop = match ironwarp_cli::on_interrupt() {
+        Ok(stop) => stop,
+        Err(line) => return fail(PROGRAM, line),
+    };
+    let outcome = match args.command {
+        Command::Both { clients, blocks } => both(clients.into(), blocks),
+        Command::Server { config, at } => server(&config, at, &stop),
+        Command::Client { config, connect, blocks } => client(&config, connect, blocks, &stop),
+    };
+    match outcome {
+        Ok(tally) => {
+            let Tally { written, read, refused } = tally;
+            println!(
+                "{written} blocks written, {read} read and compared, {refused} requests refused as they should be"
+            );
+            ExitCode::SUCCESS
+        }
+        Err(EmbedError::Config(error)) => refuse(PROGRAM, error),
+        Err(error) => fail(PROGRAM, error),
+    }
+}
+
+fn both(clients: usize, blocks: u64) -> Result<Tally, EmbedError> {
+    // The program's DPDK: started as it likes, with whatever else it needs.
+    let started = Eal::start(&EalConfig::new().memory(Memory::Ordinary { mib: 256 }));
+    let eal = started.map_err(ironwarp::SetupError::from)?;
+    let [(near, near_worker), (far, far_worker)] =
+        Stack::ring_pair(ring("10.99.3.1/24")?, ring("10.99.3.2/24")?, Some(eal))?;
+    let at = SocketAddr::from(([10, 99, 3, 2], 4791));
+    let config = ServerConfig { at, blocks: (clients * OWN_BLOCKS) as u64, clients };
+    let mut server = Server::open(&far, config)?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // One thread, one worker: each side has its own reactor.
+        let serving = scope.spawn(|| serve(&mut server, far_worker, &stop));
+        let outcome = check(&near, near_worker, at, clients, blocks);
+        stop.store(true, Ordering::Release);
+        let served = serving.join().map_err(|_| EmbedError::Wrong("the server's thread panicked".into()))?;
+        outcome.and_then(|tally| served.map(|()| tally))
+    })
+}
+
+/// A reactor that serves until it is stopped, and then ends in order.
+fn serve(server: &mut Server, mut worker: Worker, stop: &AtomicBool) -> Result<(), EmbedError> {
+    while !stop.load(Ordering::Acquire) {
+        turn(&mut worker);
+        server.step()?;
+    }
+    let deadline = Instant::now() + DRAIN;
+    while server.close(deadline)? > 0 {
+        turn(&mut worker);
+        server.step()?;
+    }
+    Ok(())
+}
+
+/// A reactor with clients, until each has done its part and its connection is closed.
+fn check(
+    stack: &Stack,
+    mut worker: Worker,
+    at: SocketAddr,
+    count: usize,
+    blocks: u64,
+) -> Result<Tally, EmbedError> {
+    let part = |number: usize| ((number * OWN_BLOCKS) as u64, OWN_BLOCKS);
+    let open = |number: usize| Client::open(stack, at, part(number), 0x5eed + number as u64);
+    let mut clients = (0..count).map(open).collect::<Result<Vec<_>, _>>()?;
+    let limit = Instant::now() + PATIENCE;
+    let is_done = |client: &Client| client.tally().written.min(client.tally().read) >= blocks;
+    while !clients.iter().all(|client| is_done(client) && client.is_idle()) {
+        turn(&mut worker);
+        clients.iter_mut().try_for_each(|client| client.step(!is_done(client)))?;
+        if Instant::now() > limit {
+            return Err(EmbedError::Wrong(format!("not done within {PATIENCE:?}")));
+        }
+    }
+    let deadline = Instant::now() + DRAIN;
+    loop {
+        let mut open = 0;
+        for client in &mut clients {
+            open += client.close(deadline)?;
+        }
+        if open == 0 {
+            break;
+        }
+        turn(&mut worker);
+    }
+    Ok(clients.iter().map(Client::tally).fold(Tally::default(), |sum, one| Tally {
+        written: sum.written + one.written,
+        read: sum.read + one.read,
+        refused: sum.refused + one.refused,
+    }))
+}
+
+fn server(config: &std::path::Path, at: SocketAddr, stop: &AtomicBool) -> Result<Tally, EmbedError> {
+    let (stack, worker) = Stack::builder(Config::from_file(config)?).build_one()?;
+    let settings = ServerConfig { at, blocks: (CLIENTS_MAX * OWN_BLOCKS) as u64, clients: CLIENTS_MAX };
+    let mut server = Server::open(&stack, settings)?;
+    serve(&mut server, worker, stop)?;
+    Ok(Tally::default())
+}
+
+fn client(
+    config: &std::path::Path,
+    at: SocketAddr,
+    blocks: u64,
+    _: &AtomicBool,
+) -> Result<Tally, EmbedError> {
+    let (stack, worker) = Stack::builder(Config::from_file(config)?).build_one()?;
+    check(&stack, worker, at, 1, blocks)
+}
+
+fn turn(worker: &mut Worker) {
+    if worker.poll(4).work == 0 {
+        // Nothing to do: on a machine with fewer processors than reactors the other one may run.
+        std::thread::yield_now();
+    }
+}
+
+fn ring(address: &str) -> Result<Config, EmbedError> {
+    Ok(Config::from_toml(&format!(
+        "[port]\ndevice.ring = {{}}\nring = 1024\nrx_frames = 8192\ntx_frames = 8192\n[net]\naddress = \"{address}\"\n\
+         [limits]\nqueue_pairs = 128\nhalf_open = 128\ncontexts = 80\n"
+    ))?)
+}

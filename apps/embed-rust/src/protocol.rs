@@ -1,0 +1,199 @@
+//! What server and client say to each other: requests of 32 bytes and answers of 16, all numbers big-endian.
+//!
+//! ```text
+//! request  order u8 | 3 bytes 0 | blocks u32 | first u64 | offset u64 | stag u32 | tag u32
+//! answer   tag u32 | outcome u32 | first u64
+//! ```
+//! Decoding takes any bytes and refuses what is none of these; nothing here trusts the other side.
+
+use ironwarp::{RemoteMemory, STag};
+
+/// Bytes in a block.
+pub const BLOCK_BYTES: u32 = 4096;
+/// Blocks that one request may move.
+pub const BLOCKS_MAX: u32 = 16;
+/// Requests that a client may have outstanding.
+pub const WINDOW: usize = 8;
+/// Bytes of a request.
+pub const REQUEST_BYTES: usize = 32;
+/// Bytes of an answer.
+pub const ANSWER_BYTES: usize = 16;
+
+/// What a client asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Blocks of the disk into the client's memory.
+    Read,
+    /// Blocks of the client's memory onto the disk.
+    Write,
+}
+
+/// A request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// What to do.
+    pub order: Order,
+    /// How many blocks, 1 to [`BLOCKS_MAX`].
+    pub blocks: u32,
+    /// The first of them on the disk.
+    pub first: u64,
+    /// Where they go to or come from.
+    pub memory: RemoteMemory,
+    /// Comes back in the answer.
+    pub tag: u32,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The blocks are moved.
+    Done,
+    /// Some block lies beyond the disk.
+    OutOfRange,
+    /// No blocks, or more than [`BLOCKS_MAX`].
+    BadLength,
+    /// The message is no request.
+    BadRequest,
+}
+
+/// An answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// The request's.
+    pub tag: u32,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// The request's first block.
+    pub first: u64,
+}
+
+impl Request {
+    /// As it is sent.
+    pub fn encode(&self) -> [u8; REQUEST_BYTES] {
+        let mut bytes = [0; REQUEST_BYTES];
+        bytes[0] = match self.order {
+            Order::Read => 1,
+            Order::Write => 2,
+        };
+        bytes[4..8].copy_from_slice(&self.blocks.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.first.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.memory.tagged_offset.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.memory.stag.0.to_be_bytes());
+        bytes[28..].copy_from_slice(&self.tag.to_be_bytes());
+        bytes
+    }
+
+    /// What was sent, if it is a request.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != REQUEST_BYTES {
+            return None;
+        }
+        let order = match bytes.first()? {
+            1 => Order::Read,
+            2 => Order::Write,
+            _ => return None,
+        };
+        let (stag, tagged_offset) = (STag(word(bytes, 24)?), double(bytes, 16)?);
+        let memory = RemoteMemory { stag, tagged_offset };
+        Some(Request {
+            order,
+            blocks: word(bytes, 4)?,
+            first: double(bytes, 8)?,
+            memory,
+            tag: word(bytes, 28)?,
+        })
+    }
+
+    /// Whether it can be carried out on a disk of so many blocks.
+    pub fn check(&self, disk_blocks: u64) -> Outcome {
+        if !(1..=BLOCKS_MAX).contains(&self.blocks) {
+            return Outcome::BadLength;
+        }
+        match self.first.checked_add(self.blocks.into()) {
+            Some(end) if end <= disk_blocks => Outcome::Done,
+            _ => Outcome::OutOfRange,
+        }
+    }
+}
+
+impl Answer {
+    /// As it is sent.
+    pub fn encode(&self) -> [u8; ANSWER_BYTES] {
+        let outcome: u32 = match self.outcome {
+            Outcome::Done => 0,
+            Outcome::OutOfRange => 1,
+            Outcome::BadLength => 2,
+            Outcome::BadRequest => 3,
+        };
+        let mut bytes = [0; ANSWER_BYTES];
+        bytes[..4].copy_from_slice(&self.tag.to_be_bytes());
+        bytes[4..8].copy_from_slice(&outcome.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.first.to_be_bytes());
+        bytes
+    }
+
+    /// What was sent, if it is an answer.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != ANSWER_BYTES {
+            return None;
+        }
+        let outcome = match word(bytes, 4)? {
+            0 => Outcome::Done,
+            1 => Outcome::OutOfRange,
+            2 => Outcome::BadLength,
+            3 => Outcome::BadRequest,
+            _ => return None,
+        };
+        Some(Answer { tag: word(bytes, 0)?, outcome, first: double(bytes, 8)? })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().map(u32::from_be_bytes).ok()
+}
+
+fn double(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 8)?.try_into().map(u64::from_be_bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> Request {
+        let memory = RemoteMemory { stag: STag(0x1234_5678), tagged_offset: u64::MAX - 5 };
+        Request { order: Order::Write, blocks: 3, first: 1 << 40, memory, tag: 9 }
+    }
+
+    #[test]
+    fn requests_and_answers_survive_the_wire() {
+        assert_eq!(Request::decode(&request().encode()), Some(request()));
+        for outcome in [Outcome::Done, Outcome::OutOfRange, Outcome::BadLength, Outcome::BadRequest] {
+            let answer = Answer { tag: 7, outcome, first: 3 };
+            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_none() {
+        let mut unknown = request().encode();
+        unknown[0] = 3;
+        assert_eq!(Request::decode(&unknown), None);
+        assert_eq!(Request::decode(&request().encode()[..31]), None);
+        assert_eq!(Request::decode(&[]), None);
+        assert_eq!(Answer::decode(&[0xff; ANSWER_BYTES]), None);
+    }
+
+    #[test]
+    fn blocks_beyond_the_disk_are_refused_also_where_numbers_would_wrap() {
+        let at = |first, blocks| Request { first, blocks, ..request() }.check(100);
+        assert_eq!(at(97, 3), Outcome::Done);
+        assert_eq!(at(98, 3), Outcome::OutOfRange);
+        assert_eq!(at(u64::MAX, 1), Outcome::OutOfRange);
+        assert_eq!(at(u64::MAX - 2, 16), Outcome::OutOfRange);
+        assert_eq!(
+            (at(0, 0), at(0, BLOCKS_MAX + 1), at(0, u32::MAX)),
+            (Outcome::BadLength, Outcome::BadLength, Outcome::BadLength)
+        );
+    }
+}
