@@ -289,6 +289,9 @@ impl Frame {
         let owners = owners(config.core.count, config.limits.queue_pairs);
         for (((core, port), peers), owners) in (0..).zip(ports).zip(peers).zip(owners) {
             let stats = self.stats.core(core);
+            if let Some(apart) = numa::apart(port.caps().numa_node, config.core.processor_of(core)) {
+                tracing::warn!("core {core}: {apart}");
+            }
             let port = Instrumented::new(port, times.capture.clone(), stats.clone());
             let control = port.control();
             let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
@@ -304,6 +307,8 @@ impl Frame {
 
 #[cfg(test)]
 mod tests;
+
+mod numa;
 
 /// The clock that the loop reads and the one that stamps captures, and how often the link is looked at.
 struct Times<C, W> {

@@ -208,15 +208,25 @@ fn two_cores_over_raw_sockets_with_two_queues() {
     });
 }
 
+/// How many channels of both directions an interface has: what DPDK's driver counts as its queues.
+fn combined_channels(interface: &str) -> u32 {
+    let output = std::process::Command::new("ethtool").args(["-l", interface]).output().expect("ethtool");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let current = said.lines().rev().find_map(|line| line.strip_prefix("Combined:"));
+    current.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// An interface without so many channels, as veth is, is refused by name and never half opened.
 #[test]
 fn two_cores_over_xdp_sockets_with_two_queues() {
     alone("two_cores_over_xdp_sockets_with_two_queues", Needs::Namespace, |lab| {
         veth();
-        if let Err(error) =
-            both("af_xdp = { interface = \"veth0\" }", "af_packet = { interface = \"veth1\" }")
-        {
-            lab.skip(&error.to_string());
+        let opened = both("af_xdp = { interface = \"veth0\" }", "af_packet = { interface = \"veth1\" }");
+        let Err(error) = opened else { return };
+        if combined_channels("veth0") >= 2 {
+            return lab.skip(&error.to_string());
         }
+        assert!(error.to_string().contains("iface=veth0,start_queue=0,queue_count=2"), "{error}");
     });
 }
 
