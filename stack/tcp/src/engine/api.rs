@@ -8,7 +8,7 @@ use super::Tcp;
 use crate::conn::{Conn, Idle, Patience, State};
 use crate::events::{TcpEvents, Transmitted};
 use crate::ids::{ConnId, ListenerId};
-use crate::output::Io;
+use crate::output::{AckLists, Io};
 use crate::stream::UnitSource;
 
 impl<P: Port> Tcp<P> {
@@ -32,23 +32,17 @@ impl<P: Port> Tcp<P> {
     /// Sends the ACKs that have been owed for a whole iteration and that no payload carried, and those that may not
     /// wait. Once an iteration.
     pub fn flush_acks(&mut self, now: Nanos, wire: &mut Wire<P>) {
-        let (due, mut left) = (self.shared.acks.len(), 0);
-        if due == 0 {
+        if self.shared.acks.is_empty() {
             return;
         }
-        for place in 0..due {
-            let Some((slot, aged)) = self.shared.acks.due(place) else { break };
-            let conn = self.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut());
-            let owes =
-                conn.is_some_and(|conn| conn.pay_acks(&mut Io { now, wire, shared: &mut self.shared }, aged));
-            if owes {
-                self.shared.acks.keep(slot, left);
-                left += 1;
-            } else {
-                self.shared.acks.strike(slot);
-            }
-        }
-        self.shared.acks.end_round(left, due);
+        AckLists::flush(
+            self,
+            |tcp| &mut tcp.shared.acks,
+            |tcp, slot, aged| {
+                let conn = tcp.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut());
+                conn.is_some_and(|conn| conn.pay_acks(&mut Io { now, wire, shared: &mut tcp.shared }, aged))
+            },
+        );
     }
 
     /// Lets time pass: what must be sent again is, and what happened to connections is told to `events`.

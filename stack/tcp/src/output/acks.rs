@@ -51,43 +51,51 @@ impl AckLists {
         }
     }
 
-    /// How many are listed.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.due.len()
-    }
-
     /// Whether nobody is listed.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
 
+    /// Lets `pay` settle the debts that are due, telling it whether a debt has aged and hearing whether one is left. The list
+    /// stays where it is, in `whole`, which `pay` works with too.
+    #[inline]
+    pub(crate) fn flush<W>(
+        whole: &mut W,
+        lists: impl Fn(&mut W) -> &mut AckLists,
+        mut pay: impl FnMut(&mut W, u32, bool) -> bool,
+    ) {
+        let (due, mut left) = (lists(whole).due.len(), 0);
+        for place in 0..due {
+            let Some((slot, aged)) = lists(whole).due(place) else { break };
+            let owes = pay(whole, slot, aged);
+            lists(whole).settle(slot, owes, &mut left);
+        }
+        lists(whole).end_round(left, due);
+    }
+
     /// A connection of the list, and whether its debt has aged.
     #[inline]
-    pub(crate) fn due(&self, place: usize) -> Option<(u32, bool)> {
+    fn due(&self, place: usize) -> Option<(u32, bool)> {
         self.due.get(place).map(|&slot| (slot, place < self.aged))
     }
 
-    /// A debt is left: the connection moves to `place`, at or before its own.
+    /// Keeps a connection that still owes, behind the `left` before it, and strikes one that does not.
     #[inline]
-    pub(crate) fn keep(&mut self, slot: u32, place: usize) {
-        if let Some(kept) = self.due.get_mut(place) {
+    fn settle(&mut self, slot: u32, owes: bool, left: &mut usize) {
+        if !owes {
+            if let Some(listed) = self.listed.get_mut(slot as usize) {
+                *listed = false;
+            }
+        } else if let Some(kept) = self.due.get_mut(*left) {
             *kept = slot;
-        }
-    }
-
-    /// No debt is left.
-    #[inline]
-    pub(crate) fn strike(&mut self, slot: u32) {
-        if let Some(listed) = self.listed.get_mut(slot as usize) {
-            *listed = false;
+            *left += 1;
         }
     }
 
     /// The first `due` have been asked and `left` of them kept: those have aged when the next round comes.
     #[inline]
-    pub(crate) fn end_round(&mut self, left: usize, due: usize) {
+    fn end_round(&mut self, left: usize, due: usize) {
         if due == self.due.len() {
             self.due.truncate(left);
         } else {
@@ -198,14 +206,22 @@ mod tests {
         lists.owe(2);
         lists.owe(2);
         let mut seen = Vec::new();
-        lists.flush(|slot, aged| {
-            seen.push((slot, aged));
-            !aged
-        });
-        lists.flush(|slot, aged| {
-            seen.push((slot, aged));
-            !aged
-        });
+        AckLists::flush(
+            &mut lists,
+            |lists| lists,
+            |_, slot, aged| {
+                seen.push((slot, aged));
+                !aged
+            },
+        );
+        AckLists::flush(
+            &mut lists,
+            |lists| lists,
+            |_, slot, aged| {
+                seen.push((slot, aged));
+                !aged
+            },
+        );
         assert_eq!(seen, [(2, false), (2, true)]);
         assert!(lists.is_empty());
     }
@@ -215,14 +231,18 @@ mod tests {
         let mut lists = AckLists::new(1);
         lists.owe(0);
         for _ in 0..5 {
-            lists.flush(|_, _| true);
+            AckLists::flush(&mut lists, |lists| lists, |_, _, _| true);
         }
         lists.owe(0);
         let mut paid = 0;
-        lists.flush(|_, _| {
-            paid += 1;
-            false
-        });
+        AckLists::flush(
+            &mut lists,
+            |lists| lists,
+            |_, _, _| {
+                paid += 1;
+                false
+            },
+        );
         assert_eq!(paid, 1);
         assert!(lists.is_empty());
     }
