@@ -63,6 +63,7 @@ const EXAMPLES: &str = "\
 Examples:
   iwarp-sim --seeds 0..2000                    the acceptance run
   iwarp-sim --seeds 0..500 --scenario churn    many short connections
+  iwarp-sim --seeds 0..500 --scenario atomics  atomic operations on hosts of 1 to 8 cores, histories linearizable
   iwarp-sim --seed 83 --trace                  one seed, its frames in a pcapng file
   iwarp-sim --regressions                      seeds that once failed
   cargo run --profile sim -p iwarp-sim         with the stack's own assertions and checked arithmetic

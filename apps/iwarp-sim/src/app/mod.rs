@@ -157,6 +157,7 @@ impl Tenant for App {
 
     fn close(&mut self) -> Result<(), String> {
         self.closed = true;
+        self.check_places()?;
         if let Some(pool) = self.pool.take() {
             let srq = pool.borrow().srq();
             self.ctx.destroy_srq(srq).map_err(|error| error.to_string())?;
@@ -167,6 +168,17 @@ impl Tenant for App {
 }
 
 impl App {
+    /// Every place of a completion queue that was promised to a request has come back: there are no requests any more.
+    fn check_places(&self) -> Result<(), String> {
+        for queue in &self.cqs {
+            let info = self.ctx.query_cq(queue.cq()).map_err(|error| error.to_string())?;
+            if info.promised > 0 && self.by_qp.is_empty() {
+                return Err(format!("{} places of a completion queue never came back", info.promised));
+            }
+        }
+        Ok(())
+    }
+
     fn give_back(&mut self) -> Result<(), VerbsError> {
         for local in self.listeners() {
             self.ctx.unlisten(local)?;

@@ -12,14 +12,19 @@
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::history::{History, NEVER, Op};
+use super::history::{Act, History, NEVER, Op};
 
 /// Steps of a search.
 const STEPS_MAX: usize = 3_000_000;
 
 /// Checks a history that began with zeros.
 pub fn check(history: &History, end: &[u64]) -> Result<(), String> {
-    let mut search = Search::new(history, end);
+    // Most values never come back. Then nothing may change a word while somebody still has to see it as it is, and whoever
+    // keeps to that hardly ever has to go back. An order that is found so is an order; if there is none, all are tried.
+    if Search::new(history, end, true).run() == Some(true) {
+        return Ok(());
+    }
+    let mut search = Search::new(history, end, false);
     match search.run() {
         Some(true) => Ok(()),
         Some(false) => Err(format!("no order of effects explains what was answered; {}", search.deepest)),
@@ -30,6 +35,8 @@ pub fn check(history: &History, end: &[u64]) -> Result<(), String> {
 struct Search<'a> {
     streams: &'a [Vec<Op>],
     end: &'a [u64],
+    /// Whether no value counts as coming back.
+    strict: bool,
     /// The first request of each stream that has not taken effect.
     next: Vec<usize>,
     words: Vec<u64>,
@@ -46,7 +53,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(history: &'a History, end: &'a [u64]) -> Self {
+    fn new(history: &'a History, end: &'a [u64], strict: bool) -> Self {
         let streams = &history.streams[..];
         let answered = streams.iter().flatten().filter(|op| op.answered != NEVER);
         let (mut wanted, mut left) = (BTreeMap::new(), 0);
@@ -57,6 +64,7 @@ impl<'a> Search<'a> {
         Search {
             streams,
             end,
+            strict,
             next: vec![0; streams.len()],
             words: vec![0; end.len()],
             left,
@@ -125,8 +133,9 @@ impl<'a> Search<'a> {
             let bound = self.bound();
             for stream in 0..self.next.len() {
                 let Some(op) = self.head(stream) else { continue };
-                let is_answered = op.answered != NEVER && op.asked <= bound;
-                if is_answered && self.fits(op) && !self.changes(op) {
+                // What nobody has heard of may still change something later, unless it is a look.
+                let is_plain = op.answered != NEVER || matches!(op.act, Act::Look(..));
+                if is_plain && op.asked <= bound && self.fits(op) && !self.changes(op) {
                     self.advance(stream);
                     again = true;
                 }
@@ -137,19 +146,36 @@ impl<'a> Search<'a> {
     /// Streams whose next request may take effect now, the likeliest first.
     fn candidates(&self) -> Vec<usize> {
         let bound = self.bound();
-        let fits = |stream: &usize| {
-            self.head(*stream).is_some_and(|op| op.asked <= bound && self.fits(op) && self.is_of_use(op))
-        };
-        let mut open: Vec<usize> = (0..self.next.len()).filter(fits).collect();
-        open.sort_by_key(|stream| {
-            let Some(op) = self.head(*stream) else { return (true, true, 0, 0) };
-            // Somebody else still has to see what this one changes.
-            let (word, _) = op.act.words();
-            let others = self.wanted.get(&(word, self.words[word])).copied().unwrap_or_default();
-            let own = usize::from(op.answered != NEVER);
-            (op.answered == NEVER, others > own, op.answered, op.asked)
-        });
-        open
+        let mut open: Vec<_> = (0..self.next.len())
+            .filter_map(|stream| {
+                let op = self.head(stream)?;
+                let may_be = op.asked <= bound && self.fits(op) && self.is_of_use(op);
+                let awaited = self.is_awaited(op);
+                (may_be && !(self.strict && awaited)).then(|| (self.rank(op), stream))
+            })
+            .collect();
+        open.sort_unstable();
+        open.into_iter().map(|(_, stream)| stream).collect()
+    }
+
+    /// What has no answer comes last, and of that what nobody is known to have seen.
+    fn rank(&self, op: &Op) -> (bool, bool, bool, u64) {
+        let is_unheard = op.answered == NEVER;
+        let (word, _) = op.act.words();
+        let is_seen = self.wants(word, op.act.apply(self.words[word])) > 0;
+        (is_unheard, is_unheard && !is_seen, self.is_awaited(op), op.answered)
+    }
+
+    /// Whether others have to see what the request changes, before it does.
+    fn is_awaited(&self, op: &Op) -> bool {
+        let (word, _) = op.act.words();
+        let own = usize::from(op.answered != NEVER);
+        self.changes(op) && self.wants(word, self.words[word]) > own
+    }
+
+    /// How many answered requests still have to see a word with this value.
+    fn wants(&self, word: usize, value: u64) -> usize {
+        self.wanted.get(&(word, value)).copied().unwrap_or_default()
     }
 
     fn fits(&self, op: &Op) -> bool {
@@ -169,7 +195,7 @@ impl<'a> Search<'a> {
         }
         let (word, _) = op.act.words();
         let then = op.act.apply(self.words[word]);
-        let seen = self.wanted.get(&(word, then)).is_some_and(|count| *count > 0);
+        let seen = self.wants(word, then) > 0;
         let others = (0..self.next.len())
             .flat_map(|stream| self.streams[stream].get(self.next[stream]..).unwrap_or_default());
         let unheard = others.filter(|other| other.answered == NEVER && other.act.words().0 == word).count();

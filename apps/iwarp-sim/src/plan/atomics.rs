@@ -3,7 +3,7 @@
 //!
 //! Host 0 keeps the words; all others call it. Sources: RFC 7306 s5, s6 and s8.
 
-use ironwarp::config::Extensions;
+use ironwarp::config::{AtomicsBy, Extensions};
 use ironwarp::memory::QueueRule;
 use ironwarp_types::{Nanos, SeededEntropy};
 
@@ -122,8 +122,10 @@ impl Plan {
         let values = if dice.chance(600_000) { Values::Wide } else { Values::Small };
         let extensions = if dice.chance(800_000) { Extensions::Rfc7306 } else { Extensions::Draft03 };
         let stride = [8, 8, 64, 192][dice.below(4) as usize];
-        let count = 1 + dice.below(10) as u32;
-        let per_call = (100 + dice.below(500) as u32) / count;
+        // Where values come back there are many orders to try, so there is less to order.
+        let (calls, ops) = if values == Values::Wide { (10, 500) } else { (5, 120) };
+        let count = 1 + dice.below(calls) as u32;
+        let per_call = (50 + dice.below(ops) as u32) / count;
         let calls = (0..count).map(|number| self.call(number, per_call.max(4), dice)).collect();
         self.atomics = Some(AtomicsPlan { words, stride, values, extensions, calls });
     }
@@ -168,6 +170,8 @@ impl HostPlan {
 
     fn have_cores(&mut self, cores: u16, dice: &mut SeededEntropy) {
         self.config.core.count = cores;
+        let locked = dice.chance(150_000);
+        self.config.rdmap.atomics = if locked { AtomicsBy::Locked } else { AtomicsBy::Owner };
         // Words are small; each core's buffers need not be large.
         self.config.port.mtu = self.config.port.mtu.min(1500);
         self.device.mtu_bytes = self.config.port.mtu;

@@ -163,6 +163,8 @@ impl World {
 
     /// The applications give up what they have, and everything comes back.
     fn close(&mut self) -> Result<(), String> {
+        // What was given up last is on its way back.
+        self.net.run_until(self.net.now() + REST).map_err(|error| error.to_string())?;
         for id in self.hosts.clone() {
             if let Machine::Host(host) = self.net.node_mut(id) {
                 host.close()?;
@@ -226,6 +228,9 @@ impl World {
         }
     }
 }
+
+/// How long applications rest before they close: a few of their longest naps.
+const REST: Nanos = Nanos::from_millis(100);
 
 /// What is on its way at the end arrives, and peers whose reset was lost count as absent: the time for start-up, and more.
 const AFTERMATH: Nanos = Nanos::from_secs(65);

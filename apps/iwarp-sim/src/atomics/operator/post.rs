@@ -358,9 +358,10 @@ fn taken(outcome: Result<(), VerbsError>) -> Result<bool, VerbsError> {
 
 /// An operation on a word that was last heard to be `latest`.
 fn operation(values: Values, latest: u64, swaps: bool, dice: &mut SeededEntropy) -> AtomicOp {
-    let kinds = if swaps { 5 } else { 4 };
-    let (kind, small) = (dice.below(kinds), values == Values::Small);
-    let number = |dice: &mut SeededEntropy| if small { dice.below(4) } else { dice.next_u64() };
+    let small = values == Values::Small;
+    // A Swap fits any value, so among small ones it would fit anywhere.
+    let kind = dice.below(if swaps && !small { 5 } else { 4 });
+    let number = |dice: &mut SeededEntropy| if small { dice.below(8) } else { dice.next_u64() };
     match kind {
         0 | 1 => {
             let masks = [0, 0, 1 << 63, 0x8000_0000_8000_0000, dice.next_u64() & dice.next_u64(), u64::MAX];

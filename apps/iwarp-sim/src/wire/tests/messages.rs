@@ -104,3 +104,53 @@ fn a_terminate_that_shows_the_wrong_things_is_found() {
         assert!(terminate::check(&silent, &culprit).is_err(), "{silent:02x?}");
     }
 }
+
+fn atomic_request(identifier: u32) -> Vec<u8> {
+    [&[0; 4][..], &identifier.to_be_bytes(), &[0; 44]].concat()
+}
+
+fn atomic_response(identifier: u32) -> Vec<u8> {
+    [&identifier.to_be_bytes()[..], &[0; 8]].concat()
+}
+
+/// RFC 7306 s5.2: atomic requests are numbered with Reads, and answers with nothing else.
+#[test]
+fn atomic_messages_out_of_order_are_found() {
+    let read = untagged(1, true, [1, 1, 0], &request(8));
+    let second = |msn| untagged(10, true, [1, msn, 0], &atomic_request(5));
+    assert!(said(&[read.clone(), second(2)]).is_ok());
+    assert!(said(&[read.clone(), second(1)]).is_err(), "a number of its own");
+    assert!(said(&[read, untagged(10, true, [1, 2, 0], &[0; 51])]).is_err(), "too short");
+    assert!(said(&[untagged(11, true, [3, 1, 0], &atomic_response(1))]).is_ok());
+    assert!(said(&[untagged(11, true, [3, 2, 0], &atomic_response(1))]).is_err(), "the first is number 1");
+    assert!(said(&[untagged(11, true, [1, 1, 0], &atomic_response(1))]).is_err(), "another queue");
+}
+
+/// RFC 7306 s5.4: answers come in the order of the requests, Reads among them.
+#[test]
+fn an_atomic_answer_out_of_its_turn_is_found() {
+    let mut speaker = Speaker::default();
+    let requests = [
+        untagged(10, true, [1, 1, 0], &atomic_request(5)),
+        untagged(1, true, [1, 2, 0], &request(8)),
+        untagged(10, true, [1, 3, 0], &atomic_request(6)),
+    ];
+    requests.iter().for_each(|one| assert_eq!(speaker.say(one), Ok(None)));
+    assert!(speaker.answered_atomic(6).is_err(), "5 is older");
+    assert!(speaker.answered(7, 100, 8, true).is_err(), "an atomic request is older");
+    assert_eq!(speaker.answered_atomic(5), Ok(()));
+    assert!(speaker.answered_atomic(6).is_err(), "a Read is older");
+    assert_eq!(speaker.answered(7, 100, 8, true), Ok(()));
+    assert_eq!(speaker.answered_atomic(6), Ok(()));
+    assert!(speaker.answered_atomic(6).is_err(), "nobody asked again");
+}
+
+/// RFC 7306 s6: Immediate Data is eight octets in one segment, numbered with Sends.
+#[test]
+fn immediates_of_another_length_or_number_are_found() {
+    let send = untagged(3, true, [0, 1, 0], &[1; 4]);
+    assert!(said(&[send.clone(), untagged(9, true, [0, 2, 0], &[7; 8])]).is_ok());
+    assert!(said(&[send.clone(), untagged(8, true, [0, 1, 0], &[7; 8])]).is_err(), "the Send's number");
+    assert!(said(&[send.clone(), untagged(8, true, [0, 2, 0], &[7; 9])]).is_err(), "nine octets");
+    assert!(said(&[send, untagged(8, false, [0, 2, 0], &[7; 8])]).is_err(), "more to come");
+}
