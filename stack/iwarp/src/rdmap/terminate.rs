@@ -45,14 +45,19 @@ impl Terminate {
     /// What a received Terminate names; `None` when it is shorter than the control field and what is reserved beside it.
     ///
     /// Linux siw lays its bit fields out in the machine's order, so that its octets hold the two nibbles swapped and
-    /// the three header bits at the wrong end. Such a message is known by header bits at the low end only, or by a
-    /// layer that does not exist.
-    pub fn decode(payload: &[u8]) -> Option<Terminate> {
+    /// the three header bits at the wrong end. Such a message is known by header bits at the low end only, by a layer
+    /// that does not exist, or by an error of start-up (RFC 6581 s8) when `starting` says that there can be none any
+    /// more: siw shows no header, and its unexpected opcode reads as insufficient IRD.
+    pub fn decode(payload: &[u8], starting: bool) -> Option<Terminate> {
         let [kinds, code, bits, _, ..] = *payload else { return None };
         let (high, low) = (kinds >> 4, kinds & 0x0f);
         let bits_swapped = bits & (M | D | R) == 0 && bits & 0x07 != 0;
         let nibbles_swapped = high > Self::LAYER_LLP && low <= Self::LAYER_LLP;
-        let (layer, etype) = if bits_swapped || nibbles_swapped { (low, high) } else { (high, low) };
+        // RFC 6581 s8: 6 and 7 are an initiator's, before anything else that it sends. MPA has no higher ones.
+        let last = if starting { MpaFault::NoMatchingRtr } else { MpaFault::LocalCatastrophic };
+        let not_of_mpa = (high, low) == (Self::LAYER_LLP, 0) && code > last as u8;
+        let (layer, etype) =
+            if bits_swapped || nibbles_swapped || not_of_mpa { (low, high) } else { (high, low) };
         Some(Terminate { layer, etype, code })
     }
 
@@ -199,14 +204,31 @@ mod tests {
 
     #[test]
     fn both_octet_orders_of_peers_are_understood() {
+        let decode = |payload: &[u8]| Terminate::decode(payload, true);
         let crc = Terminate { layer: 2, etype: 0, code: 2 };
-        assert_eq!(Terminate::decode(&[0x20, 0x02, 0, 0]), Some(crc));
+        assert_eq!(decode(&[0x20, 0x02, 0, 0]), Some(crc));
         let no_buffer = Terminate { layer: 1, etype: 2, code: 2 };
-        assert_eq!(Terminate::decode(&[0x12, 0x02, 0xc0, 0]), Some(no_buffer));
-        assert_eq!(Terminate::decode(&[0x21, 0x02, 0x03, 0]), Some(no_buffer));
+        assert_eq!(decode(&[0x12, 0x02, 0xc0, 0]), Some(no_buffer));
+        assert_eq!(decode(&[0x21, 0x02, 0x03, 0]), Some(no_buffer));
         // RFC 5040 s4.8: the reserved bits are ignored when the header bits stand where they should.
-        assert_eq!(Terminate::decode(&[0x12, 0x02, 0xdf, 0xff]), Some(no_buffer));
-        assert_eq!(Terminate::decode(&[0x31, 0, 0, 0]), Some(Terminate { layer: 1, etype: 3, code: 0 }));
-        assert_eq!([&[0x12, 0x02][..], &[0x12, 0x02, 0xc0]].map(Terminate::decode), [None; 2]);
+        assert_eq!(decode(&[0x12, 0x02, 0xdf, 0xff]), Some(no_buffer));
+        assert_eq!(decode(&[0x31, 0, 0, 0]), Some(Terminate { layer: 1, etype: 3, code: 0 }));
+        assert_eq!([&[0x12, 0x02][..], &[0x12, 0x02, 0xc0]].map(decode), [None; 2]);
+    }
+
+    /// RFC 6581 s8: what an initiator finds wrong with the reply it says at once. The same octets later are siw's
+    /// unexpected opcode (RFC 5040 s4.8), which shows no header.
+    #[test]
+    fn an_error_of_start_up_that_comes_later_is_one_of_swapped_octets() {
+        let of_rdmap = |code| Some(Terminate { layer: 0, etype: 2, code });
+        let of_mpa = |code| Some(Terminate { layer: 2, etype: 0, code });
+        for code in [6, 7] {
+            assert_eq!(Terminate::decode(&[0x20, code, 0, 0], true), of_mpa(code));
+            assert_eq!(Terminate::decode(&[0x20, code, 0, 0], false), of_rdmap(code));
+        }
+        for starting in [true, false] {
+            assert_eq!(Terminate::decode(&[0x20, 5, 0, 0], starting), of_mpa(5));
+            assert_eq!(Terminate::decode(&[0x20, 9, 0, 0], starting), of_rdmap(9));
+        }
     }
 }

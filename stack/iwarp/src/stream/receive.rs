@@ -428,7 +428,9 @@ impl Stream {
         if !header.last {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
-        let error = Terminate::decode(payload).ok_or(RdmapFault::Unspecified)?;
+        // Whoever has sent a request has left start-up behind, and so has its peer.
+        let starting = self.sender.next() == 0 && !self.sender.is_under_way();
+        let error = Terminate::decode(payload, starting).ok_or(RdmapFault::Unspecified)?;
         self.note_lacking(error, payload, io);
         self.peer_terminated(error, io);
         Ok(())

@@ -625,6 +625,7 @@ fn only_an_unexpected_operation_says_that_the_peer_lacks_atomics() {
     // Nothing is shown.
     let bare = [0x02, 0x06, 0, 0];
     assert!(lacking(probe, false, &bare) && !lacking(probe, true, &bare));
+    assert!(lacking(probe, false, &[0x20, 0x06, 0, 0]), "as Linux siw says it");
     assert!(!lacking(swap, false, &bare) && !lacking(swap, false, &shows(0x4a)), "the drafts' own");
     for other in
         [[0x01, 0x00, 0, 0], [0x01, 0x01, 0, 0], [0x01, 0x02, 0, 0], [0x02, 0x07, 0, 0], [0x12, 0x06, 0, 0]]
