@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 /// The port that is listened to unless another is named.
 const PORT: u16 = 4791;
@@ -16,11 +16,13 @@ Examples:
   iwarp-responder --config configs/tap.toml
   iwarp-responder --config configs/memif-server.toml --listen 10.99.0.1:4791 --bytes 1048576
   iwarp-responder --config configs/tap.toml --once --pcap responder.pcapng --drop 20000
+  iwarp-responder --config configs/tap.toml --connect 10.99.2.2:4791
 
 Each connection's reply carries the memory's STag (4 bytes), tagged offset (8) and length (4), big-endian.
 The peer may write it, read it, and end its STag by a Send with Invalidate.
 Sends of every kind come back; one that asked for an event comes back asking for one.
-Events are JSON lines on standard output: listening, connected, completion, terminate_sent,
+With --connect the memory's place is in the request, and the program ends with its last connection.
+Events are JSON lines on standard output: listening, connected, rejected, completion, terminate_sent,
 terminate_received, disconnected, counters.
 
 Exit codes: 0 a clean end, 1 the device or the stack failed, 2 bad arguments or configuration.";
@@ -35,6 +37,18 @@ pub(crate) struct Args {
     /// Where to listen; the address defaults to the configuration's, the port to 4791
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Connect there rather than listen, and answer whoever accepts
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["listen", "once", "refuse"])]
+    pub(crate) connect: Option<SocketAddr>,
+    /// Connections to make
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "connect", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) connections: u32,
+    /// Ask this of the peer once connected, which a stack without RFC 7306 refuses; needs rdmap.extensions
+    #[arg(long, value_enum, requires = "connect")]
+    pub(crate) ask: Option<Ask>,
+    /// Refuse every peer, with the private data "refused"
+    #[arg(long)]
+    pub(crate) refuse: bool,
     /// Bytes of memory offered to each peer
     #[arg(long, value_name = "N", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) bytes: u32,
@@ -59,6 +73,15 @@ pub(crate) struct Args {
     /// What to log: error, warn, info, or a filter as of tracing-subscriber
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     pub(crate) log: String,
+}
+
+/// An operation of RFC 7306.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Ask {
+    /// Eight octets without a place
+    Immediate,
+    /// An atomic addition
+    FetchAdd,
 }
 
 impl Args {

@@ -5,11 +5,20 @@
 //! number of receives never finds none posted.
 
 use ironwarp::{
-    Access, Completion, CompletionFlags, CompletionOpcode, CompletionQueue, CompletionStatus, Context,
-    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, SendWr, Sge, VerbsError,
+    Access, AtomicOp, Completion, CompletionFlags, CompletionOpcode, CompletionQueue, CompletionStatus,
+    Context, ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr, Sge,
+    VerbsError,
 };
 
-use crate::args::Args;
+use crate::args::{Args, Ask};
+
+/// The number of a request that is no echo.
+const ASKED: u64 = u64::MAX;
+/// What names no memory of a peer that gave none away.
+const NOWHERE: RemoteMemory = RemoteMemory { stag: STag(1), tagged_offset: 0 };
+
+/// What an atomic operation works on.
+const WORD_BYTES: u32 = 8;
 
 /// A peer's queue pair and its buffers.
 pub(crate) struct Connection {
@@ -64,7 +73,20 @@ impl Connection {
         }
         match completion.opcode {
             CompletionOpcode::Receive => self.echo(ctx, completion),
+            _ if completion.wr_id == ASKED => Ok(()),
             _ => self.post_receive(ctx, completion.wr_id),
+        }
+    }
+
+    /// Asks an operation of the peer that not every stack knows. Its completion tells what became of it.
+    pub(crate) fn ask(&self, ctx: &mut Context, operation: Ask) -> Result<(), VerbsError> {
+        let before = Sge { addr: self.offered.base_to(), len: WORD_BYTES, lkey: self.offered.stag() };
+        match operation {
+            Ask::Immediate => ctx.post_send(self.qp, &SendWr::immediate(ASKED, b"ironwarp")),
+            Ask::FetchAdd => {
+                let add = AtomicOp::add(1);
+                ctx.post_send(self.qp, &SendWr::atomic(ASKED, &[before], NOWHERE, &add))
+            }
         }
     }
 

@@ -22,6 +22,11 @@ pub(crate) fn connected(qp: u32, remote: SocketAddr, private_data: &[u8]) {
     );
 }
 
+/// The peer does not want a connection.
+pub(crate) fn rejected(qp: u32, private_data: &[u8]) {
+    print(&json!({"event": "rejected", "qp": qp, "private_data": hex(private_data)}));
+}
+
 /// A work request has ended. A receive says whether the Send asked for an event, and which steering tag it ended.
 pub(crate) fn completion(completion: &Completion) {
     let invalidated = completion.flags.contains(CompletionFlags::INVALIDATED);

@@ -41,7 +41,7 @@ impl<'a> Responder<'a> {
     pub(crate) fn start(args: &'a Args, config: Config) -> Result<Self, StartError> {
         let prefixes = config.net.prefixes().map_err(ironwarp::SetupError::from)?;
         let ours: Vec<IpAddr> = prefixes.iter().map(|prefix| prefix.addr).collect();
-        let local = args.local(&ours).map_err(StartError::Argument)?;
+        let local = args.connect.map_or_else(|| args.local(&ours), Ok).map_err(StartError::Argument)?;
         let receive_bytes = args.receive_bytes().map_err(StartError::Argument)?;
         let peers_max = config.limits.queue_pairs as usize;
         let completions = config.limits.queue_pairs.saturating_mul(args.receives * 2).clamp(1, 1 << 18);
@@ -50,15 +50,22 @@ impl<'a> Responder<'a> {
         let mut ctx = stack.context()?;
         let pd = ctx.alloc_pd();
         let cq = ctx.create_cq(completions)?;
-        ctx.listen(local)?;
-        // The core hears of it: what arrives before is refused.
-        worker.poll(0);
-        report::listening(local);
+        if args.connect.is_none() {
+            ctx.listen(local)?;
+            // The core hears of it: what arrives before is refused.
+            worker.poll(0);
+            report::listening(local);
+        }
         let connections = HashMap::new();
-        Ok(Responder { args, stack, worker, ctx, pd, cq, receive_bytes, peers_max, connections, ended: 0 })
+        let mut responder =
+            Responder { args, stack, worker, ctx, pd, cq, receive_bytes, peers_max, connections, ended: 0 };
+        if let Some(remote) = args.connect {
+            (0..args.connections).try_for_each(|_| responder.connect(remote))?;
+        }
+        Ok(responder)
     }
 
-    /// Answers peers until `stop` is set, or until the first has gone under `--once`.
+    /// Answers peers until `stop` is set, until the first has gone under `--once`, or all have under `--connect`.
     pub(crate) fn run(&mut self, stop: &AtomicBool) -> Result<(), VerbsError> {
         let mut last_polls = LAST_POLLS;
         while !stop.load(Ordering::Relaxed) && last_polls > 0 {
@@ -71,7 +78,7 @@ impl<'a> Responder<'a> {
             if !busy {
                 idle(self.worker.idle_policy());
             }
-            if self.args.once && self.ended > 0 {
+            if self.ended >= self.ends_after() {
                 last_polls -= 1;
             }
         }
@@ -80,6 +87,15 @@ impl<'a> Responder<'a> {
             tracing::error!("the capture is not whole: {error}");
         }
         Ok(())
+    }
+
+    /// Connections after whose end there is nothing left to do.
+    fn ends_after(&self) -> u64 {
+        match self.args {
+            Args { once: true, .. } => 1,
+            Args { connect: Some(_), connections, .. } => u64::from(*connections),
+            _ => u64::MAX,
+        }
     }
 
     fn on_completions(&mut self) -> Result<usize, VerbsError> {
@@ -102,6 +118,11 @@ impl<'a> Responder<'a> {
             Event::ConnectRequest { request, remote, private_data, .. } => {
                 self.accept(request, remote, &private_data)?;
             }
+            Event::Established { qp, private_data, .. } => self.on_established(qp.num().0, &private_data)?,
+            Event::Rejected { qp, private_data, .. } => {
+                report::rejected(qp.num().0, &private_data);
+                self.forget(qp.num().0, "Rejected")?;
+            }
             Event::Terminated { qp, sent, terminate } => report::terminated(qp.num().0, sent, terminate),
             Event::Disconnected { qp, reason } => self.forget(qp.num().0, &format!("{reason:?}"))?,
             Event::ConnectFailed { qp, reason } => self.forget(qp.num().0, &format!("{reason:?}"))?,
@@ -111,6 +132,22 @@ impl<'a> Responder<'a> {
         Ok(())
     }
 
+    fn connect(&mut self, remote: SocketAddr) -> Result<(), VerbsError> {
+        let connection = self.make_room()?;
+        self.ctx.connect(connection.qp, remote, &connection.advertisement())?;
+        self.connections.insert(connection.qp.num().0, connection);
+        Ok(())
+    }
+
+    /// Who was called has accepted. Of those that called us nothing new is heard.
+    fn on_established(&mut self, num: u32, private_data: &[u8]) -> Result<(), VerbsError> {
+        let (Some(remote), Some(connection)) = (self.args.connect, self.connections.get(&num)) else {
+            return Ok(());
+        };
+        report::connected(num, remote, private_data);
+        self.args.ask.map_or(Ok(()), |operation| connection.ask(&mut self.ctx, operation))
+    }
+
     /// Accepts a peer while there is room for it, else refuses it.
     fn accept(
         &mut self,
@@ -118,6 +155,9 @@ impl<'a> Responder<'a> {
         remote: SocketAddr,
         private_data: &[u8],
     ) -> Result<(), VerbsError> {
+        if self.args.refuse {
+            return self.ctx.reject(request, b"refused");
+        }
         let connection = match self.make_room() {
             Ok(connection) => connection,
             Err(error) => {

@@ -137,6 +137,15 @@ fn an_argument_that_cannot_be_read_is_named() {
     assert_names(&refused(MEMORY, &["--log", "=loud="]), &["--log", "=loud="]);
 }
 
+/// Who connects does not listen, and who listens has nobody to ask.
+#[test]
+fn options_of_the_other_role_are_named() {
+    let both = ["--connect", "10.99.2.2:4791", "--listen", "10.99.2.1:4791"];
+    assert_names(&misused(&both), &["--connect <ADDR:PORT>", "--listen <ADDR:PORT>"]);
+    assert_names(&misused(&["--ask", "fetch-add"]), &["--connect <ADDR:PORT>"]);
+    assert_names(&misused(&["--connect", "10.99.2.2:4791", "--refuse"]), &["--refuse"]);
+}
+
 /// Nothing would ever arrive there.
 #[test]
 fn an_address_that_is_not_ours_cannot_be_listened_to() {
