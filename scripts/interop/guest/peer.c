@@ -18,7 +18,7 @@
 
 #include <rdma/rdma_cma.h>
 
-#define LIMIT_MS 60000
+#define LIMIT_MS 30000
 #define QPS_MAX 256
 /* Receives that an iwarp-responder has posted unless told otherwise. */
 #define DEPTH_MAX 32
@@ -123,6 +123,9 @@ static void post_receive(struct peer *p, int slot)
 
 static void make(struct peer *p, struct rdma_cm_id *id)
 {
+	/* One for all connections, which have their turns one after the other; siw has no room for a queue each. */
+	static struct ibv_pd *pd;
+	static struct ibv_cq *cq;
 	size_t bytes = 2 * (size_t)opt.depth * opt.size;
 	struct ibv_qp_init_attr attr = {
 		.cap = { .max_send_wr = opt.depth + 2, .max_recv_wr = opt.depth + 2, .max_send_sge = 1, .max_recv_sge = 1 },
@@ -130,10 +133,12 @@ static void make(struct peer *p, struct rdma_cm_id *id)
 	};
 
 	p->id = id;
-	p->pd = ibv_alloc_pd(id->verbs);
-	p->cq = ibv_create_cq(id->verbs, 2 * opt.depth + 4, NULL, NULL, 0);
-	if (!p->pd || !p->cq)
-		fail("no protection domain or completion queue: %s", strerror(errno));
+	p->pd = pd ? pd : (pd = ibv_alloc_pd(id->verbs));
+	if (!p->pd)
+		fail("ibv_alloc_pd: %s", strerror(errno));
+	p->cq = cq ? cq : (cq = ibv_create_cq(id->verbs, opt.qps * (2 * opt.depth + 4), NULL, NULL, 0));
+	if (!p->cq)
+		fail("ibv_create_cq: %s", strerror(errno));
 	if (posix_memalign((void **)&p->memory, 4096, bytes ? bytes : 1))
 		fail("no memory");
 	memset(p->memory, 0, bytes);

@@ -50,7 +50,8 @@ class Guest:
         deadline = time.monotonic() + BOOT_SECONDS
         while not self._answers():
             if self.qemu.poll() is not None:
-                raise Failed(f"QEMU ended while the guest started: {self._last(self.folder / 'qemu.log')}")
+                said = self._last(self.folder / "qemu.log"), self._last(self.console)
+                raise Failed(f"QEMU ended while the guest started; it: {said[0]}; the guest: {said[1]}")
             if time.monotonic() > deadline:
                 self.stop()
                 raise Failed(f"the guest is not up after {BOOT_SECONDS} s: {self._last(self.console)}")
@@ -83,14 +84,24 @@ class Guest:
 
     def must(self, command, limit=60):
         """Runs a command that has to succeed. Gives what it said."""
-        ended = self.run(command, limit)
-        if ended.code != 0:
-            raise Failed(f"guest: {command}: exit code {ended.code}: {last_line(ended.said)}")
-        return ended.said
+        return self.start(command, limit).must()
 
     def set(self, **parameters):
         """Sets parameters of siw: mpa_crc_required, peer_to_peer, rtr_type, mpa_version, try_gso, ..."""
         self.must("; ".join(f"echo {value} > /sys/module/siw/parameters/{name}" for name, value in parameters.items()))
+
+    def degrade(self, netem):
+        """Lets frames of both directions suffer what netem is told. Nothing restores the way."""
+        both = "tc qdisc replace dev eth0 root netem {0}; tc qdisc replace dev ifb0 root netem {0}"
+        if netem is None:
+            self.must("tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress; true")
+            return
+        # Arriving frames have no queue of their own to be held in: they go through another interface's.
+        self.must(
+            "modprobe ifb numifbs=1; /sbin/ip link set ifb0 up; tc qdisc replace dev eth0 ingress;"
+            "tc filter replace dev eth0 ingress prio 1 handle 1 matchall action mirred egress redirect dev ifb0 &&"
+            + both.format(netem)
+        )
 
     def wait_listening(self, port, limit=15):
         """Waits until somebody listens at a port. 0A is TCP's LISTEN in the kernel's table."""
@@ -105,7 +116,9 @@ class Guest:
         # Where the card's other end is another process, that one maps the guest's memory.
         command += ["-object", "memory-backend-memfd,id=memory,size=1024M,share=on", "-numa", "node,memdev=memory"]
         command += ["-kernel", str(self.image / "vmlinux"), "-initrd", str(self.image / "guest.cpio")]
-        command += ["-append", f"console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off nokaslr {settings}"]
+        # On a busy machine the emulated timer is late for the kernel's check of it, which then gives up.
+        kernel = "console=ttyS0 loglevel=5 earlyprintk=ttyS0 panic=-1 no_timer_check net.ifnames=0 mitigations=off nokaslr"
+        command += ["-append", f"{kernel} {settings}"]
         command += ["-chardev", f"file,id=console,path={self.folder}/console.log", "-serial", "chardev:console"]
         command += ["-chardev", f"socket,id=agent,path={self.folder}/agent,server=on,wait=off"]
         command += ["-device", "virtio-serial-pci"]
@@ -169,6 +182,13 @@ class Job:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.2)
         return self.ended
+
+    def must(self):
+        """Waits for the end, which has to be a good one. Gives what the command said."""
+        ended = self.wait()
+        if ended.code != 0:
+            raise Failed(f"guest: {self.command}: exit code {ended.code}: {last_line(ended.said)}")
+        return ended.said
 
     def kill(self):
         """Kills the command and everything that it started."""

@@ -13,6 +13,16 @@ from node import Node
 from outcome import Failed, Skipped
 
 CELLS = []
+# As siw's source has them.
+SIW_DEFAULTS = {
+    "mpa_crc_required": 0,
+    "mpa_crc_strict": 0,
+    "mpa_version": 2,
+    "peer_to_peer": 0,
+    "rtr_type": 192,
+    "try_gso": 0,
+    "zcopy_tx": 1,
+}
 
 
 @dataclass
@@ -44,6 +54,7 @@ class Lab:
         self.guest = Guest(image, folder, self.fabric.qemu())
         self.cell_folder = folder
         self.nodes = []
+        self.changed = self.degraded = False
 
     def begin(self, name):
         """A folder for what the cell leaves, a capture, and a guest that is up and knows nothing of earlier cells."""
@@ -70,6 +81,7 @@ class Lab:
             self.capture.wait()
         if passed:
             shutil.rmtree(self.cell_folder, ignore_errors=True)
+            self._restore()
         else:
             # Who knows what state siw is in.
             console = self.guest.folder / "console.log"
@@ -83,6 +95,23 @@ class Lab:
         node = Node(self.programs, self.fabric, self.cell_folder, name, words, sections)
         self.nodes.append(node)
         return node
+
+    def siw(self, **parameters):
+        """Sets parameters of siw for this cell."""
+        self.guest.set(**parameters)
+        self.changed = True
+
+    def degrade(self, netem):
+        """Lets the network suffer, for this cell."""
+        self.guest.degrade(netem)
+        self.degraded = True
+
+    def _restore(self):
+        if self.changed:
+            self.guest.set(**SIW_DEFAULTS)
+        if self.degraded:
+            self.guest.degrade(None)
+        self.changed = self.degraded = False
 
     def _capture(self):
         if not self.fabric.watched:
