@@ -212,21 +212,37 @@ static void call(struct peer *p)
 	rdma_ack_cm_event(event);
 }
 
-static void answer(struct peer *p, struct rdma_cm_id *listener)
+/* Answers a request: with a queue pair, or by a refusal. */
+static void answer(struct peer *p, struct rdma_cm_event *event)
 {
-	struct rdma_cm_event *event = expect(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	struct rdma_conn_param param = terms();
 
 	learn(p, &event->param.conn);
 	if (opt.reject) {
 		must(rdma_reject(event->id, param.private_data, param.private_data_len), "rdma_reject");
-		rdma_ack_cm_event(event);
 		return;
 	}
 	make(p, event->id);
 	must(rdma_accept(event->id, &param), "rdma_accept");
-	rdma_ack_cm_event(event);
-	rdma_ack_cm_event(expect(listener->channel, RDMA_CM_EVENT_ESTABLISHED));
+}
+
+/* Answers as many as are to come, in whatever order they come and get up. */
+static void answer_all(struct peer *peers, struct rdma_cm_id *listener)
+{
+	int asked = 0, up = 0;
+
+	while (up < opt.qps) {
+		struct rdma_cm_event *event = next_event(listener->channel);
+
+		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST && asked < opt.qps)
+			answer(&peers[asked++], event);
+		else if (event->event == RDMA_CM_EVENT_ESTABLISHED)
+			up++;
+		else
+			fail("event %s, status %d, while connections were made", rdma_event_str(event->event), event->status);
+		up += opt.reject;
+		rdma_ack_cm_event(event);
+	}
 }
 
 static struct rdma_cm_id *listen_at(void)
@@ -413,12 +429,10 @@ int main(int argc, char **argv)
 	read_options(argc, argv);
 	calls = !strcmp(opt.role, "connect");
 	listener = calls ? NULL : listen_at();
-	for (int each = 0; each < opt.qps; each++) {
-		if (calls)
-			call(&peers[each]);
-		else
-			answer(&peers[each], listener);
-	}
+	for (int each = 0; calls && each < opt.qps; each++)
+		call(&peers[each]);
+	if (!calls)
+		answer_all(peers, listener);
 	if (opt.reject)
 		return 0;
 	for (int each = 0; each < opt.qps; each++)

@@ -92,15 +92,15 @@ class Guest:
 
     def degrade(self, netem):
         """Lets frames of both directions suffer what netem is told. Nothing restores the way."""
-        both = "tc qdisc replace dev eth0 root netem {0}; tc qdisc replace dev ifb0 root netem {0}"
+        # By their paths: the shell would run busybox's own tc and ip, which know less.
         if netem is None:
-            self.must("tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress; true")
+            self.must("/sbin/tc qdisc del dev eth0 root; /sbin/tc qdisc del dev eth0 ingress; true")
             return
         # Arriving frames have no queue of their own to be held in: they go through another interface's.
         self.must(
-            "modprobe ifb numifbs=1; /sbin/ip link set ifb0 up; tc qdisc replace dev eth0 ingress;"
-            "tc filter replace dev eth0 ingress prio 1 handle 1 matchall action mirred egress redirect dev ifb0 &&"
-            + both.format(netem)
+            "modprobe ifb numifbs=1 && /sbin/ip link set ifb0 up && /sbin/tc qdisc add dev eth0 ingress &&"
+            "/sbin/tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0 &&"
+            f"/sbin/tc qdisc replace dev eth0 root netem {netem} && /sbin/tc qdisc replace dev ifb0 root netem {netem}"
         )
 
     def wait_listening(self, port, limit=15):

@@ -61,15 +61,20 @@ class Lab:
         self.cell_folder = self.folder / name.replace("/", "-")
         self.cell_folder.mkdir(parents=True, exist_ok=True)
         self.capture = self._capture()
-        if self.device != "vhost":
-            self.up()
+        self.up()
 
     def up(self):
-        """Boots the guest unless it is up. Over vhost a process of ours must be there first."""
-        if not self.guest.is_up():
-            self.guest.stop()
-            self.guest.boot()
-            self.fabric.after_boot(self.guest)
+        """Boots the guest unless it is up."""
+        if self.guest.is_up():
+            return
+        self.guest.stop()
+        # QEMU boots only once somebody serves its card; later ones may come and go.
+        first = self.node("iwarp-responder").wait_listening() if self.device == "vhost" else None
+        self.guest.boot()
+        self.fabric.after_boot(self.guest)
+        if first:
+            first.interrupt()
+            self.nodes.remove(first)
 
     def end(self, passed):
         """Ends what the cell started. What it left is kept when it failed."""

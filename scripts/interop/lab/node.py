@@ -9,7 +9,7 @@ import time
 from outcome import Failed
 
 LISTENS_WITHIN = 30
-STOPS_WITHIN = 15
+STOPS_WITHIN = 30
 
 SETTINGS = """\
 [eal]

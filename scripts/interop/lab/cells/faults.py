@@ -98,14 +98,14 @@ def rebooted(lab):
 
 @cell("faults/nobody-listens")
 def nobody(lab):
-    node = we_call(lab).must_end(20)
+    node = we_call(lab).must_end(60)
     must_hear(node, ("Refused",))
 
 
 @cell("faults/no-such-host")
 def no_host(lab):
     lab.guest.stop()
-    node = we_call(lab).must_end(40)
+    node = we_call(lab).must_end(60)
     must_hear(node, ("Unreachable",))
 
 

@@ -109,7 +109,7 @@ def rejected(lab):
     node.interrupt()
     lab.nodes.pop()
     job = start_peer(lab, "--reject --private no-room")
-    node = we_call(lab).must_end(30)
+    node = we_call(lab).must_end(60)
     job.must()
     told = [event["private_data"] for event in node.of("rejected")]
     check(told == [b"no-room".hex()], f"rejected with private data {told}")

@@ -15,7 +15,6 @@ LARGE = 16 << 20
 def peer_calls(lab, arguments, limit=60, options=(), sections=""):
     """We listen; the guest's program connects and operates. Gives our process, ended."""
     node = lab.node("iwarp-responder", *options, sections=sections).wait_listening()
-    lab.up()
     lab.guest.must(f"peer {arguments} connect {lab.fabric.ours}", limit)
     node.wait_for(lambda: node.of("disconnected"), 10, "does not hear that its peer has gone")
     check(not of_errors(node), f"iwarp-responder: {of_errors(node)[:1]}")
@@ -28,7 +27,7 @@ def peer_listens(lab, arguments, limit=60, options=(), sections=HOLD_OFF):
     job = start_peer(lab, arguments, limit)
     node = we_call(lab, *options, sections=sections)
     job.must()
-    node.must_end(15)
+    node.must_end(60)
     check(node.of("connected"), "iwarp-responder does not tell that it is connected")
     check(not of_errors(node), f"iwarp-responder: {of_errors(node)[:1]}")
     lab.nodes.pop()
@@ -147,7 +146,7 @@ def refused(lab, operation, opcode):
     extensions = HOLD_OFF + '[rdmap]\nextensions = "rfc7306"\n'
     node = we_call(lab, "--ask", operation, sections=extensions)
     node.wait_for(lambda: node.of("disconnected"), 20, "does not hear that its peer has gone")
-    node.must_end(15)
+    node.must_end(60)
     told = [(line["layer"], line["type"], line["code"]) for line in node.of("terminate_received")]
     # RFC 5040 s4.8: RDMAP, remote operation error, unexpected opcode.
     check(told == [(0, 2, 6)], f"the application was told of Terminates {told}, not of 0/2/6")
