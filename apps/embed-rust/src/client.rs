@@ -139,7 +139,7 @@ impl Client {
         let blocks = 1 + (self.next() % u64::from(BLOCKS_MAX)) as u32;
         let own = (self.model.len() as u64).saturating_sub(blocks.into());
         let first = self.first + self.next() % (own + 1);
-        let order = if self.next() % 2 == 0 { Order::Read } else { Order::Write };
+        let order = if self.next().is_multiple_of(2) { Order::Read } else { Order::Write };
         let stag = self.blocks.stag();
         let tagged_offset = self.blocks.base_to() + (place * SPAN) as u64;
         let memory = RemoteMemory { stag, tagged_offset };
