@@ -71,7 +71,8 @@ fn one_look_as_json_has_every_counter_of_every_core_and_no_rate() {
 #[test]
 fn from_the_second_look_on_there_are_rates() {
     let (page, path) = page("rates");
-    let mut top = Running::start(&[path.to_str().expect("text"), "--json", "--interval", "0.05", "--count", "2"]);
+    let mut top =
+        Running::start(&[path.to_str().expect("text"), "--json", "--interval", "0.05", "--count", "2"]);
     let first: Value = serde_json::from_str(&top.line()).expect("JSON");
     assert_eq!(first["cores"][0]["counters"]["port_rx_frames"], 0);
     page.core(0).add(Counter::PortRxFrames, 1000);

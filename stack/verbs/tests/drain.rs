@@ -80,7 +80,7 @@ fn handles_survive_as_numbers_and_made_up_numbers_name_nothing() {
     assert_eq!(CompletionQueue::from_bits(pair.near.cq.to_bits()), pair.near.cq);
     assert_eq!(SharedReceiveQueue::from_bits(srq.to_bits()), srq);
     assert_eq!(ProtectionDomain::from_bits(pair.near.pd.to_bits()), pair.near.pd);
-    for bits in [0, u64::MAX, qp.to_bits() ^ 1 << 32, qp.to_bits() ^ 1 << 20] {
+    for bits in [0, u64::MAX, qp.to_bits() ^ 1 << 63, qp.to_bits() ^ 1 << 20] {
         assert!(pair.near.ctx.qp_state(QueuePair::from_bits(bits)).is_err());
         assert!(pair.near.ctx.query_cq(CompletionQueue::from_bits(bits)).is_err());
         assert!(pair.near.ctx.query_srq(SharedReceiveQueue::from_bits(bits)).is_err());
