@@ -130,6 +130,9 @@ pub struct Case {
     /// What an atomic test does. Absent: it is none.
     #[serde(default)]
     pub operation: Option<AtomicKind>,
+    /// The far end's cores change words with locked instructions, wherever a request arrives; their owners do otherwise.
+    #[serde(default)]
+    pub locked: bool,
     /// Words that an atomic test's queue pairs share, each in a cache line of its own.
     #[serde(default = "one")]
     pub words: u32,
@@ -273,6 +276,7 @@ impl Case {
             rate: None,
             validate: false,
             operation: None,
+            locked: false,
             words: 1,
             cores: 1,
         }

@@ -51,6 +51,9 @@ pub struct TestResult {
     /// The words of an atomic test.
     #[serde(default)]
     pub words: Option<u32>,
+    /// Who changed the words of an atomic test: `owner` or `locked`.
+    #[serde(default)]
+    pub atomics: Option<String>,
     /// Polls of the near end's cores, one entry a core, over the whole group.
     #[serde(default)]
     pub polls: Option<Vec<CorePolls>>,
@@ -179,6 +182,7 @@ impl TestResult {
             post_list: ours.then_some(case.post_list),
             operation: case.operation,
             words: case.operation.map(|_| case.words),
+            atomics: case.operation.map(|_| if case.locked { "locked" } else { "owner" }.to_owned()),
             polls: None,
             crc: None,
             markers: None,
@@ -207,7 +211,8 @@ impl TestResult {
         let wait = if self.wait == Some(Wait::Block) { " (blocking)" } else { "" };
         let checked = if self.validated { " (checked)" } else { "" };
         let swap = if self.operation == Some(AtomicKind::CmpSwap) { " (swap)" } else { "" };
-        format!("{}{swap}{wait}{checked}", self.test)
+        let locked = if self.atomics.as_deref() == Some("locked") { " (locked)" } else { "" };
+        format!("{}{swap}{locked}{wait}{checked}", self.test)
     }
 }
 
@@ -249,6 +254,7 @@ mod tests {
             "crc",
             "markers",
             "operation",
+            "atomics",
             "words",
             "polls",
         ] {

@@ -139,6 +139,7 @@ fn the_words_of_an_atomic_test_add_up() {
         ("atomic-bw", "--qps 3 --depth 4 --operation cmp-swap", 1),
         ("atomic-bw", "--qps 4 --depth 8 --words 3 --cores 2", 3),
         ("atomic-bw", "--qps 4 --depth 4 --cores 2 --operation cmp-swap --events", 1),
+        ("atomic-bw", "--qps 4 --depth 8 --words 3 --cores 2 --atomics locked", 3),
     ] {
         let options: Vec<&str> = options.split(' ').collect();
         let whole = [[test, "--pair", "memory", "--iterations", "300"].as_slice(), &options].concat();
@@ -147,7 +148,26 @@ fn the_words_of_an_atomic_test_add_up() {
         let operation = if options.contains(&"cmp-swap") { "cmp-swap" } else { "fetch-add" };
         assert_eq!((&result["operation"], &result["bytes"]), (&operation.into(), &8.into()), "{whole:?}");
         assert!(result["iterations"].as_u64() >= Some(counting(&result, 300)), "{whole:?}: {result}");
+        let atomics = if options.contains(&"locked") { "locked" } else { "owner" };
+        assert_eq!(result["atomics"], atomics, "{whole:?}");
         assert_eq!(result["rtt_ns"].is_object(), test == "atomic-lat", "{whole:?}");
+    }
+}
+
+/// Each core plays both ends; every test stands beside itself on one core, and beside raw frames.
+#[test]
+fn what_two_cores_bring_is_told_beside_what_they_bring_to_raw_frames() {
+    let json = measured("scaling", &["scaling", "--pair", "memory", "--cores", "2", "--iterations", "2000"]);
+    let results = json["results"].as_array().expect("a list");
+    assert_eq!(results.len(), 8);
+    for pair in results.chunks(2) {
+        let (one, all) = (&pair[0], &pair[1]);
+        assert_eq!((&one["cores"], &all["cores"], &one["test"]), (&1.into(), &2.into(), &all["test"]));
+        assert_eq!((&one["errors"], &all["errors"]), (&0.into(), &0.into()), "{all}");
+        let note = all["notes"][0].as_str().expect("a note");
+        assert!(note.contains("2 cores carry"), "{note}");
+        assert_eq!(note.contains("raw frames scale"), all["test"] != "frame-bw", "{note}");
+        assert!(all["against"][0]["ratio_gbit"]["median"].as_f64() > Some(0.0), "{all}");
     }
 }
 

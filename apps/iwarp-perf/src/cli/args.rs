@@ -19,8 +19,9 @@ Examples:
   iwarp-perf send-lat --events                     both ends sleep until a completion wakes them
   iwarp-perf write-bw --markers --no-crc           what framing costs
   iwarp-perf atomic-bw --qps 4 --words 16 --depth 8       4 queue pairs on 16 words; their sum is checked
-  iwarp-perf atomic-lat --operation cmp-swap --pair ring
+  iwarp-perf atomic-lat --operation cmp-swap --pair ring --atomics locked
   iwarp-perf send-bw --pair ring --cores 2 --qps 2        two polled cores an end, a queue pair on each
+  iwarp-perf scaling --pair ring --cores 2 --size 64      both ends on each core: two cores beside one
   iwarp-perf tcp-lat --path lo --wait block        Linux sockets, for comparison
   iwarp-perf server --config configs/memif-server.toml    the far end by itself, and the near end that goes with it:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
@@ -110,6 +111,9 @@ pub struct Args {
     /// Words that the queue pairs of atomic-lat and atomic-bw share, each in its own cache line [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub words: Option<u32>,
+    /// Who changes the words, at both ends; with --config it is the file's [default: owner]
+    #[arg(long, value_enum, conflicts_with = "config")]
+    pub atomics: Option<AtomicsArg>,
     /// Polled cores an end, each with a queue of the device and a thread; queue pairs are dealt out to them. With --connect
     /// it is the file's [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "config", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -178,6 +182,8 @@ pub enum What {
     TcpBw,
     /// All of it side by side, in alternating rounds
     Suite,
+    /// What more cores bring: each plays both ends over its own queues, one core beside all of them
+    Scaling,
     /// The far end, for near ends that connect
     Server,
 }
@@ -198,6 +204,15 @@ pub enum OperationArg {
     FetchAdd,
     /// Replaces the value that it expects by one more
     CmpSwap,
+}
+
+/// Who changes a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum AtomicsArg {
+    /// The core that owns it, without locked instructions
+    Owner,
+    /// The core that the request arrives at, with locked instructions
+    Locked,
 }
 
 /// What a Linux socket runs over.
@@ -238,7 +253,7 @@ impl What {
             What::FrameBw => Test::FrameBw,
             What::TcpLat => Test::TcpLat,
             What::TcpBw => Test::TcpBw,
-            What::Suite | What::Server => return None,
+            What::Suite | What::Scaling | What::Server => return None,
         })
     }
 }

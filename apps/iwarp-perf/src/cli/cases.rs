@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, Transport, Wait};
 
-use super::{Args, Refusal, What};
+use super::{Args, AtomicsArg, Refusal, What};
 
 /// Bytes on their way in bandwidth tests unless a depth is given.
 const BYTES_OUTSTANDING: u64 = 4 << 20;
@@ -51,6 +51,7 @@ impl Args {
             }
             Some(test) => foreign(&self.inapplicable(test), test.name()),
             None if self.what == What::Suite => foreign(&self.given_for_one_test(), "suite"),
+            None if self.what == What::Scaling => foreign(&self.not_for_scaling(), "scaling"),
             None => {
                 foreign(&self.given_for_one_test(), "server")?;
                 foreign(&self.given_for_near_end(), "server")?;
@@ -61,7 +62,8 @@ impl Args {
     }
 
     fn what_name(&self) -> &'static str {
-        self.what.test().map_or("suite", Test::name)
+        let other = if self.what == What::Scaling { "scaling" } else { "suite" };
+        self.what.test().map_or(other, Test::name)
     }
 
     /// The cases of a single test over a device path.
@@ -103,6 +105,7 @@ impl Args {
             operation: test
                 .is_atomic()
                 .then(|| self.operation.map_or(AtomicKind::FetchAdd, AtomicKind::from)),
+            locked: self.atomics == Some(AtomicsArg::Locked),
             words: self.words.unwrap_or(1),
             cores: self.cores.unwrap_or(1).into(),
             ..Case::new(test, bytes, self.mtu_or_default(), path)
@@ -128,6 +131,7 @@ impl Args {
             ("--all-sizes", self.all_sizes && fixed),
             ("--operation", self.operation.is_some() && !atomic),
             ("--words", self.words.is_some() && !atomic),
+            ("--atomics", self.atomics.is_some() && !atomic),
             ("--cores", self.cores.is_some() && !ours),
             ("--qps", self.qps.is_some() && !ours),
             ("--depth", self.depth.is_some() && (latency || !ours)),
@@ -177,8 +181,25 @@ impl Args {
             ("--pcap", self.pcap.is_some()),
             ("--operation", self.operation.is_some()),
             ("--words", self.words.is_some()),
+            ("--atomics", self.atomics.is_some()),
             ("--cores", self.cores.is_some()),
         ])
+    }
+
+    /// Options that were given and that a comparison of cores decides itself.
+    fn not_for_scaling(&self) -> Vec<&'static str> {
+        const KEPT: [&str; 5] = ["--size", "--duration", "--iterations", "--mtu", "--cores"];
+        let mut options = self.given_for_one_test();
+        options.retain(|option| !KEPT.contains(option));
+        if self.quick {
+            options.push("--quick");
+        }
+        options
+    }
+
+    /// The bytes and the budget of a comparison of cores.
+    pub fn for_scaling(&self) -> (u64, Budget) {
+        (self.size.unwrap_or(64), Budget { warmup: 0, ..self.budget() })
     }
 
     /// Options that were given and that a server leaves to its near ends.

@@ -251,7 +251,7 @@ impl Drop for Measuring<'_> {
 }
 
 /// How often each core has looked for work since an earlier count.
-fn since(before: &[CorePolls], now: Vec<CorePolls>) -> Vec<CorePolls> {
+pub fn since(before: &[CorePolls], now: Vec<CorePolls>) -> Vec<CorePolls> {
     let at = |core: u16| before.iter().find(|one| one.core == core).copied().unwrap_or_default();
     let less = |one: CorePolls| {
         let before = at(one.core);

@@ -69,7 +69,9 @@ impl FarLink {
                 tracing::info!("the far end is process {}", child.id());
                 Place::Process(child)
             }
-            FarPlace::Server => return Err(io::ErrorKind::InvalidInput.into()),
+            FarPlace::Server | FarPlace::RingStations | FarPlace::MemoryStations => {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
             FarPlace::RingThread | FarPlace::MemoryThread => {
                 let thread = std::thread::Builder::new().name("far-end".into());
                 Place::Thread(Some(thread.spawn(move || far::serve(theirs, endpoint))?))

@@ -3,6 +3,7 @@
 mod group;
 mod link;
 mod sockets;
+mod stations;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use ironwarp_bench::host::pin;
 
 use crate::child::Role;
 use crate::control::{Channel, ChannelError, FromNear, Hear, ToNear};
-use crate::plan::Session;
+use crate::plan::{FarPlace, Session};
 use crate::rdma::RdmaError;
 use group::Measuring;
 
@@ -87,6 +88,9 @@ fn run(parent: &Channel<ToNear>, halt: Arc<AtomicBool>) {
 /// Measures a session's groups. A halted one ends in good order after what was measured is told.
 fn session_with(parent: &Channel<ToNear>, halt: Arc<AtomicBool>, session: &Session) -> Result<(), NearError> {
     // An application that sleeps wakes up wherever there is room, unless it was told where.
+    if matches!(session.far, FarPlace::RingStations | FarPlace::MemoryStations) {
+        return stations::session(parent, &halt, session);
+    }
     let anywhere = session.events || session.cores > 1;
     let core = session.app_core.or((!anywhere).then_some(session.near_core));
     core.map_or(Ok(()), pin)

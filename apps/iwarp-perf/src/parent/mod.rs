@@ -17,10 +17,10 @@ use ironwarp_bench::{PathKind, Test};
 use ironwarp_cli::say;
 
 use crate::PROGRAM;
-use crate::cli::{Args, Log, Refusal, What};
+use crate::cli::{Args, AtomicsArg, Log, Refusal, What};
 use crate::far;
 use crate::plan::{
-    Applications, FarPlace, FarSetup, PORT, PairKind, Plan, Session, needs_device, single, suite,
+    Applications, FarPlace, FarSetup, PORT, PairKind, Plan, Session, needs_device, scaling, single, suite,
 };
 use run::{Ended, Run};
 use workdir::WorkDir;
@@ -156,13 +156,15 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
         return Ok(single(session, wanted.cases, wanted.budget));
     }
     let kind = args.pair.unwrap_or_else(PairKind::usual);
-    let applications = Applications { core: args.app_core, events: args.events, cores: args.cores };
+    let kind = if args.what == What::Scaling { args.pair.unwrap_or_else(PairKind::within) } else { kind };
+    let cores_an_end = args.cores.or((args.what == What::Scaling).then_some(2));
+    let applications = Applications { core: args.app_core, events: args.events, cores: cores_an_end };
     let session = |mtu: u16| {
         let mut session = kind.session(mtu, cores, applications, folder.path());
         session.pcap = args.pcap.clone();
-        let mpa = mpa_settings(args);
+        let settings = format!("{}{}", mpa_settings(args), rdmap_settings(args));
         for config in [&mut session.near_config, &mut session.far_setup.config].into_iter().flatten() {
-            config.push_str(&mpa);
+            config.push_str(&settings);
         }
         session
     };
@@ -170,6 +172,16 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
         What::Suite => {
             require(kind)?;
             Ok(suite(session, kind.path(), args.quick))
+        }
+        What::Scaling => {
+            require(kind)?;
+            if kind == PairKind::Memif {
+                let line = "ring or memory: each core plays both ends, so they lie in one process";
+                return Err(Refusal::Refused(format!("--pair memif: {line}")));
+            }
+            let (bytes, budget) = args.for_scaling();
+            let roomy = usize::from(cores_an_end.unwrap_or(1)) <= allowed().len();
+            Ok(scaling(session(args.mtu_or_default()), kind.path(), bytes, budget, roomy))
         }
         _ => one(args, session(args.mtu_or_default()), kind),
     }
@@ -180,6 +192,14 @@ fn mpa_settings(args: &Args) -> String {
     match (args.markers, args.no_crc) {
         (false, false) => String::new(),
         (markers, no_crc) => format!("[mpa]\nmarkers = {markers}\ncrc = {}\n", !no_crc),
+    }
+}
+
+/// What the options say of RDMAP, for both ends' configurations.
+fn rdmap_settings(args: &Args) -> &'static str {
+    match args.atomics {
+        Some(AtomicsArg::Locked) => "[rdmap]\natomics = \"locked\"\n",
+        Some(AtomicsArg::Owner) | None => "",
     }
 }
 

@@ -4,6 +4,7 @@
 //! made by the parent and travels to the near end, which measures it without asking.
 
 mod pair;
+mod scaling;
 mod single;
 mod suite;
 
@@ -16,6 +17,7 @@ use ironwarp_bench::{Budget, Case, Test, Transport};
 use serde::{Deserialize, Serialize};
 
 pub use pair::{PORT, PairKind};
+pub use scaling::scaling;
 pub use single::single;
 pub use suite::suite;
 
@@ -93,6 +95,10 @@ pub enum FarPlace {
     RingThread,
     /// A thread of the near end's process, over memory alone.
     MemoryThread,
+    /// On every core beside the near end, over two DPDK ports joined back to back: stations.
+    RingStations,
+    /// The same over memory alone.
+    MemoryStations,
     /// A server on another machine, or another process that the user started.
     Server,
 }

@@ -32,6 +32,11 @@ impl PairKind {
         if cfg!(feature = "dpdk") { PairKind::Memif } else { PairKind::Memory }
     }
 
+    /// The pair of a run whose ends lie in one process.
+    pub fn within() -> Self {
+        if cfg!(feature = "dpdk") { PairKind::Ring } else { PairKind::Memory }
+    }
+
     /// Whether this build can make it.
     pub fn is_built_in(self) -> bool {
         cfg!(feature = "dpdk") || self == PairKind::Memory

@@ -2,12 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ironwarp::Event;
 use ironwarp_bench::report::TestResult;
 use ironwarp_bench::{Case, FarSlice, Pace, Slice, StopSignal};
 
 use super::endpoint::{Endpoint, RdmaError};
 use super::lanes::{self, OpenCase};
-use super::slices::{Atomics, Stream, latency_far, latency_near};
+use super::slices::{Atomics, Stream, latency_far, latency_near, latency_turn, sum};
 
 /// An open case.
 pub struct OpenRdma {
@@ -88,6 +89,27 @@ impl OpenRdma {
                 Ok(())
             }
         }
+    }
+
+    /// A turn of a far end that serves without end: what has come is answered.
+    pub fn serve(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
+        match &mut self.work {
+            Work::RoundTrips => latency_turn(endpoint, &mut self.open, &mut FarSlice::default()),
+            _ => self.turn(endpoint),
+        }
+    }
+
+    /// What is wrong with the far end's words, of which so many operations have changed one.
+    pub fn wrong_words(&self, changed: u64) -> Result<u64, RdmaError> {
+        match &self.work {
+            Work::Atomics(_) => Ok(sum(&self.open)?.abs_diff(changed)),
+            _ => Ok(0),
+        }
+    }
+
+    /// Lets a queue pair of this case in, which is the only one. Answers whether one is up now.
+    pub fn accept_one(&mut self, endpoint: &mut Endpoint, event: Event) -> Result<bool, RdmaError> {
+        lanes::accept_one(endpoint, &mut [Some(&mut self.open)], None, event)
     }
 
     /// Closes the near end's connections and waits until they are.

@@ -1,10 +1,14 @@
 //! Both ends' devices, when both ends are threads of one process.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use ironwarp::memory::{self, MemoryConfig};
-use ironwarp::{Config, Stack};
+use ironwarp::{Config, Stack, Worker};
 use ironwarp_types::MacAddr;
 
 use super::endpoint::{Endpoint, RdmaError};
+use super::station::Station;
 use crate::plan::{FarPlace, Session};
 
 /// Frames that may wait in each ring of a memory pair, and buffers a pool: enough for a window's worth of frames.
@@ -21,7 +25,36 @@ pub fn open_pair(session: &Session) -> Result<Option<(Endpoint, Endpoint)>, Rdma
     }
 }
 
+/// A station a core: two stacks whose cores of one number are polled together.
+pub fn open_stations(session: &Session) -> Result<Vec<Station>, RdmaError> {
+    let (Some(near), Some(far)) = (&session.near_config, &session.far_setup.config) else {
+        return Err(RdmaError::NoDevice);
+    };
+    let (near, far) = (Config::from_toml(near)?, Config::from_toml(far)?);
+    let [(near, near_workers), (far, far_workers)] = match session.far {
+        FarPlace::MemoryStations => memory_stacks(session, near, far)?,
+        _ => ring_stacks(near, far)?,
+    };
+    let (near, far) = (Arc::new(near), Arc::new(far));
+    let peer = session.peer.ok_or(RdmaError::NoDevice)?;
+    let ports = peer.port()..;
+    let stations = near_workers.into_iter().zip(far_workers).zip(ports).map(|((one, other), port)| {
+        Station::new((&near, one), (&far, other), SocketAddr::new(peer.ip(), port))
+    });
+    stations.collect()
+}
+
+type Stacks = [(Stack, Vec<Worker>); 2];
+
 fn memory_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
+    let [(near_stack, near_workers), (far_stack, far_workers)] = memory_stacks(session, near, far)?;
+    Ok((
+        Endpoint::new(near_stack, near_workers, session.apart(), session.events)?,
+        Endpoint::new(far_stack, far_workers, session.far_setup.apart(), session.events)?,
+    ))
+}
+
+fn memory_stacks(session: &Session, near: Config, far: Config) -> Result<Stacks, RdmaError> {
     let port = |last: u8| MemoryConfig {
         mac: MacAddr([2, 0, 0, 0, 0, last]),
         mtu_bytes: session.mtu,
@@ -33,8 +66,12 @@ fn memory_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint
     };
     let cores = usize::from(near.core.count);
     let (near_ports, far_ports) = memory::pair_of_queues((&port(1), cores), (&port(2), cores));
-    let (near_stack, near_workers) = Stack::builder(near).memory_ports(near_ports).build()?;
-    let (far_stack, far_workers) = Stack::builder(far).memory_ports(far_ports).build()?;
+    let near = Stack::builder(near).memory_ports(near_ports).build()?;
+    Ok([near, Stack::builder(far).memory_ports(far_ports).build()?])
+}
+
+fn ring_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
+    let [(near_stack, near_workers), (far_stack, far_workers)] = ring_stacks(near, far)?;
     Ok((
         Endpoint::new(near_stack, near_workers, session.apart(), session.events)?,
         Endpoint::new(far_stack, far_workers, session.far_setup.apart(), session.events)?,
@@ -42,15 +79,11 @@ fn memory_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint
 }
 
 #[cfg(feature = "dpdk")]
-fn ring_pair(session: &Session, near: Config, far: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
-    let [(near_stack, near_workers), (far_stack, far_workers)] = Stack::ring_pair_of_cores(near, far, None)?;
-    Ok((
-        Endpoint::new(near_stack, near_workers, session.apart(), session.events)?,
-        Endpoint::new(far_stack, far_workers, session.far_setup.apart(), session.events)?,
-    ))
+fn ring_stacks(near: Config, far: Config) -> Result<Stacks, RdmaError> {
+    Ok(Stack::ring_pair_of_cores(near, far, None)?)
 }
 
 #[cfg(not(feature = "dpdk"))]
-fn ring_pair(_: &Session, _: Config, _: Config) -> Result<(Endpoint, Endpoint), RdmaError> {
+fn ring_stacks(_: Config, _: Config) -> Result<Stacks, RdmaError> {
     Err(RdmaError::NoDevice)
 }

@@ -239,33 +239,45 @@ pub fn accept(
     while missing > 0 {
         endpoint.turn();
         match endpoint.poll_event() {
-            Some(Event::ConnectRequest { request, remote, private_data, .. }) => {
-                let known = from.is_none_or(|from| from == remote.ip());
-                let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
-                let lane = theirs.and_then(|theirs| {
-                    let open = cases.get_mut(theirs.case)?.as_mut()?;
-                    let extensions = extensions(&open.case);
-                    Some((theirs, extensions, open.lanes.get_mut(theirs.lane)?))
-                });
-                match lane {
-                    Some((theirs, extensions, lane)) => {
-                        lane.remote = theirs.places;
-                        let private_data = &hello(theirs.case, theirs.lane, lane)[..];
-                        let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
-                        endpoint.ctx.accept_with(request, lane.qp, &params)?;
-                    }
-                    // Somebody else who found the port.
-                    None => endpoint.reject(request, b"not a test of this run"),
-                }
-            }
-            Some(Event::Established { .. }) => missing -= 1,
-            Some(other) => refused(other)?,
+            Some(event) => missing -= usize::from(accept_one(endpoint, cases, from, event)?),
             None if endpoint.is_cut_off() => return Err(RdmaError::Halted),
             None if start.elapsed() > SETTLE_WITHIN => return Err(RdmaError::Timeout("accepting")),
             None => {}
         }
     }
     Ok(())
+}
+
+/// Lets a lane in that asks for it. Answers whether the news is that one is up.
+pub fn accept_one(
+    endpoint: &mut Endpoint,
+    cases: &mut [Option<&mut OpenCase>],
+    from: Option<IpAddr>,
+    event: Event,
+) -> Result<bool, RdmaError> {
+    let (request, remote, private_data) = match event {
+        Event::ConnectRequest { request, remote, private_data, .. } => (request, remote, private_data),
+        Event::Established { .. } => return Ok(true),
+        other => return refused(other).map(|()| false),
+    };
+    let known = from.is_none_or(|from| from == remote.ip());
+    let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
+    let lane = theirs.and_then(|theirs| {
+        let open = cases.get_mut(theirs.case)?.as_mut()?;
+        let extensions = extensions(&open.case);
+        Some((theirs, extensions, open.lanes.get_mut(theirs.lane)?))
+    });
+    match lane {
+        Some((theirs, extensions, lane)) => {
+            lane.remote = theirs.places;
+            let private_data = &hello(theirs.case, theirs.lane, lane)[..];
+            let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
+            endpoint.ctx.accept_with(request, lane.qp, &params)?;
+        }
+        // Somebody else who found the port.
+        None => endpoint.reject(request, b"not a test of this run"),
+    }
+    Ok(false)
 }
 
 /// Waits until so many connections have ended.
@@ -350,7 +362,7 @@ impl Lane {
             inline_bytes: case.inline.min(256) as usize,
             inbound_reads: shape.reads as u16,
             outbound_reads: shape.reads as u16,
-            core: (endpoint.cores() > 1).then(|| (index % u32::from(endpoint.cores())) as u16),
+            core: endpoint.core_of(index),
             ..QpAttr::new(cq)
         };
         let qp = endpoint.ctx.create_qp(endpoint.pd, &attr)?;

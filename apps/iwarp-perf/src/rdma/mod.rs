@@ -11,9 +11,11 @@ mod frames;
 mod lanes;
 mod line;
 mod slices;
+mod station;
 
 pub use case::{OpenRdma, accept};
-pub use device::open_pair;
+pub use device::{open_pair, open_stations};
 pub use endpoint::{Call, Endpoint, RdmaError, Sleeps};
 pub use frames::{frames_far, frames_near};
 pub use lanes::wait_for_ends;
+pub use station::Station;

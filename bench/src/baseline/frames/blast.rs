@@ -29,7 +29,7 @@ pub struct Sent {
 /// The near end: whole messages until the budget is spent. Warm-up does not apply: arrivals are what counts.
 pub fn blast<P: Port>(port: &mut P, layout: Layout, pace: Pace<'_>) -> Sent {
     let start = Instant::now();
-    let mut cutter = Cutter { layout, source: port.caps().mac, filled: 0, messages: 0, place: 0 };
+    let mut cutter = Cutter::new(layout, port.caps().mac);
     let mut leaving: Burst<<P::Frame as Frame>::Sealed> = Burst::new();
     let mut progress = (0, start);
     let mut turns = 0_u64;
@@ -57,7 +57,7 @@ pub fn blast<P: Port>(port: &mut P, layout: Layout, pace: Pace<'_>) -> Sent {
 }
 
 /// Cuts messages into frames, one after the other.
-struct Cutter {
+pub(super) struct Cutter {
     layout: Layout,
     source: MacAddr,
     /// Frames filled.
@@ -69,8 +69,27 @@ struct Cutter {
 }
 
 impl Cutter {
+    pub(super) fn new(layout: Layout, source: MacAddr) -> Self {
+        Cutter { layout, source, filled: 0, messages: 0, place: 0 }
+    }
+
+    /// Frames filled.
+    pub(super) fn filled(&self) -> u64 {
+        self.filled
+    }
+
+    /// Messages whose last frame is filled.
+    pub(super) fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Whether a message was begun and not ended.
+    pub(super) fn is_midway(&self) -> bool {
+        self.place > 0
+    }
+
     /// The next frame; `None` while the pool is empty.
-    fn next<P: Port>(&mut self, port: &mut P) -> Option<<P::Frame as Frame>::Sealed> {
+    pub(super) fn next<P: Port>(&mut self, port: &mut P) -> Option<<P::Frame as Frame>::Sealed> {
         let mut frame = port.alloc()?;
         frame.resize(self.layout.frame_bytes(self.place));
         mark(frame.bytes_mut(), self.source, Kind::Blast, self.filled);

@@ -10,10 +10,12 @@
 mod blast;
 mod echo;
 mod format;
+mod relay;
 
 pub use blast::{Sent, blast, sink};
 pub use echo::{echo, latency};
 pub use format::Layout;
+pub use relay::relay;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
+use ironwarp_port::memory::{self, MemoryConfig};
 use ironwarp_port::{Burst, Frame, Port, PortCaps, RxMeta, Sealed, TxMeta, TxOffloads};
 use ironwarp_types::MacAddr;
 
@@ -196,4 +197,15 @@ fn frames_lost_on_the_way_are_missed() {
     );
     assert_eq!(sent.frames, 100);
     assert_eq!((far.messages, far.errors, far.bytes), (90, 10, 90 * 1500));
+}
+
+/// One thread sends and receives: every frame that left is counted where it arrived.
+#[test]
+fn a_thread_that_plays_both_ends_counts_what_arrived() {
+    let (mut near, mut far) = memory::pair(&MemoryConfig::default(), &MemoryConfig::default());
+    let halt = AtomicBool::new(false);
+    let pace = Pace { budget: Budget::iterations(500, 0), halt: &halt };
+    let slice = relay(&mut near, &mut far, Layout::new(3000, 1500), pace);
+    assert!(slice.messages >= 500, "{slice:?}");
+    assert_eq!((slice.errors, slice.bytes), (0, slice.messages * 3000));
 }

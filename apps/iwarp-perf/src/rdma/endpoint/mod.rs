@@ -20,6 +20,7 @@ use driver::Driver;
 pub use sleep::Sleeps;
 
 use super::line::{Line, TURNS_A_LOOK, check_greeting, greeting, is_greeting};
+use super::station::Beside;
 use crate::control::Wire;
 
 /// A device whose far end is there comes up in a moment; one that does not in this time has none.
@@ -99,8 +100,12 @@ pub struct Endpoint {
     /// The device must not be polled without a link: a near end that takes it down is gone.
     watch_link: bool,
     /// Counters live as long as their stack.
-    stack: Stack,
+    stack: Arc<Stack>,
     cores: u16,
+    /// The core of a stack of several that this end alone polls and has its queue pairs on.
+    home: Option<u16>,
+    /// The other end, where one thread polls both.
+    beside: Option<Box<Beside>>,
 }
 
 /// What came of waiting for a call.
@@ -183,14 +188,42 @@ impl Endpoint {
             cut_off: None,
             turns: 0,
             watch_link: false,
-            stack,
+            stack: Arc::new(stack),
             cores,
+            home: None,
+            beside: None,
         })
     }
 
-    /// Polled cores.
-    pub fn cores(&self) -> u16 {
-        self.cores
+    /// One core of a stack of several: its worker, polled by whoever uses this end, and a context of its own.
+    pub fn of_core(stack: &Arc<Stack>, worker: Worker) -> Result<Self, RdmaError> {
+        let home = worker.core();
+        Ok(Endpoint {
+            ctx: stack.context()?,
+            pd: stack.alloc_pd(),
+            driver: Driver::Here(worker),
+            events: false,
+            sleeps: Sleeps::default(),
+            line: None,
+            cut_off: None,
+            turns: 0,
+            watch_link: false,
+            stack: stack.clone(),
+            cores: 1,
+            home: Some(home),
+            beside: None,
+        })
+    }
+
+    /// The core that the queue pair of such a number is to live on, where it matters.
+    pub fn core_of(&self, index: u32) -> Option<u16> {
+        let dealt = || (index % u32::from(self.cores)) as u16;
+        self.home.or_else(|| (self.cores > 1).then(dealt))
+    }
+
+    /// The other end, which has a turn with each of this one's.
+    pub fn beside(&mut self) -> &mut Option<Box<Beside>> {
+        &mut self.beside
     }
 
     /// How often each core has looked for work, since the start.
@@ -200,7 +233,10 @@ impl Endpoint {
             let count = |name| counters.iter().find(|(one, _)| *one == name).map_or(0, |(_, count)| *count);
             CorePolls { core, polls: count("cores_polls"), idle: count("cores_polls_idle") }
         };
-        (0..self.cores).map(of).collect()
+        match self.home {
+            Some(core) => vec![of(core)],
+            None => (0..self.cores).map(of).collect(),
+        }
     }
 
     /// Waits until the device has a link: a memif must not be polled before.
@@ -229,6 +265,9 @@ impl Endpoint {
     #[inline]
     pub fn turn(&mut self) {
         self.driver.turn();
+        if let Some(beside) = &mut self.beside {
+            beside.turn();
+        }
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(TURNS_A_LOOK) && self.line.is_some() {
             self.look_after_line();

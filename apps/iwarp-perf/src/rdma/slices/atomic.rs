@@ -216,7 +216,7 @@ impl Atomics {
 }
 
 /// The words of this end together.
-fn sum(open: &OpenCase) -> Result<u64, RdmaError> {
+pub fn sum(open: &OpenCase) -> Result<u64, RdmaError> {
     let Some(words) = &open.words else { return Ok(0) };
     let mut sum = 0_u64;
     for word in 0..open.case.words as usize {

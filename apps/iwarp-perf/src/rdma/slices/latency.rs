@@ -246,17 +246,25 @@ pub fn latency_far(
 ) -> Result<FarSlice, RdmaError> {
     let mut far = FarSlice::default();
     while stop.raised().is_none() {
-        match open.case.test {
-            Test::SendLat => answer_sends(endpoint, open, &mut far)?,
-            Test::ImmLat | Test::WriteImmLat => answer_sends(endpoint, open, &mut far)?,
-            Test::WriteLat if open.is_announced() => answer_sends(endpoint, open, &mut far)?,
-            Test::WriteLat => answer_write(endpoint, open, &mut far)?,
-            // Reads are answered by the stack alone.
-            _ => rest(endpoint, open)?,
-        }
+        latency_turn(endpoint, open, &mut far)?;
     }
     settle(endpoint, open)?;
     Ok(far)
+}
+
+/// A turn of the far end: what has come is answered.
+pub fn latency_turn(
+    endpoint: &mut Endpoint,
+    open: &mut OpenCase,
+    far: &mut FarSlice,
+) -> Result<(), RdmaError> {
+    match open.case.test {
+        Test::SendLat | Test::ImmLat | Test::WriteImmLat => answer_sends(endpoint, open, far),
+        Test::WriteLat if open.is_announced() => answer_sends(endpoint, open, far),
+        Test::WriteLat => answer_write(endpoint, open, far),
+        // Reads are answered by the stack alone.
+        _ => rest(endpoint, open),
+    }
 }
 
 /// A turn with nothing to wait for.

@@ -1,0 +1,164 @@
+//! A station: one core that plays both ends over its own queues of the device, polled by one thread.
+//!
+//! The near end is an ordinary one; the far end stands beside it and has a turn with each of the near end's, so that the
+//! same loops measure it. Nothing is shared with another station but the stacks that both belong to.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ironwarp::{PortVisit, Stack, Worker};
+use ironwarp_bench::baseline::frames::{Layout, relay};
+use ironwarp_bench::report::CorePolls;
+use ironwarp_bench::{Case, Pace, Slice, Transport};
+use ironwarp_port::Port;
+
+use super::case::OpenRdma;
+use super::endpoint::{Endpoint, RdmaError};
+
+/// One core, both ends.
+pub struct Station {
+    near: Endpoint,
+    /// The cases, in their places: those over the stack that this core takes part in.
+    open: Vec<Option<OpenRdma>>,
+    peer: SocketAddr,
+}
+
+/// The far end of a station.
+pub struct Beside {
+    endpoint: Endpoint,
+    open: Vec<Option<OpenRdma>>,
+    /// The case that is served.
+    served: Option<usize>,
+    /// The case whose queue pairs are let in.
+    connecting: Option<usize>,
+    failed: Option<RdmaError>,
+}
+
+impl Beside {
+    /// One turn. What fails is told when the slice is over.
+    pub fn turn(&mut self) {
+        if let Err(error) = self.try_turn() {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn try_turn(&mut self) -> Result<(), RdmaError> {
+        if let Some(open) = self.served.and_then(|case| self.open.get_mut(case)?.as_mut()) {
+            return open.serve(&mut self.endpoint);
+        }
+        self.endpoint.turn();
+        if let Some(open) = self.connecting.and_then(|case| self.open.get_mut(case)?.as_mut())
+            && let Some(event) = self.endpoint.poll_event()
+        {
+            open.accept_one(&mut self.endpoint, event)?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), RdmaError> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Station {
+    /// A core of two stacks that are joined back to back. The far end listens at `peer`, a port of this station's own.
+    pub fn new(
+        near: (&Arc<Stack>, Worker),
+        far: (&Arc<Stack>, Worker),
+        peer: SocketAddr,
+    ) -> Result<Self, RdmaError> {
+        let mut endpoint = Endpoint::of_core(far.0, far.1)?;
+        endpoint.listen(peer)?;
+        let mut near = Endpoint::of_core(near.0, near.1)?;
+        let beside = Beside { endpoint, open: Vec::new(), served: None, connecting: None, failed: None };
+        *near.beside() = Some(Box::new(beside));
+        Ok(Station { near, open: Vec::new(), peer })
+    }
+
+    /// One turn of both ends.
+    pub fn turn(&mut self) {
+        self.near.turn();
+    }
+
+    /// Opens and connects the next case, or leaves its place empty where this station has no part in it.
+    pub fn open(&mut self, case: &Case, takes_part: bool) -> Result<(), RdmaError> {
+        let takes_part = takes_part && case.test.transport() == Transport::Ironwarp;
+        let mine = || Case { qps: case.qps / case.cores, cores: 1, ..case.clone() };
+        let number = self.open.len();
+        let near = takes_part.then(|| OpenRdma::new(&mut self.near, &mine(), true)).transpose()?;
+        let beside = self.beside()?;
+        let far = takes_part.then(|| OpenRdma::new(&mut beside.endpoint, &mine(), false)).transpose()?;
+        beside.open.push(far);
+        beside.connecting = Some(number);
+        let (peer, endpoint) = (self.peer, &mut self.near);
+        // Each station has one case at a time that is connected, so it is the first of what is offered.
+        let connected = near.map(|mut open| open.connect(endpoint, 0, peer).map(|()| open)).transpose()?;
+        self.open.push(connected);
+        let beside = self.beside()?;
+        beside.connecting = None;
+        beside.check()
+    }
+
+    /// This station's part of a slice.
+    pub fn slice(&mut self, number: usize, case: &Case, pace: Pace<'_>) -> Result<Slice, RdmaError> {
+        if case.test.transport() == Transport::Frames {
+            return self.frames(Layout::new(case.bytes, case.mtu), pace);
+        }
+        self.beside()?.served = Some(number);
+        let open = self.open.get_mut(number).and_then(Option::as_mut).ok_or(RdmaError::NoDevice)?;
+        let (slice, changed) = open.near(&mut self.near, pace)?;
+        let beside = self.beside()?;
+        beside.served = None;
+        beside.check()?;
+        let far = beside.open.get(number).and_then(Option::as_ref).ok_or(RdmaError::NoDevice)?;
+        Ok(Slice { errors: slice.errors + far.wrong_words(changed)?, ..slice })
+    }
+
+    /// Raw frames over the same two queues, while the stacks stand still.
+    fn frames(&mut self, layout: Layout, pace: Pace<'_>) -> Result<Slice, RdmaError> {
+        let mut beside = self.near.beside().take().ok_or(RdmaError::NoDevice)?;
+        let far = &mut beside.endpoint;
+        let outcome = self.near.with_worker(|worker| worker.with_port(NearPort { far, layout, pace }));
+        *self.near.beside() = Some(beside);
+        outcome?.ok_or(RdmaError::NoDevice)?
+    }
+
+    /// How often the near end's core has looked for work.
+    pub fn polls(&self) -> Vec<CorePolls> {
+        self.near.polls()
+    }
+
+    fn beside(&mut self) -> Result<&mut Beside, RdmaError> {
+        self.near.beside().as_deref_mut().ok_or(RdmaError::NoDevice)
+    }
+}
+
+struct NearPort<'a> {
+    far: &'a mut Endpoint,
+    layout: Layout,
+    pace: Pace<'a>,
+}
+
+struct FarPort<'a, N> {
+    near: &'a mut N,
+    layout: Layout,
+    pace: Pace<'a>,
+}
+
+impl PortVisit for NearPort<'_> {
+    type Output = Result<Slice, RdmaError>;
+
+    fn visit<P: Port>(self, near: &mut P) -> Self::Output {
+        let NearPort { far, layout, pace } = self;
+        let outcome = far.with_worker(|worker| worker.with_port(FarPort { near, layout, pace }))?;
+        outcome.ok_or(RdmaError::NoDevice)
+    }
+}
+
+impl<N: Port> PortVisit for FarPort<'_, N> {
+    type Output = Slice;
+
+    fn visit<P: Port>(self, far: &mut P) -> Slice {
+        relay(self.near, far, self.layout, self.pace)
+    }
+}
