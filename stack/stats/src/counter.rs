@@ -46,6 +46,7 @@ counters! {
         PortFaultDelays = "port_fault_delays": "Frames held back by the fault injector.",
         PortFaultsSkipped = "port_faults_skipped": "Faults not injected because no buffer or place was free.",
         PortPcapFrames = "port_pcap_frames": "Frames written to a capture.",
+        PortPcapLost = "port_pcap_lost": "Frames left out of a capture because its disk was too far behind.",
         PortPcapStops = "port_pcap_stops": "Captures switched off because writing failed or their size limit was reached.",
     }
     "tcp" {

@@ -1,12 +1,13 @@
 //! A capture that several ports may write to.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ironwarp_types::Nanos;
 
+use super::behind::{Backlog, Behind};
 use super::pcapng::{Packet, PcapngWriter};
 
 /// A pcapng file being written; clones write to the same one. What is buffered reaches the file when the last clone
@@ -42,15 +43,29 @@ pub enum Direction {
 }
 
 impl Capture {
-    /// Creates a file, or empties the one that is there. Fails if it cannot be written.
+    /// Creates a file, or empties the one that is there. A thread writes it: who records never waits, and while the disk
+    /// is too far behind, frames are left out and counted. Fails if it cannot be made.
     pub fn create(path: &Path, limits: CaptureLimits) -> io::Result<Capture> {
-        Capture::to(BufWriter::with_capacity(BUFFER_BYTES, File::create(path)?), limits)
+        Capture::aside(File::create(path)?, limits)
     }
 
-    /// Writes to anything. Fails if the header cannot be written.
+    /// Writes to anything on a thread of its own.
+    pub(super) fn aside(out: impl Write + Send + 'static, limits: CaptureLimits) -> io::Result<Capture> {
+        let (behind, backlog) = Behind::over(out)?;
+        Capture::opened(Box::new(behind), Some(backlog), limits)
+    }
+
+    /// Writes to anything, at once. Fails if the header cannot be written.
     pub fn to(out: impl Write + Send + 'static, limits: CaptureLimits) -> io::Result<Capture> {
-        let out: Box<dyn Write + Send> = Box::new(out);
-        let open = Open { writer: Some(PcapngWriter::new(out)?), limits };
+        Capture::opened(Box::new(out), None, limits)
+    }
+
+    fn opened(
+        out: Box<dyn Write + Send>,
+        backlog: Option<Arc<Backlog>>,
+        limits: CaptureLimits,
+    ) -> io::Result<Capture> {
+        let open = Open { writer: Some(PcapngWriter::new(out)?), backlog, limits };
         Ok(Capture { file: Arc::new(Mutex::new(open)) })
     }
 
@@ -87,31 +102,32 @@ impl CaptureInterface {
     /// Writes one frame, from its link header on. Fails if it cannot be written or would exceed the limit; the
     /// capture has then stopped for good.
     pub fn record(&self, at: Nanos, direction: Direction, frame: &[u8]) -> io::Result<()> {
-        self.record_all(at, direction, core::iter::once(frame)).1
+        self.record_all(at, direction, core::iter::once(frame)).outcome
     }
 
-    /// Writes frames that came together. Answers how many were written, and what stopped the rest.
+    /// Writes frames that came together.
     pub(super) fn record_all<'a>(
         &self,
         at: Nanos,
         direction: Direction,
         frames: impl Iterator<Item = &'a [u8]>,
-    ) -> (u64, io::Result<()>) {
+    ) -> Recorded {
         let flags = match direction {
             Direction::Inbound => 1,
             Direction::Outbound => 2,
         };
         let mut open = self.capture.lock();
         let snap_bytes = open.limits.snap_bytes;
-        let mut written = 0;
+        let mut recorded = Recorded { written: 0, lost: 0, outcome: Ok(()) };
         for frame in frames {
             let packet = Packet { interface: self.id, at_ns: at.0, flags, frame, snap_bytes };
-            if let Err(error) = open.packet(&packet) {
-                return (written, Err(error));
+            match open.packet(&packet) {
+                Ok(true) => recorded.written += 1,
+                Ok(false) => recorded.lost += 1,
+                Err(error) => return Recorded { outcome: Err(error), ..recorded },
             }
-            written += 1;
         }
-        (written, Ok(()))
+        recorded
     }
 
     /// Hands what is buffered to the file.
@@ -124,23 +140,39 @@ impl CaptureInterface {
     }
 }
 
+/// What became of frames.
+pub(super) struct Recorded {
+    /// Frames written.
+    pub(super) written: u64,
+    /// Frames left out because the disk is too far behind.
+    pub(super) lost: u64,
+    /// What stopped the rest.
+    pub(super) outcome: io::Result<()>,
+}
+
 /// The file, until it is full or fails.
 struct Open {
     writer: Option<PcapngWriter<Box<dyn Write + Send>>>,
+    /// How far a thread that writes is behind.
+    backlog: Option<Arc<Backlog>>,
     limits: CaptureLimits,
 }
 
 impl Open {
-    fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+    /// Answers whether there was room for it.
+    fn packet(&mut self, packet: &Packet<'_>) -> io::Result<bool> {
         let written = self.writer.as_ref().map_or(0, PcapngWriter::written_bytes);
         let kept = packet.frame.len().min(packet.snap_bytes as usize) as u64;
         if written + kept > self.limits.capture_bytes {
-            // What is complete stays readable.
-            let flushed = self.write(PcapngWriter::flush);
+            // What is complete stays readable; a thread that writes does so by itself.
+            let flushed = if self.backlog.is_some() { Ok(()) } else { self.write(PcapngWriter::flush) };
             self.writer = None;
             return flushed.and(Err(io::ErrorKind::FileTooLarge.into()));
         }
-        self.write(|writer| writer.packet(packet))
+        if self.backlog.as_ref().is_some_and(|backlog| backlog.is_full()) {
+            return Ok(false);
+        }
+        self.write(|writer| writer.packet(packet)).map(|()| true)
     }
 
     /// After a failure nothing more is written: the file may end within a block.
@@ -156,6 +188,3 @@ impl Open {
         outcome
     }
 }
-
-/// One system call for about forty full frames.
-const BUFFER_BYTES: usize = 64 * 1024;

@@ -13,6 +13,7 @@
 //! be written, or that reaches its size limit, switches itself off and is counted. Neither disturbs the traffic.
 #![forbid(unsafe_code)]
 
+mod behind;
 mod capture;
 mod control;
 mod faults;
@@ -187,9 +188,12 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
 
     fn record<'a>(&mut self, direction: Direction, frames: impl Iterator<Item = &'a [u8]>) {
         let Some(tap) = &self.tap else { return };
-        let (written, outcome) = tap.record_all(self.clock.now(), direction, frames);
-        self.stats.add(Counter::PortPcapFrames, written);
-        if outcome.is_err() {
+        let recorded = tap.record_all(self.clock.now(), direction, frames);
+        self.stats.add(Counter::PortPcapFrames, recorded.written);
+        if recorded.lost > 0 {
+            self.stats.add(Counter::PortPcapLost, recorded.lost);
+        }
+        if recorded.outcome.is_err() {
             self.stats.count(Counter::PortPcapStops);
             self.shared.capture_stopped(tap);
             self.tap = None;
