@@ -158,7 +158,7 @@ fn two_nodes_with_one_address_are_told() {
     // The other node is a kernel in a namespace of its own, which ends with this one.
     let other = "ip link add dv0 type veth peer name dv1
 ethtool -K dv1 tx off gso off tso off >/dev/null; ip link set dv1 up
-setpriv --pdeathsig KILL unshare --net sleep 70 & OTHER=$!
+setpriv --pdeathsig KILL unshare --net sleep 70 >/dev/null 2>&1 & OTHER=$!
 until [ \"$(readlink /proc/$OTHER/ns/net)\" != \"$(readlink /proc/self/ns/net)\" ]; do :; done
 ip link set dv0 netns $OTHER
 nsenter -t $OTHER -n sh -ec 'ip addr add 10.78.0.2/24 dev dv0; ip link set dv0 up'";
@@ -176,9 +176,9 @@ fn a_far_end_that_is_not_what_it_should_be_is_told() {
     lab.fault(VETH, "--connect 10.78.0.1:9", &["10.78.0.1:9", "nobody listens", "start the server"]);
     lab.fault(VETH, "--connect 10.78.0.7", &["10.78.0.7:18515", "nobody answers", "net.vlan"]);
     let web = "ip link set lo up
-python3 -c 'import socket
+setpriv --pdeathsig KILL python3 -c 'import socket
 s = socket.create_server((\"10.78.0.1\", 80))
-while True: s.accept()[0].sendall(b\"HTTP/1.1 400 Bad Request\\r\\nConnection: close\\r\\n\\r\\n\")' &
+while True: s.accept()[0].sendall(b\"HTTP/1.1 400 Bad Request\\r\\nConnection: close\\r\\n\\r\\n\")' >/dev/null 2>&1 &
 until ss -Htln | grep -q 10.78.0.1:80; do :; done";
     let web = format!("{VETH}\n{web}");
     lab.fault(&web, "--connect 10.78.0.1:80", &["10.78.0.1:80", "another protocol", "iWARP server"]);
