@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(add(handle, 1), IW_E_HANDLE);
         assert_eq!(close(handle), IW_E_HANDLE);
         // Others that are made meanwhile are not mistaken for it.
-        let others: Vec<_> = (0..100).map(|body| give_out::<Probe>(body)).collect();
+        let others: Vec<_> = (0..100).map(give_out::<Probe>).collect();
         assert_eq!(add(handle, 1), IW_E_HANDLE);
         assert!(others.iter().all(|&other| close(other) == IW_OK));
     }
