@@ -62,7 +62,7 @@ fn sink(region: &Region, index: usize) -> Sge {
 }
 
 /// A whole untagged message in one segment, by hand.
-fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8> {
+pub(super) fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8> {
     [&[0x41, ulp, 0, 0, 0, 0, 0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, mo], payload].concat()
 }
 

@@ -1,8 +1,8 @@
 //! Atomic operations on words of other cores, as a stream sees them: whom it asks for what and when, and what it tells.
 
-use super::atomic::{ATOMIC, at, request, word, words};
+use super::atomic::{ATOMIC, at, request, segment, word, words};
 use super::*;
-use crate::rdmap::Dialect;
+use crate::rdmap::{Dialect, ReadRequest};
 use ironwarp_mem::AccessError;
 
 /// The core whose words these are, beside core 0 whose stream it is.
@@ -60,6 +60,29 @@ fn the_owner_is_asked_and_its_answer_is_told_in_turn() {
     assert!(side.with(|stream, io| stream.on_answer(4, Ok(72), io)));
     assert_eq!((told(&mut side), word(&region, there as usize)), (vec![72], 5), "nobody else touched it");
     assert_eq!(side.counted(Counter::AtomicsHere), 1);
+}
+
+/// RFC7306-5.4-09, RFC 7306 s7: the owner is not asked while the response to a Read before it has octets to go, and is asked
+/// as soon as the last has left.
+#[test]
+fn the_owner_is_asked_when_the_read_before_has_been_answered() {
+    let (mut side, _, _) = side(8);
+    let region = words(&side, &[5; 2048], ATOMIC | Access::REMOTE_READ);
+    let is_there = |index: &u64| CoreId::owner_of(region.base_to() + index * 8, 2) == OTHER;
+    let there = (0..2048).step_by(8).find(is_there).expect("it has some");
+    let (source_stag, source_to) = at(&region, 0);
+    let read = ReadRequest { sink_stag: STag(3), sink_to: 4, bytes: 2 * ROOM as u32, source_stag, source_to };
+    side.feed(&framed(&segment(0x41, [1, 1, 0], &read.octets()))).unwrap();
+    side.feed(&framed(&request(2, at(&region, there), AtomicOp::add(1)))).unwrap();
+    let begun = side.pull(ROOM);
+    assert!(!begun.is_empty() && asked(&side).is_empty(), "the Read is not done");
+    while asked(&side).is_empty() {
+        assert!(!side.pull(ROOM).is_empty(), "the Read is done, and nobody was asked");
+    }
+    assert_eq!(asked(&side), [(OTHER, 2)]);
+    assert!(side.pull(ROOM).is_empty());
+    assert!(side.with(|stream, io| stream.on_answer(2, Ok(5), io)));
+    assert_eq!(told(&mut side), [5]);
 }
 
 /// What waits for another core holds up no Send.
