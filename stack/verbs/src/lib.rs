@@ -48,8 +48,8 @@ pub use event::{Asked, ConnectFailure, ConnectionRequest, DisconnectReason, Even
 pub use ironwarp_iwarp::mpa::startup::{Markers, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
 pub use ironwarp_mem::{
-    Access, AccessError, AlignedBuf, AtomicOp, FastRegion, Quiescence, RangeError, RawMemory, Region, Sge,
-    StableBytes, Window, WordError,
+    Access, AccessError, AlignedBuf, AtomicOp, FastRegion, Quiescence, RangeError, RawMemory, Region,
+    RegisterError, Sge, StableBytes, Window, WordError,
 };
 #[doc(hidden)]
 pub use ironwarp_mem::{Margins, guarded};

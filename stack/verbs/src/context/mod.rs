@@ -20,7 +20,7 @@ mod srq;
 use std::sync::Arc;
 
 use ironwarp_mem::{Access, AtomicOp, FastRegion, MemTable, Reach, Region, StableBytes, Window};
-use ironwarp_types::PdId;
+use ironwarp_types::{CoreId, PdId};
 
 pub(crate) use attr::QpShared;
 pub use attr::{QpAttr, QpState, ReceiveShare};
@@ -162,6 +162,22 @@ impl Context {
     ) -> Result<Region, VerbsError> {
         let reach = Reach::new(self.qp(qp)?.pd.id, qp.num());
         Ok(self.mem.register_for(reach, owner, access)?)
+    }
+
+    /// As [`Context::register`], with all words of the region owned by `core`: atomic operations on them, of peers and of
+    /// [`Context::atomic`], are done there and nowhere else, instead of where each cache line's hash says. Spares mail
+    /// where the connections that use a word live on one core.
+    ///
+    /// Bytes that are registered more than once are pinned alike in all registrations; the later one is refused otherwise,
+    /// with [`RegisterError::PinConflict`](crate::RegisterError::PinConflict).
+    pub fn register_pinned<O: StableBytes + Send + 'static>(
+        &self,
+        pd: ProtectionDomain,
+        owner: O,
+        access: Access,
+        core: u16,
+    ) -> Result<Region, VerbsError> {
+        Ok(self.mem.register_pinned(self.domain(pd)?.into(), owner, access, CoreId(core))?)
     }
 
     /// A memory window, for [`SendWr::bind`](crate::SendWr::bind). It takes the place of a region in the table.

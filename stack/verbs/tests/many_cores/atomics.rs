@@ -367,6 +367,32 @@ fn a_queue_pair_that_goes_leaves_the_line() {
     bench.mail_is_at_rest();
 }
 
+/// RFC 7306 leaves open who changes a word; memory that is pinned to a core is changed by that one, whatever names it, and by
+/// no other. The same bytes are not pinned otherwise a second time, nor to a core that there is not.
+#[test]
+fn the_words_of_pinned_memory_are_changed_by_one_core() {
+    let mut bench = bench(2);
+    let qps = bench.connect([Some(0), Some(1)]);
+    let before = bench.near.memory(&[0; 1024]);
+    let (rights, far) = (Access::LOCAL_WRITE | Access::REMOTE_ATOMIC, &bench.far);
+    let pinned = |core| {
+        let bytes = AlignedBuf::pages(4096).expect("a page");
+        far.ctx.register_pinned(far.pd, bytes, rights, core)
+    };
+    assert!(matches!(pinned(2), Err(VerbsError::Register(ironwarp::RegisterError::NoSuchCore))));
+    let target = pinned(1).expect("a region");
+    for (slot, qp) in qps.iter().flat_map(|qp| [*qp; 16]).enumerate() {
+        bench.add(qp, slot as u64, sink(&before, slot), there(&target, slot % 16 * 8));
+    }
+    let (cq, own) = (bench.far.cq, (&target, 0));
+    bench.far.ctx.atomic(cq, 1, own, &AtomicOp::add(1)).expect("room");
+    bench.until("all", |bench| (bench.near.completions.len(), bench.far.completions.len()) == (32, 1));
+    assert_eq!([0, 8, 120].map(|at| word(&target, at)), [3, 2, 2]);
+    assert_eq!(bench.far_counts(), [16, 16, 16, 0], "those of core 0 were mailed, those of core 1 were not");
+    assert_eq!([0, 1].map(|core| bench.far.core_counter(core, "atomics_local")), [0, 1]);
+    bench.mail_is_at_rest();
+}
+
 /// An orderly end waits for the operations that other cores are still doing.
 #[test]
 fn a_disconnect_waits_for_what_other_cores_are_doing() {
