@@ -105,6 +105,13 @@ impl<Q, R> Caller<Q, R> {
     pub fn is_abandoned(&self) -> bool {
         self.calls.is_abandoned()
     }
+
+    /// Waits for no reply any more and takes no further call: for whoever has found the callee gone, and then taken its last
+    /// replies.
+    #[cold]
+    pub fn give_up(&mut self) {
+        (self.credits, self.unanswered) = (0, 0);
+    }
 }
 
 impl<Q, R> Callee<Q, R> {
@@ -206,6 +213,26 @@ impl<Q, R> Mailboxes<Q, R> {
     #[inline]
     pub fn reply(&mut self, core: u16) -> Option<R> {
         self.callers.get_mut(usize::from(core))?.as_mut()?.reply()
+    }
+
+    /// Whether `core` is gone, as [`Caller::is_abandoned`].
+    #[inline]
+    pub fn is_abandoned(&self, core: u16) -> bool {
+        matches!(self.callers.get(usize::from(core)), Some(Some(caller)) if caller.is_abandoned())
+    }
+
+    /// Calls for `core` whose reply has not been taken.
+    #[inline]
+    pub fn unanswered_by(&self, core: u16) -> u32 {
+        self.callers.get(usize::from(core)).and_then(Option::as_ref).map_or(0, Caller::unanswered)
+    }
+
+    /// Waits for `core` no more, as [`Caller::give_up`].
+    #[cold]
+    pub fn give_up(&mut self, core: u16) {
+        if let Some(Some(caller)) = self.callers.get_mut(usize::from(core)) {
+            caller.give_up();
+        }
     }
 
     /// Calls of this core whose reply has not been taken.
@@ -334,6 +361,8 @@ mod tests {
         drop(callee);
         assert!(caller.is_abandoned());
         assert_eq!((caller.reply(), caller.reply(), caller.unanswered()), (Some(7), None, 1));
+        caller.give_up();
+        assert_eq!((caller.call(7), caller.credits(), caller.unanswered()), (Err(7), 0, 0));
         let (caller, mut callee) = full::<u8, u8>(2, 7);
         drop(caller);
         assert!(callee.is_abandoned());

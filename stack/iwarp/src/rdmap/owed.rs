@@ -179,6 +179,11 @@ impl PendingResponses {
         self.mailed.into()
     }
 
+    /// Whether that core has been asked for something that it has not answered.
+    pub fn has_mailed_to(&self, owner: CoreId) -> bool {
+        self.mailed > 0 && self.owner == owner
+    }
+
     /// Whether the entries are in the order of the picture above.
     pub fn is_sound(&self) -> bool {
         let begun = usize::from(self.begun);

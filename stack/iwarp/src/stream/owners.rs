@@ -9,6 +9,7 @@
 //! A stream that is refused a credit waits until the core loop says that there is one, and asks for nothing before.
 
 use ironwarp_mem::WordError;
+use ironwarp_types::CoreId;
 
 use super::{CompletionSink, Io, NoCredit, Stream};
 
@@ -54,6 +55,11 @@ impl Stream {
     /// Whether it waits for a credit.
     pub fn awaits_credit(&self) -> bool {
         self.awaits_credit
+    }
+
+    /// Whether that core has been asked for something that it has not answered.
+    pub fn has_mailed_to(&self, owner: CoreId) -> bool {
+        self.responses.has_mailed_to(owner)
     }
 
     /// Requests that owners have been asked to carry out and have not answered.

@@ -24,7 +24,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let mut budget = CONTROL_BUDGET;
         if self.peers.is_some() {
             self.exchange(now);
-            self.serve_words();
+            self.serve_words(now);
             if !self.is_heard() {
                 budget = 0;
             }

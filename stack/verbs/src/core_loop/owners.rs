@@ -7,7 +7,8 @@
 //! and nothing ever waits for room: a credit is a place for the reply.
 //!
 //! An answer finds its queue pair by place and number, so that one which has gone is not mistaken for another. A core that
-//! is not polled keeps others waiting for its words, as it keeps its own connections waiting.
+//! is not polled keeps others waiting for its words, as it keeps its own connections waiting. One that has gone for good
+//! ends the streams that ask for them.
 //!
 //! A stack of one core has none of this. Cost with several: two hand-overs between cores for an operation that is waited
 //! for, a few nanoseconds for one of a batch.
@@ -16,6 +17,8 @@ use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
 use ironwarp_iwarp::NoCredit;
+use ironwarp_iwarp::rdmap::RdmapFault;
+use ironwarp_iwarp::stream::StreamState;
 use ironwarp_mem::{AccessError, AtomicCall, AtomicOp, AtomicReply, AtomicTarget, WordError};
 use ironwarp_rings::mailbox::{self, Mailboxes};
 use ironwarp_types::CoreId;
@@ -75,6 +78,12 @@ impl Owners {
         line.pop_front()
     }
 
+    /// Whether somebody waits for a core that has gone. What it answered before can still be taken.
+    fn waits_in_vain(&self, owner: usize) -> bool {
+        let in_line = self.waiting.get(owner).is_some_and(|line| !line.is_empty());
+        (in_line || self.mail.unanswered_by(owner as u16) > 0) && self.mail.is_abandoned(owner as u16)
+    }
+
     /// Calls that have not been answered.
     pub(super) fn unanswered(&self) -> usize {
         self.mail.unanswered()
@@ -83,6 +92,19 @@ impl Owners {
     /// How often the queue pair at `place` is in line.
     pub(super) fn times_in_line(&self, place: u32) -> usize {
         self.waiting.iter().flat_map(|line| line.iter()).filter(|waiting| **waiting == place).count()
+    }
+
+    /// Whether it is in line for that core.
+    fn is_in_line(&self, place: u32, owner: u16) -> bool {
+        self.waiting.get(usize::from(owner)).is_some_and(|line| line.contains(&place))
+    }
+
+    /// Nobody waits for a core any more.
+    fn give_up(&mut self, owner: u16) {
+        self.mail.give_up(owner);
+        if let Some(line) = self.waiting.get_mut(usize::from(owner)) {
+            line.clear();
+        }
     }
 
     /// How many are in line.
@@ -121,13 +143,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Changes words of this core for others, passes on what others have done, and asks for what had to wait.
     #[inline(never)]
-    pub(super) fn serve_words(&mut self) {
+    pub(super) fn serve_words(&mut self, now: Nanos) {
         let Some(owners) = self.cqs.owners.as_deref_mut() else { return };
         let answered = owners.mail.answer(|call| call.run(&self.mem));
         self.work += answered;
         self.stats.add(Counter::AtomicsAnswered, answered as u64);
         for core in 0..self.shared.cores.len() {
+            let in_vain = self.cqs.owners.as_ref().is_some_and(|owners| owners.waits_in_vain(core));
             self.take_answers(core);
+            if in_vain {
+                self.give_up_owner(now, core as u16);
+            }
             self.ask_in_line(core);
         }
         self.flush_words();
@@ -162,6 +188,34 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.make_ready(Sender::Qp(slot));
         }
         awaited
+    }
+
+    /// A core has gone for good, and its last answers have been taken: whoever waits for it waits for nothing.
+    #[cold]
+    fn give_up_owner(&mut self, now: Nanos, core: u16) {
+        for slot in 0..self.qps.places() {
+            let in_line = self.cqs.owners.as_ref().is_some_and(|owners| owners.is_in_line(slot, core));
+            let mailed = self.qps.at(slot).is_some_and(|qp| qp.stream.has_mailed_to(CoreId(core)));
+            if in_line || mailed {
+                self.end_without_owner(now, slot);
+            }
+        }
+        if let Some(owners) = &mut self.cqs.owners {
+            owners.give_up(core);
+        }
+    }
+
+    /// What a peer has asked for can neither be done nor be refused as its own fault (RFC 5040 s7.1).
+    fn end_without_owner(&mut self, now: Nanos, slot: u32) {
+        let Some(qp) = self.qps.at(slot) else { return };
+        let was_open = qp.stream.state() == StreamState::Open;
+        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        stream.terminate(RdmapFault::LocalCatastrophic.into(), &mut io);
+        stream.on_credit(&mut io);
+        if let Some(end) = stream.end().filter(|_| was_open) {
+            self.work += 1;
+            self.on_stream_end(now, slot, end);
+        }
     }
 
     /// Those in line for a core ask, as long as there are credits.

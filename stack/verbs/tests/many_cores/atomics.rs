@@ -367,6 +367,34 @@ fn a_queue_pair_that_goes_leaves_the_line() {
     bench.mail_is_at_rest();
 }
 
+/// A core that has gone for good keeps nobody waiting: streams whose operations are with it end, those in line for it too,
+/// and whoever asks for its words later. Nobody else is disturbed, and the others rest again.
+#[test]
+fn a_core_that_is_gone_keeps_nobody_waiting() {
+    let mut bench = bench(2);
+    let qps = bench.connect([Some(0); 5]);
+    let (target, before) = (words(&bench.far), bench.near.memory(&[0; 1024]));
+    let (at, at_hand) = (owned(&target, 1, 2)[0], owned(&target, 0, 2)[0]);
+    for (slot, qp) in qps[..3].iter().flat_map(|qp| [*qp; 16]).enumerate() {
+        bench.add(qp, slot as u64, sink(&before, slot), there(&target, at));
+    }
+    bench.turns_without(1, 20);
+    let holdings = bench.far.workers[0].holdings();
+    assert_eq!((holdings.asked, holdings.in_line), (CREDITS, 1));
+    bench.far.workers.truncate(1);
+    bench.until("the end of three", |bench| qps[..3].iter().all(|qp| bench.near.is_down(*qp)));
+    assert_eq!(bench.terminate(), Some([0, 0, 0]), "an error of ours");
+    bench.mail_is_at_rest();
+    bench.add(qps[3], 98, sink(&before, 98), there(&target, at));
+    bench.until("the end of a fourth", |bench| bench.near.is_down(qps[3]));
+    bench.near.completions.clear();
+    bench.add(qps[4], 99, sink(&before, 99), there(&target, at_hand));
+    bench.until("a word at hand", |bench| !bench.near.completions.is_empty());
+    assert_eq!(bench.statuses(), [(99, CompletionStatus::Success)]);
+    assert_eq!((word(&target, at), word(&target, at_hand)), (0, 1));
+    bench.mail_is_at_rest();
+}
+
 /// RFC 7306 leaves open who changes a word; memory that is pinned to a core is changed by that one, whatever names it, and by
 /// no other. The same bytes are not pinned otherwise a second time, nor to a core that there is not.
 #[test]
