@@ -41,6 +41,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let connections = tcp_config.connections_max as usize;
         Ok(CoreLoop {
             core: parts.core,
+            steering: parts.peers.as_ref().map(|peers| peers.steering()),
             peers: parts.peers,
             tcp: Tcp::new(tcp_config, net.hasher(), parts.secret, parts.stats.clone()),
             wire: Wire::new(parts.port),

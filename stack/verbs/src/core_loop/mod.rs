@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ironwarp_mem::CoreMem;
-use ironwarp_net::Net;
+use ironwarp_net::{Net, Steering};
 use ironwarp_port::{Burst, Port, Wire};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::wheel::Wheel;
@@ -86,6 +86,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     /// The other cores of the stack, where there are any. Let go of before the port: the frames in their rings must be back
     /// in its pool.
     peers: Option<Box<Peers<P::Frame>>>,
+    /// Whose a flow is, where there are others; known also while their rings are read, which takes `peers` away.
+    steering: Option<Steering>,
     clock: C,
     wire: Wire<P>,
     net: Net,

@@ -9,7 +9,7 @@ mod threads;
 use bench::{Bench, Plan, contents, far_addr, pattern};
 use ironwarp::memory::QueueRule;
 use ironwarp::{
-    Config, Event, Holdings, QpAttr, RemoteMemory, SendWr, SetupError, Stack, VerbsError, memory,
+    Config, Event, Holdings, Nanos, QpAttr, RemoteMemory, SendWr, SetupError, Stack, VerbsError, memory,
 };
 
 fn spread_over(cores: u16, rule: Option<QueueRule>) -> Bench {
@@ -137,6 +137,40 @@ fn a_queue_pair_connects_from_the_core_that_it_asks_for() {
     let beyond = QpAttr { core: Some(4), ..QpAttr::new(bench.near.cq) };
     let refused = bench.near.ctx.create_qp(bench.near.pd, &beyond);
     assert!(matches!(refused, Err(VerbsError::Attribute { what: "core", value: 4, .. })));
+}
+
+/// RFC 6581 s10, design decision 4: a second attempt, in revision 1, is made while a frame that came by way of another core
+/// is looked at. Its answers come home like those of any other.
+#[test]
+fn a_second_attempt_is_made_from_a_port_that_comes_home() {
+    const ATTEMPTS: usize = 8;
+    let mut bench = Plan::one_queue(2, 0).bench();
+    let qps: Vec<_> = (0..ATTEMPTS).map(|_| bench.near.dial(Some(1), far_addr())).collect();
+    // Every request arrives, and nobody says what is to become of it.
+    for _ in 0..200 {
+        bench.advance(Nanos::from_micros(10));
+        bench.near.poll();
+        (0..2).for_each(|core| bench.far.poll_core(core));
+        bench.carry();
+    }
+    let incoming = |bench: &Bench| bench.far.workers.iter().map(|one| one.holdings().incoming).sum::<usize>();
+    assert_eq!(incoming(&bench), ATTEMPTS);
+    // Whoever was asked goes, which resets what waited for it, and another listens.
+    let next = bench.far.stack.context().expect("room");
+    drop(std::mem::replace(&mut bench.far.ctx, next));
+    while incoming(&bench) > 0 {
+        (0..2).for_each(|core| bench.far.poll_core(core));
+    }
+    (bench.far.pd, bench.far.cq) = (bench.far.ctx.alloc_pd(), bench.far.ctx.create_cq(1024).expect("room"));
+    bench.far.ctx.listen(far_addr()).expect("room");
+    (0..4).for_each(|_| (0..2).for_each(|core| bench.far.poll_core(core)));
+    bench.until("second attempts", |bench| {
+        let up = qps.iter().filter(|qp| bench.near.is_up(**qp)).count();
+        assert!(bench.near.events.len() == up, "{:?}", bench.near.events);
+        up == ATTEMPTS && bench.far.accepted.iter().all(|qp| bench.far.is_up(*qp))
+    });
+    assert_eq!(bench.near.core_counter(1, "iwarp_revision_fallbacks"), ATTEMPTS as u64);
+    bench.exchange(&qps, 1000);
 }
 
 /// Everything is given back on every core, in whichever order the ends close.

@@ -108,8 +108,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             Route::Unreachable => return self.stop_resolving(now, slot, ConnectFailure::Unreachable),
         };
         let address = path.local_addr();
-        let peers = self.peers.as_deref();
-        let is_home = |flow: &Flow, hash| peers.is_none_or(|peers| peers.is_home(flow, hash));
+        let (steering, core) = (self.steering, self.core);
+        let is_home = |flow: &Flow, hash| steering.is_none_or(|steering| steering.home(flow, hash) == core);
         let Some(port) = self.tcp.ephemeral_port_where(address, remote, is_home) else {
             return self.stop_resolving(now, slot, ConnectFailure::NoResources);
         };

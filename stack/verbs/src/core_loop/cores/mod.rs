@@ -116,9 +116,9 @@ impl<F> Peers<F> {
         if self.core == LEADER { Part::Leads } else { Part::Follows }
     }
 
-    /// Whether a flow belongs here.
-    pub(super) fn is_home(&self, flow: &Flow, hash: u32) -> bool {
-        self.steering.home(flow, hash) == self.core
+    /// Whose a flow is.
+    pub(super) fn steering(&self) -> Steering {
+        self.steering
     }
 
     /// The core that a flow belongs to, if it is another.
