@@ -132,7 +132,8 @@ pub struct Limits {
     /// Private data bytes taken from a peer.
     pub private_data_bytes_accepted: usize,
     /// Whether atomic operations can be had, on connections whose [`Extensions`](crate::Extensions) have them. They are
-    /// atomic among all connections of this process, and not against other access to the memory.
+    /// atomic among all connections of this stack and with [`Context::atomic`], and neither against another stack that has the
+    /// same memory registered nor against other access to it.
     pub atomics: bool,
 }
 
