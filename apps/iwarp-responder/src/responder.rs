@@ -3,6 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use ironwarp::instrument::{Capture, CaptureLimits, Faults};
 use ironwarp::{
@@ -17,8 +18,12 @@ use crate::{StartError, report};
 /// Completions taken from the queue at once.
 const COMPLETIONS: usize = 64;
 
-/// Polls after the first connection's end under `--once`, so that the last acknowledgements and FINs get out.
-const LAST_POLLS: u32 = 2_000;
+/// How long the stack runs on after the last connection's end, so that acknowledgements and FINs get out and one that
+/// was lost is sent again.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// How long peers have to take their leave after Ctrl-C. Later ones are reset.
+const LEAVE: Duration = Duration::from_secs(1);
 
 /// A stack with one worker, and its peers.
 pub(crate) struct Responder<'a> {
@@ -65,26 +70,44 @@ impl<'a> Responder<'a> {
         Ok(responder)
     }
 
-    /// Answers peers until `stop` is set, until the first has gone under `--once`, or all have under `--connect`.
+    /// Answers peers until `stop` is set, then takes leave of them; or until the first has gone under `--once`, or all have under `--connect`.
     pub(crate) fn run(&mut self, stop: &AtomicBool) -> Result<(), VerbsError> {
-        let mut last_polls = LAST_POLLS;
-        while !stop.load(Ordering::Relaxed) && last_polls > 0 {
-            let mut busy = self.worker.poll(1).work > 0;
-            busy |= self.on_completions()? > 0;
-            while let Some(event) = self.ctx.poll_event() {
-                busy = true;
-                self.on_event(event)?;
-            }
-            if !busy {
-                idle(self.worker.idle_policy());
-            }
-            if self.ended >= self.ends_after() {
-                last_polls -= 1;
-            }
+        while !stop.load(Ordering::Relaxed) && self.ended < self.ends_after() {
+            self.turn()?;
         }
+        self.leave()?;
         report::counters(&self.stack.counters());
         if let Err(error) = self.worker.port_control().stop_capture() {
             tracing::error!("the capture is not whole: {error}");
+        }
+        Ok(())
+    }
+
+    /// Polls everything once.
+    fn turn(&mut self) -> Result<(), VerbsError> {
+        let mut busy = self.worker.poll(1).work > 0;
+        busy |= self.on_completions()? > 0;
+        while let Some(event) = self.ctx.poll_event() {
+            busy = true;
+            self.on_event(event)?;
+        }
+        if !busy {
+            idle(self.worker.idle_policy());
+        }
+        Ok(())
+    }
+
+    /// Closes what is still open, so that peers hear of it.
+    fn leave(&mut self) -> Result<(), VerbsError> {
+        let deadline = Instant::now() + LEAVE;
+        while self.ctx.drain(deadline)?.open > 0 {
+            self.turn()?;
+        }
+        // Those that were cut are gone already.
+        self.connections.clear();
+        let end = Instant::now() + LINGER;
+        while Instant::now() < end {
+            self.turn()?;
         }
         Ok(())
     }

@@ -46,10 +46,11 @@ def we_leave(lab):
     node = lab.node("iwarp-responder").wait_listening()
     job = lab.guest.start(f"peer --operation send --count 2 --await-close connect {lab.fabric.ours}", 60)
     node.wait_for(lambda: len(node.of("completion")) >= 4, 20, "is not sent to")
-    time.sleep(0.5)
     node.interrupt()
-    # Our process takes no leave of its peers: its stack is gone, and so is whatever answered.
-    job.kill()
+    # The guest's connection manager tells its program.
+    job.must()
+    told = [line["reason"] for line in node.of("disconnected")]
+    check(told == ["Closed"], f"the leave was told as {told}")
 
 
 @cell("faults/peer-process-killed")
