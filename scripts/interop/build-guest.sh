@@ -20,7 +20,7 @@ GUEST_PACKAGES=(busybox-static kmod iproute2 ethtool libibverbs1 ibverbs-provide
 GUEST_LIBRARIES=(libibverbs-dev librdmacm-dev)
 # Modules that the guest may load, with those that they need.
 MODULES=(virtio_pci virtio_net virtio_console virtio_rng ib_uverbs rdma_ucm sch_netem sch_ingress cls_matchall
-    act_mirred ifb veth siw)
+    act_mirred ifb veth siw uio_pci_generic vfio-pci e1000e)
 SIW_FILES=(Makefile iwarp.h siw.h siw_cm.c siw_cm.h siw_cq.c siw_main.c siw_mem.c siw_mem.h siw_qp.c siw_qp_rx.c
     siw_qp_tx.c siw_verbs.c siw_verbs.h)
 # What the kernel's source says once and this lab wants to set.
@@ -108,7 +108,7 @@ build_siw() {
 }
 
 build_root() {
-    [ -e "$root/ready" ] && return
+    [ "$root/ready" -nt "$here/build-guest.sh" ] && return
     local packages name module
     apt_empty --download-only install "${GUEST_PACKAGES[@]}" >/dev/null || cannot_be_had "${GUEST_PACKAGES[@]}"
     fetch "${GUEST_LIBRARIES[@]}"

@@ -6,6 +6,7 @@ import signal
 import sys
 
 import cells  # noqa: F401  its modules register themselves
+from compare import compare
 from fabric import DEVICES
 from matrix import CELLS, Matrix
 
@@ -18,6 +19,8 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="only the shortest proof, over one device")
     parser.add_argument("--device", action="append", choices=DEVICES, help="over this device; may be given several times")
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="cells whose name matches, as 'af_packet/rping/*'")
+    parser.add_argument("--compare", action="store_true", help="measure beside siw in one guest, in place of the cells")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of --compare; its figures are medians of them")
     parser.add_argument("--list", action="store_true", help="name the cells and run none")
     arguments = parser.parse_args()
     devices = arguments.device or (DEVICES[:1] if arguments.smoke else DEVICES)
@@ -29,6 +32,8 @@ def main():
         return 0
     # So that what was started is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if arguments.compare:
+        return 0 if compare(arguments.image, arguments.programs, arguments.logs / "compare", arguments.rounds) else 1
     matrix = Matrix(arguments.image, arguments.programs, arguments.logs)
     return 0 if matrix.run(devices, arguments.only, arguments.smoke) else 1
 

@@ -3,6 +3,7 @@
     af_packet, af_xdp   guest ─ tap ─ bridge ─ veth ─ our raw or XDP socket
     tap                 guest ─ tap ─ the kernel's routing ─ tap of ours
     vhost               guest ─ shared memory ─ our process, no kernel in between
+    pci                 as af_packet, with two more cards of the guest's in the bridge, which our programs drive there
 
 Everything lies in the network namespace that the lab was started in, which nobody else is in and which goes with its last
 process: there is nothing to take down.
@@ -13,7 +14,9 @@ import subprocess
 from guest import ADDRESS as GUEST
 from outcome import Failed
 
-DEVICES = ("af_packet", "vhost", "tap", "af_xdp")
+# Those that the cells of `every device` are run over, and all.
+JOINS = ("af_packet", "vhost", "tap", "af_xdp")
+DEVICES = (*JOINS, "pci")
 
 # Our stack's address, and for the tap the kernel's beside it.
 OURS = "10.77.0.1"
@@ -22,6 +25,8 @@ KERNEL_AT_TAP = "10.77.1.2"
 KERNEL_AT_GUEST = "10.77.0.254"
 
 GUEST_TAP = "guest0"
+# The cards that the guest's kernel leaves alone: QEMU's name, the other end's interface, the slot, the hardware address.
+CARDS = (("e1000e", "card0", 4, "52:54:00:77:00:04"), ("virtio-net-pci", "card1", 5, "52:54:00:77:00:05"))
 OUR_END = "iwarp0"
 
 
@@ -40,14 +45,17 @@ class Fabric:
         if self.device != "vhost":
             run(f"ip tuntap add dev {GUEST_TAP} mode tap vnet_hdr")
             run(f"ip link set {GUEST_TAP} mtu {self.mtu} up")
-        if self.device in ("af_packet", "af_xdp"):
+        if self.device in ("af_packet", "af_xdp", "pci"):
             self._bridge()
+        for _, tap, _, _ in self._cards():
+            run(f"ip tuntap add dev {tap} mode tap vnet_hdr")
+            run(f"ip link set {tap} mtu {self.mtu} master bridge0 up")
         if self.device == "tap":
             self._route()
 
     def take_down(self):
         """Removes the interfaces, so that another device's can be made."""
-        for name in (GUEST_TAP, OUR_END, "bridge0"):
+        for name in (GUEST_TAP, OUR_END, "bridge0", *(tap for _, tap, _, _ in self._cards())):
             subprocess.run(["ip", "link", "delete", name], stderr=subprocess.DEVNULL, check=False)
 
     def qemu(self):
@@ -56,6 +64,17 @@ class Fabric:
             line = f"socket,id=vhost,path={self.vhost_socket()},reconnect=1"
             return ["-chardev", line, "-netdev", "vhost-user,id=n0,chardev=vhost"]
         return ["-netdev", f"tap,id=n0,ifname={GUEST_TAP},script=no,downscript=no,vhost=off"]
+
+    def cards(self):
+        """QEMU's arguments for the guest's other cards, each in a slot of its own whatever else there is."""
+        said = []
+        for model, tap, slot, mac in self._cards():
+            said += ["-netdev", f"tap,id={tap},ifname={tap},script=no,downscript=no,vhost=off"]
+            said += ["-device", f"{model},netdev={tap},mac={mac},bus={{bus}},addr={slot}"]
+        return said
+
+    def _cards(self):
+        return CARDS if self.device == "pci" else ()
 
     def after_boot(self, guest):
         """What the guest must know about the way."""
@@ -70,6 +89,7 @@ class Fabric:
         """The device's part of a configuration of ours."""
         settings = {
             "af_packet": f'device.af_packet = {{ interface = "{OUR_END}" }}',
+            "pci": f'device.af_packet = {{ interface = "{OUR_END}" }}',
             "af_xdp": f'device.af_xdp = {{ interface = "{OUR_END}" }}',
             "tap": f'device.tap = {{ interface = "{OUR_END}" }}',
             "vhost": f'device.vhost = {{ socket = "{self.vhost_socket()}" }}',

@@ -34,9 +34,11 @@ class Ended:
 
 
 class Guest:
-    """One virtual machine. `network` are QEMU's arguments for its card's other end, which is called n0."""
+    """One virtual machine. `network` are QEMU's arguments for its card's other end, which is called n0; `cards` those for
+    further cards, for whose sake the machine has an IOMMU then."""
 
-    def __init__(self, image, folder, network, mtu=1500):
+    def __init__(self, image, folder, network, cards=(), mtu=1500):
+        self.cards = list(cards)
         self.image, self.folder, self.network, self.mtu = image, folder, network, mtu
         self.qemu = None
         self.agent = None
@@ -111,22 +113,34 @@ class Guest:
         settings = f"lab.address={ADDRESS}/24 lab.mtu={self.mtu}"
         # A machine without an owner must not go on.
         command = ["setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"]
-        command += "-nodefaults -no-user-config -display none -no-reboot -machine pc -cpu max -smp 2 -m 1024".split()
+        command += "-nodefaults -no-user-config -display none -no-reboot -cpu max -smp 2 -m 1024".split()
+        bus = "pci.0"
+        if self.cards:
+            bus = "pcie.0"
+            command += "-machine q35,kernel-irqchip=split -device intel-iommu,intremap=on".split()
+        else:
+            command += ["-machine", "pc"]
+        # In its own slot ahead of the others, so that the kernel names it eth0. QEMU 7.2 under emulation dies of interrupt
+        # vectors with a vhost-user back end: vectors=0 does without.
+        vectors = ",vectors=0" if "vhost-user" in " ".join(self.network) else ""
+        card = f"virtio-net-pci,netdev=n0,mac={MAC},bus={bus},addr=3{vectors}{NO_OFFLOADS}"
+        command += [*self.network, "-device", card, *(word.format(bus=bus) for word in self.cards)]
         command += ["-accel", "tcg,thread=multi,tb-size=512"]
         # Where the card's other end is another process, that one maps the guest's memory.
         command += ["-object", "memory-backend-memfd,id=memory,size=1024M,share=on", "-numa", "node,memdev=memory"]
         command += ["-kernel", str(self.image / "vmlinux"), "-initrd", str(self.image / "guest.cpio")]
         # On a busy machine the emulated timer is late for the kernel's check of it, which then gives up.
         kernel = "console=ttyS0 loglevel=5 earlyprintk=ttyS0 panic=-1 no_timer_check net.ifnames=0 mitigations=off nokaslr"
+        if self.cards:
+            # Drivers of the kernel's and uio work as without an IOMMU, vfio with it.
+            kernel += " intel_iommu=on iommu=pt"
         command += ["-append", f"{kernel} {settings}"]
         command += ["-chardev", f"file,id=console,path={self.folder}/console.log", "-serial", "chardev:console"]
         command += ["-chardev", f"socket,id=agent,path={self.folder}/agent,server=on,wait=off"]
         command += ["-device", "virtio-serial-pci"]
         command += ["-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0"]
         command += ["-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng"]
-        # QEMU 7.2 under emulation dies of interrupt vectors with a vhost-user back end: vectors=0 does without.
-        vectors = ",vectors=0" if "vhost-user" in " ".join(self.network) else ""
-        return command + self.network + ["-device", f"virtio-net-pci,netdev=n0,mac={MAC}{vectors}{NO_OFFLOADS}"]
+        return command
 
     def _answers(self):
         try:

@@ -11,6 +11,7 @@ from fabric import Fabric
 from guest import Guest
 from node import Node
 from outcome import Failed, Skipped
+from programs import with_programs
 
 CELLS = []
 # As siw's source has them.
@@ -51,7 +52,9 @@ class Lab:
     def __init__(self, image, programs, folder, device):
         self.programs, self.folder, self.device = programs, folder, device
         self.fabric = Fabric(device, folder)
-        self.guest = Guest(image, folder, self.fabric.qemu())
+        if device == "pci":
+            image = with_programs(image, folder, programs, ("iwarp-perf", "iwarp-ping"), ("nic.sh", "hugepages.sh"))
+        self.guest = Guest(image, folder, self.fabric.qemu(), self.fabric.cards())
         self.cell_folder = folder
         self.nodes = []
         self.changed = self.degraded = False

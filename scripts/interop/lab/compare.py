@@ -1,0 +1,159 @@
+"""Beside siw: our round trips and throughput and those of perftest over siw, in one guest and one run, in turns.
+
+    siw         perftest, each end in a network namespace of its own, over a veth with the kernel's offloads
+    af_packet   iwarp-perf, two processes, over another veth without them
+    memif       iwarp-perf, two processes, over shared memory
+
+The guest is emulated, so only ratios mean anything. Each figure is the median of the rounds. perftest tells half of a
+round trip for Sends and Writes, which is doubled here; CRC is as each has it by itself: siw without, ours with.
+"""
+
+import json
+import math
+import shutil
+import statistics
+import time
+
+from guest import Guest
+from outcome import Failed
+from programs import with_programs
+
+# The operation, what is measured, perftest's program for it with its arguments, and by how much its figure is to be
+# multiplied to be a round trip in microseconds or a throughput in Gbit/s.
+TESTS = (
+    ("send-lat", "ib_send_lat -s 64 -n 1000", 2),
+    ("write-lat", "ib_write_lat -s 64 -n 1000", 2),
+    ("read-lat", "ib_read_lat -s 64 -n 1000", 1),
+    ("send-bw", "ib_send_bw -s 1048576 -n 20 -t 4", 0.008388608),
+    ("write-bw", "ib_write_bw -s 1048576 -n 20 -t 4", 0.008388608),
+    ("read-bw", "ib_read_bw -s 1048576 -n 20 -t 4", 0.008388608),
+)
+# What a column of perftest's table is: #bytes, #iterations, then these.
+TYPICAL, AVERAGE = 4, 3
+
+# On a busy machine perftest now and then cannot tell how fast its clock runs, and measures nothing.
+TRIES = 6
+
+SIW_ADDRESS = "10.9.0.1"
+OUR_ADDRESSES = ("10.9.1.1", "10.9.1.2")
+# siw tells its listeners apart by interface number, so no two may be alike, whatever their namespace.
+WAYS = """\
+set -e
+modprobe veth
+ip() { /sbin/ip "$@"; }
+rdma link delete siw0
+ip netns add a
+ip netns add b
+ip link add name va index 101 netns a type veth peer name vb index 102 netns b
+for end in a:1 b:2; do
+    name=${end%:*}
+    ip -n $name link set lo up
+    ip -n $name link set v$name up
+    ip -n $name address add 10.9.0.${end#*:}/24 dev v$name
+done
+for name in a b; do ip netns exec $name rdma link add siw$name type siw netdev v$name; done
+ip link add name wa type veth peer name wb
+for name in wa wb; do
+    ethtool -K $name tx off gso off tso off gro off
+    ip link set $name up
+done
+"""
+# Somebody listens at 18515, perftest's port.
+AWAIT_PERFTEST = (
+    "until /sbin/ip netns exec a cat /proc/net/tcp /proc/net/tcp6 | grep -q ':4853 [0-9A-F:]* 0A '; do usleep 50000; done"
+)
+CONFIG = """\
+[eal]
+hugepages = "never"
+memory_mib = 128
+[port]
+device.af_packet = {{ interface = "{interface}" }}
+rx_frames = 4096
+tx_frames = 4096
+[net]
+address = "{address}/24"
+[core]
+idle = "yield"
+"""
+
+
+def compare(image, programs, folder, rounds):
+    """Measures, prints a table, and gives whether all of it could be measured."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    ours = with_programs(image, folder, programs, ("iwarp-perf",))
+    guest = Guest(ours, folder, ["-netdev", "user,id=n0,restrict=on"])
+    guest.boot()
+    try:
+        guest.must(WAYS)
+        for name, address in zip("ab", OUR_ADDRESSES):
+            text = CONFIG.format(interface=f"w{name}", address=address)
+            guest.must(f"cat >/tmp/{name}.toml <<'EOF'\n{text}EOF")
+        figures = {test: {"siw": [], "af_packet": [], "memif": []} for test, _, _ in TESTS}
+        for number in range(rounds):
+            for test, tool, factor in TESTS:
+                figures[test]["siw"].append(perftest(guest, test, tool) * factor)
+                figures[test]["memif"].append(ours_over_memif(guest, test))
+                figures[test]["af_packet"].append(ours_over_veth(guest, test))
+                told = ", ".join(f"{way} {values[-1]:.4g}" for way, values in figures[test].items())
+                print(f"round {number + 1} of {rounds}: {test}: {told}", flush=True)
+    except Failed as failure:
+        print(f"not measured: {failure}")
+        return False
+    finally:
+        guest.stop()
+    print(table(figures))
+    return True
+
+
+def perftest(guest, test, tool):
+    """A figure of perftest's over siw: microseconds, or 2^20 bytes a second."""
+    for _ in range(TRIES):
+        server = guest.start(f"/sbin/ip netns exec a {tool} -F -R", 100)
+        guest.must(AWAIT_PERFTEST)
+        # It listens twice: the second time for the connection that is measured.
+        time.sleep(1)
+        said = guest.run(f"/sbin/ip netns exec b {tool} -F -R {SIW_ADDRESS}", 100).said
+        server.kill()
+        server.wait()
+        rows = [line.split() for line in said.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
+        figure = float(rows[-1][TYPICAL if test.endswith("-lat") else AVERAGE]) if rows else 0.0
+        if 0 < figure < math.inf:
+            return figure
+    raise Failed(f"{tool} measured nothing: {said.strip()[-200:]}")
+
+
+def ours_over_memif(guest, test):
+    """A figure of ours between two processes with shared memory."""
+    return ours(guest, test, "--pair memif")
+
+
+def ours_over_veth(guest, test):
+    """A figure of ours between two processes with raw sockets at the ends of a veth."""
+    server = guest.start("iwarp-perf server --config /tmp/a.toml", 150)
+    guest.must("sleep 3")
+    try:
+        return ours(guest, test, f"--config /tmp/b.toml --connect {OUR_ADDRESSES[0]}")
+    finally:
+        server.kill()
+
+
+def ours(guest, test, way):
+    """A figure of iwarp-perf's: microseconds, or Gbit/s."""
+    size = "64" if test.endswith("-lat") else "1M"
+    guest.must(f"rm -f /tmp/r.json; iwarp-perf {test} {way} --size {size} --duration 1 --json /tmp/r.json", 150)
+    result = json.loads(guest.must("cat /tmp/r.json"))["results"][0]
+    return result["rtt_ns"]["p50"] / 1000 if test.endswith("-lat") else result["gbit_per_s"]
+
+
+def table(figures):
+    """Markdown: each figure, and how many times better ours is."""
+    lines = ["| | siw | ours, af_packet | ours, memif | af_packet better | memif better |", "| --- | --- | --- | --- | --- | --- |"]
+    for test, ways in figures.items():
+        latency = test.endswith("-lat")
+        unit = "µs" if latency else "Gbit/s"
+        siw, raw, memif = (statistics.median(ways[way]) for way in ("siw", "af_packet", "memif"))
+        times = [siw / mine if latency else mine / siw for mine in (raw, memif)]
+        what = f"{test[:-4].capitalize()}, 64 B, round trip" if latency else f"{test[:-3].capitalize()}, 1 MiB"
+        lines.append(f"| {what} | {siw:.3g} {unit} | {raw:.3g} | {memif:.3g} | {times[0]:.2g} × | {times[1]:.2g} × |")
+    return "\n".join(lines)
