@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The interop lab: Linux siw, in a virtual machine built from Debian packages, against the project's programs.
-#   scripts/interop/run.sh [--programs FOLDER] [--smoke] [--device af_packet|vhost|tap|af_xdp]... [--only PATTERN]...
+#   scripts/interop/run.sh [--programs FOLDER] [--smoke] [--device af_packet|vhost|tap|af_xdp|pci]... [--only PATTERN]...
+#   scripts/interop/run.sh [--programs FOLDER] --compare [--rounds N]     measures beside siw in one guest; optimised programs
 #   scripts/interop/run.sh --list
 # Builds the programs unless they lie in FOLDER. The machine, and what failing cells leave, lie in the build folder under
 # interop/. Ends with `N passed, N failed, N skipped`.
@@ -13,14 +14,15 @@ cd "$(dirname "$0")/../.."
 install_packages interop || { echo "no QEMU or tools to be had for the interop lab" >&2; exit 3; }
 
 build=${CARGO_TARGET_DIR:-target}
-programs=$build/debug
+programs=$build/debug profile=dev
+[[ " $* " == *" --compare "* ]] && programs=$build/release profile=release
 if [ "${1:-}" = --programs ]; then
     programs=${2:?"--programs needs a folder"}
     shift 2
 else
     require_cargo
     # As cargo test builds them, so that one of the two finds its work done.
-    cargo build --quiet --locked --workspace --bins
+    cargo build --quiet --locked --workspace --bins --profile "$profile"
 fi
 status=0
 scripts/interop/build-guest.sh "$build/interop/guest" || status=$?

@@ -8,6 +8,7 @@ import sys
 import cells  # noqa: F401  its modules register themselves
 from compare import compare
 from fabric import DEVICES
+from lanes import LANES, lane_of, run_lanes
 from matrix import CELLS, Matrix
 
 
@@ -21,6 +22,7 @@ def main():
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="cells whose name matches, as 'af_packet/rping/*'")
     parser.add_argument("--compare", action="store_true", help="measure beside siw in one guest, in place of the cells")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of --compare; its figures are medians of them")
+    parser.add_argument("--lane", choices=LANES, help=argparse.SUPPRESS)
     parser.add_argument("--list", action="store_true", help="name the cells and run none")
     arguments = parser.parse_args()
     devices = arguments.device or (DEVICES[:1] if arguments.smoke else DEVICES)
@@ -35,7 +37,14 @@ def main():
     if arguments.compare:
         return 0 if compare(arguments.image, arguments.programs, arguments.logs / "compare", arguments.rounds) else 1
     matrix = Matrix(arguments.image, arguments.programs, arguments.logs)
-    return 0 if matrix.run(devices, arguments.only, arguments.smoke) else 1
+    chosen = matrix.choose(devices, arguments.only, arguments.smoke)
+    lanes = [lane for lane in LANES if any(lane_of(device, each.name) == lane for device, each in chosen)]
+    if arguments.lane is None and len(lanes) > 1:
+        return 0 if run_lanes(lanes) else 1
+    if arguments.lane:
+        chosen = [(device, each) for device, each in chosen if lane_of(device, each.name) == arguments.lane]
+        matrix.folder = arguments.logs / arguments.lane
+    return 0 if matrix.run(chosen) else 1
 
 
 if __name__ == "__main__":

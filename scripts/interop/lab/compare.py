@@ -32,7 +32,7 @@ TESTS = (
 TYPICAL, AVERAGE = 4, 3
 
 # On a busy machine perftest now and then cannot tell how fast its clock runs, and measures nothing.
-TRIES = 6
+TRIES = 3
 
 SIW_ADDRESS = "10.9.0.1"
 OUR_ADDRESSES = ("10.9.1.1", "10.9.1.2")
@@ -84,12 +84,12 @@ def compare(image, programs, folder, rounds):
     ours = with_programs(image, folder, programs, ("iwarp-perf",))
     guest = Guest(ours, folder, ["-netdev", "user,id=n0,restrict=on"])
     guest.boot()
+    figures = {test: {"siw": [], "af_packet": [], "memif": []} for test, _, _ in TESTS}
     try:
         guest.must(WAYS)
         for name, address in zip("ab", OUR_ADDRESSES):
             text = CONFIG.format(interface=f"w{name}", address=address)
             guest.must(f"cat >/tmp/{name}.toml <<'EOF'\n{text}EOF")
-        figures = {test: {"siw": [], "af_packet": [], "memif": []} for test, _, _ in TESTS}
         for number in range(rounds):
             for test, tool, factor in TESTS:
                 figures[test]["siw"].append(perftest(guest, test, tool) * factor)
@@ -98,12 +98,11 @@ def compare(image, programs, folder, rounds):
                 told = ", ".join(f"{way} {values[-1]:.4g}" for way, values in figures[test].items())
                 print(f"round {number + 1} of {rounds}: {test}: {told}", flush=True)
     except Failed as failure:
-        print(f"not measured: {failure}")
-        return False
+        print(f"the rest is not measured: {failure}")
     finally:
         guest.stop()
     print(table(figures))
-    return True
+    return all(not math.isnan(middle(values)) for ways in figures.values() for values in ways.values())
 
 
 def perftest(guest, test, tool):
@@ -120,7 +119,8 @@ def perftest(guest, test, tool):
         figure = float(rows[-1][TYPICAL if test.endswith("-lat") else AVERAGE]) if rows else 0.0
         if 0 < figure < math.inf:
             return figure
-    raise Failed(f"{tool} measured nothing: {said.strip()[-200:]}")
+    print(f"{tool} measured nothing: {said.strip()[-200:]}", flush=True)
+    return math.nan
 
 
 def ours_over_memif(guest, test):
@@ -152,8 +152,13 @@ def table(figures):
     for test, ways in figures.items():
         latency = test.endswith("-lat")
         unit = "µs" if latency else "Gbit/s"
-        siw, raw, memif = (statistics.median(ways[way]) for way in ("siw", "af_packet", "memif"))
+        siw, raw, memif = (middle(ways[way]) for way in ("siw", "af_packet", "memif"))
         times = [siw / mine if latency else mine / siw for mine in (raw, memif)]
         what = f"{test[:-4].capitalize()}, 64 B, round trip" if latency else f"{test[:-3].capitalize()}, 1 MiB"
         lines.append(f"| {what} | {siw:.3g} {unit} | {raw:.3g} | {memif:.3g} | {times[0]:.2g} × | {times[1]:.2g} × |")
     return "\n".join(lines)
+
+
+def middle(values):
+    """The median of the rounds in which something was measured."""
+    return statistics.median([value for value in values if not math.isnan(value)] or [math.nan])

@@ -1,6 +1,7 @@
 """The matrix: named cells, the lab that each is given, and the table of how they ended."""
 
 import fnmatch
+import itertools
 import shutil
 import subprocess
 import time
@@ -136,13 +137,17 @@ class Matrix:
         self.image, self.programs, self.folder = image, programs, folder
         self.score = {"passed": 0, "failed": 0, "skipped": 0}
 
-    def run(self, devices, patterns, smoke):
-        """Runs the chosen cells, device by device. Gives whether none failed."""
-        for device in devices:
-            chosen = [each for each in CELLS if device in each.devices and (each.smoke or not smoke)]
-            chosen = [each for each in chosen if matches(f"{device}/{each.name}", patterns)]
-            if chosen:
-                self._over(device, chosen)
+    @staticmethod
+    def choose(devices, patterns, smoke):
+        """The cells asked for, each with the device that it is to be run over, device by device."""
+        chosen = [(device, each) for device in devices for each in CELLS if device in each.devices]
+        chosen = [(device, each) for device, each in chosen if each.smoke or not smoke]
+        return [(device, each) for device, each in chosen if matches(f"{device}/{each.name}", patterns)]
+
+    def run(self, chosen):
+        """Runs chosen cells, a guest for each device. Gives whether none failed."""
+        for device, those in itertools.groupby(chosen, lambda pair: pair[0]):
+            self._over(device, [each for _, each in those])
         score = self.score
         print(f"{score['passed']} passed, {score['failed']} failed, {score['skipped']} skipped", flush=True)
         return score["failed"] == 0
