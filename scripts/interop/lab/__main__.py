@@ -35,7 +35,8 @@ def main():
     # So that what was started is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if arguments.compare:
-        return 0 if compare(arguments.image, arguments.programs, arguments.logs / "compare", arguments.rounds) else 1
+        folder = arguments.logs / "compare"
+        return 0 if compare(arguments.image, arguments.programs, folder, arguments.rounds, arguments.only) else 1
     matrix = Matrix(arguments.image, arguments.programs, arguments.logs)
     chosen = matrix.choose(devices, arguments.only, arguments.smoke)
     lanes = [lane for lane in LANES if any(lane_of(device, each.name) == lane for device, each in chosen)]

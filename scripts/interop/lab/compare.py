@@ -15,6 +15,7 @@ import statistics
 import time
 
 from guest import Guest
+from matrix import matches
 from outcome import Failed
 from programs import with_programs
 
@@ -77,21 +78,21 @@ idle = "yield"
 """
 
 
-def compare(image, programs, folder, rounds):
-    """Measures, prints a table, and gives whether all of it could be measured."""
+def compare(image, programs, folder, rounds, patterns):
+    """Measures those tests whose names match, prints a table, and gives whether all of it could be measured."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     ours = with_programs(image, folder, programs, ("iwarp-perf",))
-    guest = Guest(ours, folder, ["-netdev", "user,id=n0,restrict=on"])
+    guest = Guest(ours, folder, ["-netdev", "user,id=n0,restrict=on"], memory_mib=3072)
     guest.boot()
-    figures = {test: {"siw": [], "af_packet": [], "memif": []} for test, _, _ in TESTS}
+    figures = {test: {"siw": [], "af_packet": [], "memif": []} for test, _, _ in TESTS if matches(test, patterns)}
     try:
         guest.must(WAYS)
         for name, address in zip("ab", OUR_ADDRESSES):
             text = CONFIG.format(interface=f"w{name}", address=address)
             guest.must(f"cat >/tmp/{name}.toml <<'EOF'\n{text}EOF")
         for number in range(rounds):
-            for test, tool, factor in TESTS:
+            for test, tool, factor in (each for each in TESTS if each[0] in figures):
                 figures[test]["siw"].append(perftest(guest, test, tool) * factor)
                 figures[test]["memif"].append(ours_over_memif(guest, test))
                 figures[test]["af_packet"].append(ours_over_veth(guest, test))

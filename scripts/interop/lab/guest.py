@@ -37,8 +37,8 @@ class Guest:
     """One virtual machine. `network` are QEMU's arguments for its card's other end, which is called n0; `cards` those for
     further cards, for whose sake the machine has an IOMMU then."""
 
-    def __init__(self, image, folder, network, cards=(), mtu=1500):
-        self.cards = list(cards)
+    def __init__(self, image, folder, network, cards=(), mtu=1500, memory_mib=1024):
+        self.cards, self.memory = list(cards), f"{memory_mib}M"
         self.image, self.folder, self.network, self.mtu = image, folder, network, mtu
         self.qemu = None
         self.agent = None
@@ -113,7 +113,8 @@ class Guest:
         settings = f"lab.address={ADDRESS}/24 lab.mtu={self.mtu}"
         # A machine without an owner must not go on.
         command = ["setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"]
-        command += "-nodefaults -no-user-config -display none -no-reboot -cpu max -smp 2 -m 1024".split()
+        command += "-nodefaults -no-user-config -display none -no-reboot -cpu max -smp 2".split()
+        command += ["-m", self.memory]
         bus = "pci.0"
         if self.cards:
             bus = "pcie.0"
@@ -127,7 +128,7 @@ class Guest:
         command += [*self.network, "-device", card, *(word.format(bus=bus) for word in self.cards)]
         command += ["-accel", "tcg,thread=multi,tb-size=512"]
         # Where the card's other end is another process, that one maps the guest's memory.
-        command += ["-object", "memory-backend-memfd,id=memory,size=1024M,share=on", "-numa", "node,memdev=memory"]
+        command += ["-object", f"memory-backend-memfd,id=memory,size={self.memory},share=on", "-numa", "node,memdev=memory"]
         command += ["-kernel", str(self.image / "vmlinux"), "-initrd", str(self.image / "guest.cpio")]
         # On a busy machine the emulated timer is late for the kernel's check of it, which then gives up.
         kernel = "console=ttyS0 loglevel=5 earlyprintk=ttyS0 panic=-1 no_timer_check net.ifnames=0 mitigations=off nokaslr"
