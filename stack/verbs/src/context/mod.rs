@@ -180,6 +180,13 @@ impl Context {
         Ok(self.mem.register_pinned(self.domain(pd)?.into(), owner, access, CoreId(core))?)
     }
 
+    /// The core that runs atomic operations on the word at `offset` of a region of ours, counted from 0. What
+    /// [`Context::atomic`] refuses is refused here alike. With `rdmap.atomics = "locked"` it means nothing: whichever core a
+    /// request arrives at runs it.
+    pub fn owner_core(&self, region: &Region, offset: usize) -> Result<u16, VerbsError> {
+        Ok(self.mem.local_word(region, offset)?.0.0)
+    }
+
     /// A memory window, for [`SendWr::bind`](crate::SendWr::bind). It takes the place of a region in the table.
     pub fn create_window(&self, pd: ProtectionDomain) -> Result<Window, VerbsError> {
         Ok(self.mem.window(self.domain(pd)?)?)

@@ -219,6 +219,50 @@ fn a_word_at_hand_is_changed_without_mail() {
     assert_eq!(bench.far_counts(), [8, 0, 0, 0]);
 }
 
+/// Design decision 6: a range may be pinned to one core, which then owns all its words under all their names, and the
+/// application can ask who owns a word.
+#[test]
+fn a_pinned_range_is_owned_by_its_core_alone() {
+    const CORES: u16 = 3;
+    let mut bench = bench(CORES);
+    let near = bench.connect([Some(0)])[0];
+    let before = bench.near.memory(&[0; 128]);
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    for core in 0..CORES {
+        let page = AlignedBuf::pages(4096).expect("a page");
+        let ctx = &bench.far.ctx;
+        let target = ctx.register_pinned(bench.far.pd, page, rights, core).expect("a region");
+        let owner = |ctx: &ironwarp::Context, at: usize| ctx.owner_core(&target, at * 8).expect("a word");
+        assert!((0..512).all(|at| owner(ctx, at) == core));
+        let [here, mailed, ..] = bench.far_counts();
+        (0..8)
+            .for_each(|id| bench.add(near, id, sink(&before, id as usize), there(&target, id as usize * 64)));
+        bench.until("all of them", |bench| bench.near.completions.len() == 8);
+        bench.near.completions.clear();
+        assert!((0..8).all(|id| word(&target, id * 64) == 1));
+        let moved = if core == 0 { [here + 8, mailed] } else { [here, mailed + 8] };
+        assert_eq!(bench.far_counts()[..2], moved, "pinned to core {core}");
+    }
+}
+
+/// Who owns a word of an ordinary region is what its address says; what is no word has no owner, and no core that there is
+/// none of is one.
+#[test]
+fn the_owner_of_a_word_can_be_asked_for() {
+    let bench = bench(2);
+    let (ctx, target) = (&bench.far.ctx, words(&bench.far));
+    let of = |owner| owned(&target, owner, 2).into_iter().map(move |at| (at, owner));
+    for (at, owner) in of(0).chain(of(1)) {
+        assert_eq!(ctx.owner_core(&target, at * 8).expect("a word"), owner);
+    }
+    assert!(matches!(ctx.owner_core(&target, 4), Err(VerbsError::Word(WordError::Misaligned))));
+    let outside = ctx.owner_core(&target, 4096);
+    assert!(matches!(outside, Err(VerbsError::Word(WordError::Access(AccessError::Bounds)))));
+    let page = AlignedBuf::pages(4096).expect("a page");
+    let refused = ctx.register_pinned(bench.far.pd, page, Access::LOCAL_WRITE, 2);
+    assert!(matches!(refused, Err(VerbsError::Register(_))), "{:?}", refused.map(|_| ()));
+}
+
 /// By the setting "locked" no core is asked for anything.
 #[test]
 fn with_locked_instructions_no_word_is_anybodys() {
