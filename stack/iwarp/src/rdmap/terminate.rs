@@ -55,7 +55,7 @@ impl Terminate {
         let nibbles_swapped = high > Self::LAYER_LLP && low <= Self::LAYER_LLP;
         // RFC 6581 s8: 6 and 7 are an initiator's, before anything else that it sends. MPA has no higher ones.
         let last = if starting { MpaFault::NoMatchingRtr } else { MpaFault::LocalCatastrophic };
-        let not_of_mpa = (high, low) == (Self::LAYER_LLP, 0) && code > last as u8;
+        let not_of_mpa = (high, low) == (Self::LAYER_LLP, 0) && code > last as u8 && bits & (M | D | R) == 0;
         let (layer, etype) =
             if bits_swapped || nibbles_swapped || not_of_mpa { (low, high) } else { (high, low) };
         Some(Terminate { layer, etype, code })

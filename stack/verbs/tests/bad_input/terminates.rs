@@ -30,6 +30,9 @@ proptest! {
         let victim = bench.victim(begins);
         let header = [&[(layer << 4) | etype, code, bits << 5, 0][..], &shown].concat();
         bench.says(&[terminate(&header)]);
+        // MPA has no such error once it runs: Linux siw's order of the nibbles, which comes without a header.
+        let swapped = (layer, etype) == (2, 0) && code > 5 && bits == 0;
+        let (layer, etype) = if swapped { (0, 2) } else { (layer, etype) };
         prop_assert_eq!(bench.scene.terminated(), (false, Terminate { layer, etype, code }));
         bench.is_over(victim, DisconnectReason::Terminated);
     }

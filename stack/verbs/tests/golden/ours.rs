@@ -167,7 +167,7 @@ fn body(vector: &Vector, opcode: Opcode, payload: &[u8], reading: &mut Reading) 
             reading.number("source_to", request.source_to);
         }
         Opcode::Terminate => {
-            let Terminate { layer, etype, code } = Terminate::decode(payload, false).expect("a Terminate");
+            let Terminate { layer, etype, code } = Terminate::decode(payload, true).expect("a Terminate");
             reading.number("layer", layer);
             reading.number("etype", etype);
             reading.number("code", code);
