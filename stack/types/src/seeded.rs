@@ -66,8 +66,10 @@ mod tests {
     #[test]
     fn a_rate_in_parts_per_million_is_kept() {
         let mut chance = SeededEntropy::new(7);
-        let hits = (0..1_000_000).filter(|_| chance.chance(20_000)).count();
-        assert!((19_000..21_000).contains(&hits), "{hits}");
+        let tries = if cfg!(miri) { 10_000 } else { 1_000_000 };
+        let hits = (0..tries).filter(|_| chance.chance(20_000)).count();
+        let slack = if cfg!(miri) { tries / 100 } else { tries / 1000 };
+        assert!(hits.abs_diff(tries / 50) < slack, "{hits}");
     }
 
     #[test]
