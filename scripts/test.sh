@@ -41,6 +41,9 @@ done
 require_cargo || exit 1
 install_packages test || exit 1
 
+# What only a second build would use is not written where there is none.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
+
 logs=${CARGO_TARGET_DIR:-target}/test-logs
 mkdir -p "$logs"
 passed=0
