@@ -3,20 +3,20 @@
 //! - [`mpa`] frames: start-up frames, FPDUs and their CRC (RFC 5044, RFC 6581).
 //! - [`ddp`] places: segment headers and the checks before placement (RFC 5041).
 //! - [`rdmap`] means: operations, outstanding Reads, Terminate (RFC 5040).
-//! - [`wr`] is what an application asks for and gets back: work requests and completions.
+//! - [`wr`] is what an application asks for, and [`completion`] what it gets back.
 //! - [`stream`] assembles the three for one queue pair.
 //!
 //! Nothing here knows of sockets, time or threads. TCP's half of the boundary is in `ironwarp_tcp`.
 #![forbid(unsafe_code)]
 
+pub mod completion;
 pub mod ddp;
 pub mod mpa;
 pub mod rdmap;
 pub mod stream;
 pub mod wr;
 
+pub use completion::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 pub use rdmap::Terminate;
 pub use stream::{CompletionSink, Io, NoCredit, NoReceive, Role, Start, Stream, StreamConfig, StreamError};
-pub use wr::{
-    Completion, CompletionFlags, CompletionOpcode, CompletionStatus, RecvWqe, SendFlags, SendOpcode, SendWqe,
-};
+pub use wr::{RecvWqe, SendFlags, SendOpcode, SendWqe};

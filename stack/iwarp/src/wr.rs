@@ -1,4 +1,4 @@
-//! Work requests as they lie in a queue's slots, and completions.
+//! Work requests as they lie in a queue's slots.
 //!
 //! A slot is written in place by the application's thread and read in place by the core. Its first cache line holds
 //! the header and the first two gather elements, so that a small message costs one line. Inline bytes take the
@@ -7,8 +7,8 @@
 use core::fmt;
 
 use ironwarp_mem::{Access, AtomicOp, Binding, Sge};
+use ironwarp_types::STag;
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
-use ironwarp_types::{QpNum, STag};
 
 /// Bytes that one gather or scatter element takes in a slot: address, length, local key.
 const SGE_BYTES: usize = 16;
@@ -18,7 +18,6 @@ const LIST_BYTES: usize = SGE_MAX * SGE_BYTES;
 
 const _: () = assert!(INLINE_BYTES_MAX == LIST_BYTES);
 const _: () = assert!(size_of::<SendWqe>() == 320 && size_of::<RecvWqe>() == 320);
-const _: () = assert!(size_of::<Completion>() == 32);
 
 /// What a send-queue request does (RFC 5040 s4.1, figure 4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -115,17 +114,6 @@ bitflags::bitflags! {
         const LOCAL_FENCE = 8;
         /// The fast region is for this stream alone, and its peer may invalidate it.
         const STREAM_SCOPE = 16;
-    }
-
-    /// What else a completion says.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub struct CompletionFlags: u8 {
-        /// The Send that was received asked for an event (RFC 5040 s5.3).
-        const SOLICITED = 1;
-        /// The Send that was received invalidated the steering tag in [`Completion::invalidated`].
-        const INVALIDATED = 2;
-        /// An atomic operation on our own memory: the word's value before is in [`Completion::immediate`].
-        const LOCAL = 4;
     }
 }
 
@@ -337,111 +325,6 @@ fn write_list(list: &mut [u8; LIST_BYTES], sges: &[Sge]) -> (u8, u32) {
         bytes = bytes.saturating_add(sge.len);
     }
     (count, bytes)
-}
-
-/// What became of a work request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub enum CompletionStatus {
-    /// It was carried out.
-    #[default]
-    Success,
-    /// The stream ended first; how much of it the peer saw is unknown (RFC 5040 s6.2.1).
-    FlushedInError,
-    /// The message is longer than its buffer, or than a message may be.
-    LocalLength,
-    /// A list element names memory that may not be used so: unknown key, other protection domain, missing right,
-    /// out of bounds, revoked.
-    LocalProtection,
-    /// The peer's answer to a Read or an atomic operation is not the answer to it: another buffer, another place, too long or too short.
-    BadResponse,
-    /// The request cannot be carried out on this queue pair: a Read with no sink element, or with no Reads allowed.
-    LocalOperation,
-    /// A window or fast region cannot be bound: it is bound already, it or the region is another domain's, or the
-    /// region does not allow it.
-    MemoryBind,
-}
-
-/// What kind of work request completed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CompletionOpcode {
-    /// A Send of any kind.
-    #[default]
-    Send,
-    /// An RDMA Write.
-    Write,
-    /// An RDMA Read.
-    Read,
-    /// A receive, by a Send.
-    Receive,
-    /// A receive that Immediate Data took: nothing is in its memory, and the eight octets are in
-    /// [`Completion::immediate`].
-    ReceiveImmediate,
-    /// Immediate Data of ours.
-    Immediate,
-    /// An atomic FetchAdd.
-    FetchAdd,
-    /// An atomic CmpSwap.
-    CmpSwap,
-    /// An atomic Swap.
-    Swap,
-    /// The invalidation of our own steering tag.
-    Invalidate,
-    /// A window's binding.
-    Bind,
-    /// A fast registration.
-    FastRegister,
-}
-
-/// The end of one work request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Completion {
-    /// The number that was posted.
-    pub wr_id: u64,
-    /// The queue pair that carried it out; 0 where none did.
-    pub qp: QpNum,
-    /// Bytes of the message: received, read, sent or written. 0 unless the status is success, and for what sends
-    /// nothing.
-    pub byte_len: u32,
-    /// What became of it.
-    pub status: CompletionStatus,
-    /// What it was.
-    pub opcode: CompletionOpcode,
-    /// What else there is to know.
-    pub flags: CompletionFlags,
-    /// With [`CompletionFlags::INVALIDATED`], the steering tag that the peer's Send invalidated.
-    pub invalidated: STag,
-    /// With [`CompletionOpcode::ReceiveImmediate`], the eight octets as the peer's application gave them; with
-    /// [`CompletionFlags::LOCAL`], the word as it was, in the machine's own order; zeros otherwise.
-    pub immediate: [u8; 8],
-}
-
-impl Completion {
-    /// What an atomic operation on our own memory found in its word. That of one on a peer's is in the request's sink.
-    pub fn original(&self) -> Option<u64> {
-        let done = self.flags.contains(CompletionFlags::LOCAL) && self.status == CompletionStatus::Success;
-        done.then(|| u64::from_ne_bytes(self.immediate))
-    }
-}
-
-impl From<SendOpcode> for CompletionOpcode {
-    fn from(opcode: SendOpcode) -> Self {
-        match opcode {
-            SendOpcode::Write => CompletionOpcode::Write,
-            SendOpcode::Read | SendOpcode::ReadInvalidate => CompletionOpcode::Read,
-            SendOpcode::Invalidate => CompletionOpcode::Invalidate,
-            SendOpcode::Bind => CompletionOpcode::Bind,
-            SendOpcode::FastRegister => CompletionOpcode::FastRegister,
-            SendOpcode::Immediate | SendOpcode::ImmediateSolicited => CompletionOpcode::Immediate,
-            SendOpcode::FetchAdd => CompletionOpcode::FetchAdd,
-            SendOpcode::CmpSwap => CompletionOpcode::CmpSwap,
-            SendOpcode::Swap => CompletionOpcode::Swap,
-            SendOpcode::Send
-            | SendOpcode::SendSolicited
-            | SendOpcode::SendInvalidate
-            | SendOpcode::SendSolicitedInvalidate => CompletionOpcode::Send,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -18,8 +18,9 @@ use std::collections::VecDeque;
 use ironwarp_mem::WordError;
 use ironwarp_types::CoreId;
 
-use super::read::RTR_READS;
-use super::{AtomicRequest, ReadRequest};
+use super::read::{READ_REQUEST_BYTES, RTR_READS};
+use super::{AtomicRequest, Offender, Opcode, READ_QUEUE, ReadRequest};
+use crate::ddp::{UNTAGGED_BYTES, Untagged};
 
 /// A Read of the peer's that we have not answered in full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +31,17 @@ pub struct Response {
     pub msn: u32,
     /// Octets sent.
     pub sent: u32,
+}
+
+impl Response {
+    /// The Read Request as a Terminate shows it: its DDP header, which was not kept but is known, and its own header
+    /// as far as it has got (RFC 5040 s4.8).
+    pub(crate) fn offender(&self) -> Offender {
+        let mut ulpdu = [0; UNTAGGED_BYTES + READ_REQUEST_BYTES];
+        let ulp = Opcode::ReadRequest.control();
+        Untagged { last: true, ulp, ulp_word: 0, qn: READ_QUEUE, msn: self.msn, mo: 0 }.encode(&mut ulpdu);
+        Offender::segment(&ulpdu).with_request(self.request.advanced(self.sent).octets())
+    }
 }
 
 /// A response that we owe.

@@ -8,7 +8,8 @@ use ironwarp_mem::{CoreMem, Epoch};
 use ironwarp_stats::Counter;
 
 use super::{CompletionSink, Io, Stream, StreamState};
-use crate::wr::{Completion, CompletionOpcode, CompletionStatus, SendFlags, SendOpcode, SendWqe};
+use crate::completion::{Completion, CompletionOpcode, CompletionStatus};
+use crate::wr::{SendFlags, SendOpcode, SendWqe};
 
 /// What has been acknowledged, and what each request waits for.
 pub(super) struct Acknowledged {

@@ -11,6 +11,7 @@ use ironwarp_stats::Counter;
 
 use super::receive::{Refused, Victim, bad_response};
 use super::{CompletionSink, Io, Stream, StreamState};
+use crate::completion::{CompletionFlags, CompletionOpcode, CompletionStatus};
 use crate::ddp::untagged::Queue;
 use crate::ddp::{DdpFault, Untagged};
 use crate::rdmap::atomic::ATOMIC_RESPONSE_BYTES;
@@ -18,7 +19,7 @@ use crate::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, Outstanding, Owed,
     READ_QUEUE, RdmapFault, SEND_QUEUE, Terminate,
 };
-use crate::wr::{CompletionFlags, CompletionOpcode, CompletionStatus, SendOpcode};
+use crate::wr::SendOpcode;
 
 impl Stream {
     /// Which text of RFC 7306 the connection goes by, if any. Heard until the stream starts.

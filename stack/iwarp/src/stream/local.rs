@@ -12,8 +12,9 @@ use ironwarp_stats::Counter;
 use ironwarp_types::STag;
 
 use super::{CompletionSink, Io, Stream, StreamState};
+use crate::completion::{Completion, CompletionStatus};
 use crate::rdmap::{Outstanding, RdmapFault};
-use crate::wr::{Completion, CompletionStatus, SendOpcode, SendWqe};
+use crate::wr::{SendOpcode, SendWqe};
 
 /// A delivered Send with Invalidate whose completion waits. Nothing more is read meanwhile.
 #[derive(Clone, Copy)]

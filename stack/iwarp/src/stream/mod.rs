@@ -36,11 +36,12 @@ use ironwarp_types::{CoreId, PdId, QpNum};
 
 pub use transmit::Transmit;
 
+use crate::completion::Completion;
 use crate::ddp::untagged::Queue;
 use crate::mpa::marker::Rhythm;
 use crate::mpa::startup::{Agreed, Markers, ReadDepths, Rtr, RtrKinds};
 use crate::rdmap::{Dialect, Offender, Outstanding, OutstandingReads, Owed, PendingResponses, Terminate};
-use crate::wr::{Completion, RecvWqe, SendWqe};
+use crate::wr::{RecvWqe, SendWqe};
 use complete::Acknowledged;
 use cursor::Cursor;
 use early::Early;

@@ -12,6 +12,7 @@ use ironwarp_types::STag;
 use super::cursor::{Cursor, Domain};
 use super::early::Early;
 use super::{CompletionSink, Io, NoReceive, Stream, StreamError, StreamState};
+use crate::completion::{Completion, CompletionFlags, CompletionStatus};
 use crate::ddp::untagged::Queue;
 use crate::ddp::{DdpFault, Header, Tagged, Untagged};
 use crate::mpa::marker::Rhythm;
@@ -22,7 +23,6 @@ use crate::rdmap::{
     Offender, Opcode, Owed, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE, TERMINATE_QUEUE,
     Terminate,
 };
-use crate::wr::{Completion, CompletionFlags, CompletionStatus};
 
 /// Why a segment is refused, and what besides the stream it ends.
 pub(super) struct Refused {

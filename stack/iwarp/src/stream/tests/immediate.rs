@@ -1,8 +1,8 @@
 //! Immediate Data: what goes out, what a receiver makes of it, and what it refuses.
 
 use super::*;
+use crate::completion::CompletionFlags;
 use crate::rdmap::Dialect;
-use crate::wr::CompletionFlags;
 
 const OCTETS: [u8; 8] = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
 

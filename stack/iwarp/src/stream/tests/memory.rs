@@ -1,8 +1,8 @@
 //! Steering tags in the order of a stream: invalidated by the peer, by us, bound, registered, fenced.
 
 use super::*;
+use crate::completion::CompletionFlags;
 use crate::ddp::Untagged;
-use crate::wr::CompletionFlags;
 use ironwarp_mem::{FastRegion, Reach, Window};
 
 const NEAR: Reach = Reach::new(PD, QpNum(1));

@@ -24,8 +24,9 @@ use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{CoreId, PdId, QpNum, STag};
 
 use super::*;
+use crate::completion::{CompletionOpcode, CompletionStatus};
 use crate::mpa::fpdu;
-use crate::wr::{CompletionOpcode, CompletionStatus, SendFlags, SendOpcode};
+use crate::wr::{SendFlags, SendOpcode};
 
 /// A segment's payload at MTU 1500 with timestamps.
 const ROOM: usize = 1448;

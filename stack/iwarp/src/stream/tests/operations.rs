@@ -1,8 +1,8 @@
 //! Each operation alone: what arrives, what completes, when.
 
 use super::*;
+use crate::completion::CompletionFlags;
 use crate::rdmap::ReadRequest;
-use crate::wr::CompletionFlags;
 use ironwarp_mem::Reach;
 
 /// A whole untagged message in one segment, laid out by hand: control octets, the tag to invalidate, queue, number,

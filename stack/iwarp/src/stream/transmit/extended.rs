@@ -12,6 +12,7 @@ use ironwarp_mem::{Access, AtomicTarget};
 use ironwarp_stats::Counter;
 
 use super::Room;
+use crate::completion::CompletionStatus;
 use crate::ddp::UNTAGGED_BYTES;
 use crate::rdmap::atomic::{ATOMIC_REQUEST_BYTES, ATOMIC_RESPONSE_BYTES};
 use crate::rdmap::{
@@ -20,7 +21,7 @@ use crate::rdmap::{
 };
 use crate::stream::cursor::Domain;
 use crate::stream::{CompletionSink, Io, Stream};
-use crate::wr::{CompletionStatus, SendOpcode, SendWqe};
+use crate::wr::{SendOpcode, SendWqe};
 
 /// Octets of the word that an atomic operation changes.
 const WORD_BYTES: u32 = 8;

@@ -23,6 +23,7 @@ pub(super) use sender::Sender;
 
 use super::cursor::Domain;
 use super::{CompletionSink, Io, Stream, StreamError, StreamState};
+use crate::completion::CompletionStatus;
 use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 use crate::mpa::MpaFault;
 use crate::mpa::fpdu::{self, LENGTH_BYTES};
@@ -31,7 +32,7 @@ use crate::rdmap::{
     Offender, Opcode, Outstanding, Owed, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE,
     TERMINATE_QUEUE,
 };
-use crate::wr::{CompletionStatus, SendFlags, SendOpcode, SendWqe};
+use crate::wr::{SendFlags, SendOpcode, SendWqe};
 use sender::Gate;
 
 /// A message that does not fit into the rest of a segment is cut to fill it only when at least this part of the
@@ -486,16 +487,5 @@ impl Stream {
         stats.count(Counter::IwarpTxFpdus);
         stats.count(Counter::IwarpTxTerminates);
         written
-    }
-}
-
-impl Response {
-    /// The Read Request as a Terminate shows it: its DDP header, which was not kept but is known, and its own header
-    /// as far as it has got (RFC 5040 s4.8).
-    fn offender(&self) -> Offender {
-        let mut ulpdu = [0; UNTAGGED_BYTES + READ_REQUEST_BYTES];
-        let ulp = Opcode::ReadRequest.control();
-        Untagged { last: true, ulp, ulp_word: 0, qn: READ_QUEUE, msn: self.msn, mo: 0 }.encode(&mut ulpdu);
-        Offender::segment(&ulpdu).with_request(self.request.advanced(self.sent).octets())
     }
 }
