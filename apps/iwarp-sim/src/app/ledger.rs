@@ -91,6 +91,8 @@ pub struct Session {
     pub ended_at: Option<Nanos>,
     /// Earliest time of the next attempt to connect.
     pub not_before: Nanos,
+    /// When the last attempt was made.
+    pub tried_at: Nanos,
     /// Whether another attempt to connect follows.
     pub retry: bool,
     /// Attempts so far.
@@ -318,6 +320,7 @@ impl Session {
         Session {
             number,
             not_before: plan.start,
+            tried_at: plan.start,
             plan,
             sides,
             excused: false,

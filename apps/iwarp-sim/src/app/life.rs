@@ -32,6 +32,7 @@ impl App {
         session: &mut Session,
         number: usize,
     ) -> Result<(), VerbsError> {
+        session.tried_at = now;
         match self.try_connect(session, number) {
             Err(VerbsError::LimitReached(_) | VerbsError::Register(_)) if session.plan.crowded => {
                 self.step_back(session, 0)?;

@@ -151,6 +151,8 @@ fn on_connect_failed(
 ) -> Result<(), String> {
     let (faulty, unseen) = (ledger.faulty, ledger.unseen);
     let session = &mut ledger.sessions[number];
+    // Whoever closed and was not heard in time resets: that may arrive after the links are well.
+    let was_faulty = faulty || session.tried_at < ledger.healed_at;
     session.sides[side].stage = Stage::Ended;
     session.ended_at.get_or_insert(now);
     if !session.sides[side].is_settled() {
@@ -163,7 +165,7 @@ fn on_connect_failed(
         ledger.totals.retried += 1;
         return Ok(());
     }
-    session.excused |= faulty || unseen || session.plan.crowded || session.attacked.is_some();
+    session.excused |= was_faulty || unseen || session.plan.crowded || session.attacked.is_some();
     let left = matches!(peer, Stage::Closing | Stage::Ended | Stage::Destroyed | Stage::Gone);
     if session.excused || left { Ok(()) } else { Err(format!("connecting failed: {reason:?}")) }
 }
