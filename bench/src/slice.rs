@@ -17,7 +17,7 @@ pub struct Budget {
     pub iterations: Option<u64>,
     /// Time.
     pub duration: Option<Duration>,
-    /// Messages that come first and count in no figure.
+    /// Messages that come first and count in no figure; fewer where they would take longer than the slice itself.
     pub warmup: u64,
 }
 
@@ -32,10 +32,19 @@ impl Budget {
         Budget { iterations: Some(iterations), duration: None, warmup }
     }
 
+    /// Whether the warm-up is over after `done` messages and `elapsed_ns`.
+    pub fn is_warm(&self, done: u64, elapsed_ns: u64) -> bool {
+        done >= self.warmup || self.lasted(elapsed_ns).unwrap_or(false)
+    }
+
+    fn lasted(&self, elapsed_ns: u64) -> Option<bool> {
+        self.duration.map(|limit| u128::from(elapsed_ns) >= limit.as_nanos())
+    }
+
     /// Whether the slice is over after `done` messages and `elapsed_ns`. A budget without limits is spent at once.
     pub fn is_spent(&self, done: u64, elapsed_ns: u64) -> bool {
         let count = self.iterations.map(|limit| done >= limit);
-        let time = self.duration.map(|limit| u128::from(elapsed_ns) >= limit.as_nanos());
+        let time = self.lasted(elapsed_ns);
         match (count, time) {
             (None, None) => true,
             (count, time) => count.unwrap_or(false) || time.unwrap_or(false),
@@ -166,6 +175,19 @@ mod tests {
         assert!(!both.is_spent(9, 99));
         assert!(both.is_spent(10, 0));
         assert!(both.is_spent(0, 100));
+    }
+
+    /// 200 messages of 1 MiB take minutes on a slow path, however short the slice is to be.
+    #[test]
+    fn a_warm_up_lasts_no_longer_than_the_slice() {
+        let budget = Budget::duration(Duration::from_nanos(100), 200);
+        assert!(!budget.is_warm(199, 99));
+        assert!(budget.is_warm(200, 0));
+        assert!(budget.is_warm(0, 100));
+        assert!(
+            !Budget::iterations(10, 200).is_warm(199, u64::MAX),
+            "asked for by number, they come by number"
+        );
     }
 
     #[test]

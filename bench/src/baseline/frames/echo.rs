@@ -38,8 +38,8 @@ pub fn echo<P: Port>(port: &mut P, stop: &StopSignal) -> FarSlice {
 pub fn latency<P: Port>(port: &mut P, layout: Layout, pace: Pace<'_>, sequence: &mut u64) -> Slice {
     let mut slice = Slice { latency: Some(Latency::new()), ..Slice::default() };
     let mut losses = 0;
-    let mut warm = 0;
-    while warm < pace.budget.warmup && losses < LOSSES_MAX && !pace.halted() {
+    let (begun, mut warm) = (Instant::now(), 0);
+    while !pace.budget.is_warm(warm, nanos(begun.elapsed())) && losses < LOSSES_MAX && !pace.halted() {
         warm += 1;
         losses = if round_trip(port, layout, sequence, pace).is_some() { 0 } else { losses + 1 };
     }

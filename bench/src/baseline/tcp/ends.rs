@@ -65,8 +65,10 @@ impl Link {
 pub fn latency(link: &mut Link, case: &Case, pace: Pace<'_>) -> io::Result<Slice> {
     link.prepare(case, 1)?;
     let mut slice = Slice { latency: Some(Latency::new()), ..Slice::default() };
-    for _ in (0..pace.budget.warmup).take_while(|_| !pace.halted()) {
+    let (begun, mut warm) = (Instant::now(), 0);
+    while !pace.budget.is_warm(warm, nanos(begun.elapsed())) && !pace.halted() {
         round_trip(link, case, u64::MAX)?;
+        warm += 1;
     }
     let start = Instant::now();
     while !pace.is_spent(slice.messages, nanos(start.elapsed())) {

@@ -27,7 +27,10 @@ pub fn latency_near(
     pace: Pace<'_>,
 ) -> Result<Slice, RdmaError> {
     let mut slice = Slice { latency: Some(Latency::new()), ..Slice::default() };
-    for _ in 0..pace.budget.warmup {
+    let begun = Instant::now();
+    let mut warm = 0;
+    while !pace.budget.is_warm(warm, nanos(begun.elapsed())) {
+        warm += 1;
         match round_trip(endpoint, open, pace) {
             Ok(_) => settle_receives(endpoint, open)?,
             Err(RdmaError::Halted) => return Ok(slice),

@@ -26,17 +26,25 @@ impl<'a> Timer<'a> {
         Timer { pace, rate, begun: now, counted_from, turns: 0, over: false }
     }
 
-    /// Whether the slice is over with so many messages complete.
+    /// Whether the slice is over with so many messages complete. Unless halted it has one at least: on a slow path a large
+    /// one takes longer than a slice is to last, and would never be counted.
     pub fn is_over(&mut self, completed: u64) -> bool {
         self.turns += 1;
-        if self.counted_from.is_none() && completed >= self.pace.budget.warmup {
+        let looks = self.turns.is_multiple_of(TURNS_A_LOOK);
+        if self.counted_from.is_none() && self.is_warm(completed, looks) {
             self.counted_from = Some((Instant::now(), completed));
         }
         let Some((start, base)) = self.counted_from else { return self.pace.halted() };
-        if self.turns.is_multiple_of(TURNS_A_LOOK) || self.pace.budget.iterations.is_some() {
-            self.over = self.pace.is_spent(completed - base, nanos(start.elapsed()));
+        if looks || self.pace.budget.iterations.is_some() {
+            let spent = self.pace.is_spent(completed - base, nanos(start.elapsed()));
+            self.over = spent && (completed > base || self.pace.halted());
         }
         self.over
+    }
+
+    fn is_warm(&self, completed: u64, looks: bool) -> bool {
+        let elapsed_ns = if looks { nanos(self.begun.elapsed()) } else { 0 };
+        self.pace.budget.is_warm(completed, elapsed_ns)
     }
 
     /// Messages that may be posted now, in an open loop; any number otherwise.
@@ -58,4 +66,41 @@ impl<'a> Timer<'a> {
 /// Nanoseconds.
 pub fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use ironwarp_bench::Budget;
+
+    use super::*;
+
+    /// A slice without length: its time is up whenever anybody looks.
+    fn no_time(halt: &AtomicBool) -> Timer<'_> {
+        Timer::new(Pace { budget: Budget::duration(Duration::ZERO, 200), halt }, None)
+    }
+
+    /// Whether a slice is over within two looks at the clock.
+    fn is_over_soon(timer: &mut Timer<'_>, completed: u64) -> bool {
+        (0..2 * TURNS_A_LOOK).any(|_| timer.is_over(completed))
+    }
+
+    #[test]
+    fn a_slow_warm_up_gives_way_to_the_slice() {
+        let halt = AtomicBool::new(false);
+        let mut timer = no_time(&halt);
+        assert!(!is_over_soon(&mut timer, 0), "nothing was counted yet");
+        assert!(is_over_soon(&mut timer, 1), "the 200 messages of the warm-up were not waited for");
+        assert_eq!(timer.slice(1, 4096).messages, 1);
+    }
+
+    #[test]
+    fn a_halt_waits_for_no_message() {
+        let halt = AtomicBool::new(false);
+        let mut timer = no_time(&halt);
+        assert!(!is_over_soon(&mut timer, 0));
+        halt.store(true, Ordering::Relaxed);
+        assert!(is_over_soon(&mut timer, 0));
+    }
 }
