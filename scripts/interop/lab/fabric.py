@@ -81,6 +81,11 @@ class Fabric:
         if self.device == "tap":
             guest.must(f"ip route add {OURS_BEHIND_TAP}/32 via {KERNEL_AT_GUEST}")
 
+    def kernel_too(self):
+        """Gives this machine's kernel an address beside ours and the guest's, for a cell that stands between the two."""
+        run(f"ip address replace {KERNEL_AT_GUEST}/24 dev bridge0")
+        return KERNEL_AT_GUEST
+
     def vhost_socket(self):
         """Our process makes it, QEMU connects to it."""
         return self.folder / "vhost.sock"

@@ -6,26 +6,27 @@ Whoever connects, the guest's program does the operations and compares; ours kee
 from guest import ADDRESS as GUEST
 from matrix import cell
 from outcome import check
+from proxy import Proxy
 
 PORT = 4791
 HOLD_OFF = "[mpa]\nfirst_fpdu_holdoff_us = 100000\n"
 LARGE = 16 << 20
 
 
-def peer_calls(lab, arguments, limit=60, options=(), sections=""):
+def peer_calls(lab, arguments, limit=60, options=(), sections="", at=None):
     """We listen; the guest's program connects and operates. Gives our process, ended."""
     node = lab.node("iwarp-responder", *options, sections=sections).wait_listening()
-    lab.guest.must(f"peer {arguments} connect {lab.fabric.ours}", limit)
+    lab.guest.must(f"peer {arguments} connect {at or lab.fabric.ours}", limit)
     node.wait_for(lambda: node.of("disconnected"), 10, "does not hear that its peer has gone")
     check(not of_errors(node), f"iwarp-responder: {of_errors(node)[:1]}")
     lab.nodes.pop()
     return node.interrupt()
 
 
-def peer_listens(lab, arguments, limit=60, options=(), sections=HOLD_OFF):
+def peer_listens(lab, arguments, limit=60, options=(), sections=HOLD_OFF, at=GUEST):
     """The guest's program listens and operates once we have connected. Gives our process, ended."""
     job = start_peer(lab, arguments, limit)
-    node = we_call(lab, *options, sections=sections)
+    node = we_call(lab, *options, sections=sections, at=at)
     job.must()
     node.must_end(60)
     check(node.of("connected"), "iwarp-responder does not tell that it is connected")
@@ -41,9 +42,9 @@ def start_peer(lab, arguments, limit=60):
     return job
 
 
-def we_call(lab, *options, sections=HOLD_OFF):
+def we_call(lab, *options, sections=HOLD_OFF, at=GUEST):
     """Our process, connecting."""
-    return lab.node("iwarp-responder", "--connect", f"{GUEST}:{PORT}", *options, sections=sections)
+    return lab.node("iwarp-responder", "--connect", f"{at}:{PORT}", *options, sections=sections)
 
 
 def of_errors(node):
@@ -131,13 +132,29 @@ def zero_copy(lab):
         both(lab, "--operation write --size 65536 --count 40 --depth 8 --unsignaled")
 
 
-@cell("verbs/gso/fpdus-beyond-a-segment")
-def gso(lab):
-    """FPDUs longer than any segment, which siw sends where both ends agree by a bit of its own in the start-up frames."""
+@cell("verbs/gso/refused")
+def gso_refused(lab):
+    """siw offers FPDUs longer than any segment by a bit of its own in the start-up frames, which we leave unset."""
     for crc in (0, 1):
         lab.siw(try_gso=1, mpa_crc_required=crc)
         both(lab, "--operation write --size 65536 --count 40 --depth 8")
         both(lab, "--operation send --size 16384 --count 40 --depth 8", 60, ("--receives", 64))
+
+
+@cell("verbs/gso/fpdus-beyond-a-segment")
+def gso(lab):
+    """siw sends them where it finds its bit, which a proxy sets: what spans many segments is taken, placed and checked."""
+    at = lab.fabric.kernel_too()
+    for crc in (0, 1):
+        lab.siw(try_gso=1, mpa_crc_required=crc)
+        for run, target, siw_called in ((peer_calls, lab.fabric.ours, False), (peer_listens, GUEST, True)):
+            proxy = Proxy(at, PORT, (target, PORT), siw_called)
+            try:
+                run(lab, "--operation write --size 65536 --count 40 --depth 8", at=at)
+                run(lab, "--operation send --size 16384 --count 40 --depth 8", options=("--receives", 64), at=at)
+            finally:
+                proxy.close()
+            check(proxy.ulpdu_bytes_max > lab.fabric.mtu, f"siw's longest ULPDU had {proxy.ulpdu_bytes_max} bytes")
 
 
 def refused(lab, operation, opcode):
