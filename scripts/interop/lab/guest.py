@@ -37,8 +37,8 @@ class Guest:
     """One virtual machine. `network` are QEMU's arguments for its card's other end, which is called n0; `cards` those for
     further cards, for whose sake the machine has an IOMMU then."""
 
-    def __init__(self, image, folder, network, cards=(), mtu=1500, memory_mib=1024):
-        self.cards, self.memory = list(cards), f"{memory_mib}M"
+    def __init__(self, image, folder, network, cards=(), mtu=1500, memory_mib=1024, processor="max"):
+        self.cards, self.memory, self.processor = list(cards), f"{memory_mib}M", processor
         self.image, self.folder, self.network, self.mtu = image, folder, network, mtu
         self.qemu = None
         self.agent = None
@@ -113,7 +113,8 @@ class Guest:
         settings = f"lab.address={ADDRESS}/24 lab.mtu={self.mtu}"
         # A machine without an owner must not go on.
         command = ["setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"]
-        command += "-nodefaults -no-user-config -display none -no-reboot -cpu max -smp 2".split()
+        command += "-nodefaults -no-user-config -display none -no-reboot -smp 2 -cpu".split()
+        command.append(self.processor)
         command += ["-m", self.memory]
         bus = "pci.0"
         if self.cards:
@@ -206,8 +207,8 @@ class Job:
         return ended.said
 
     def kill(self):
-        """Kills the command and everything that it started."""
-        self.guest.run(f"pkill -KILL -P {self.pid}; kill -KILL {self.pid}", 10)
+        """Kills the command and what it started itself."""
+        self.guest.run(f"kill -KILL $(cat /proc/{self.pid}/task/*/children) {self.pid}", 10)
 
 
 class Agent:
