@@ -244,3 +244,41 @@ impl Server {
         ill.into_iter().try_for_each(|(num, fault)| self.part(num, Err(fault.into())))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ironwarp::memory::{MemoryConfig, pair};
+    use ironwarp::{Config, Stack};
+
+    /// A client has gone while the core has as much to hear as it may be told: its queue pair is kept, and given back once
+    /// the core has heard.
+    #[test]
+    fn a_queue_pair_is_kept_until_the_core_can_hear_of_its_end() {
+        let config = Config::in_memory("10.0.0.1/24").expect("a valid configuration");
+        let (port, _other_end) = pair(&MemoryConfig::default(), &MemoryConfig::default());
+        let (stack, worker) = Stack::builder(config.clone()).memory_port(port).build_one().expect("a stack");
+        let local: SocketAddr = "10.0.0.1:1".parse().expect("an address");
+        let patience = Duration::from_secs(60);
+        let offer = Offer {
+            local,
+            bytes_max: 100,
+            count: None,
+            verify: false,
+            verbose: false,
+            persistent: true,
+            patience,
+        };
+        let end = End::over(&config, stack, worker).expect("an end");
+        let mut server = Server::new(end, offer, Box::new(|_, _| {})).expect("a server");
+        let session = Session::new(&mut server.end, &server.offer, local).expect("a queue pair");
+        while server.end.ctx.unlisten("10.0.0.1:2".parse().expect("an address")).is_ok() {}
+
+        server.give_up(session).expect("busy is no failure");
+        server.glance(&AtomicBool::new(false)).expect("nor is it later");
+        assert_eq!(server.leaving.len(), 1);
+        server.end.turn_for(LINGER);
+        server.glance(&AtomicBool::new(false)).expect("it is given back");
+        assert!(server.leaving.is_empty());
+    }
+}
