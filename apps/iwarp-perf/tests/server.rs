@@ -85,7 +85,12 @@ struct Server(Child, BufReader<Box<dyn Read>>);
 
 impl Server {
     fn start(lab: &Lab) -> Self {
-        let mut command = lab.command(&["server", "--config", &lab.file("server")]);
+        Self::start_with(lab, &[])
+    }
+
+    fn start_with(lab: &Lab, options: &[&str]) -> Self {
+        let config = lab.file("server");
+        let mut command = lab.command(&[&["server", "--config", &config], options].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().expect("timeout starts");
         let out: Box<dyn Read> = Box::new(child.stdout.take().expect("piped"));
         let mut server = Server(child, BufReader::new(out));
@@ -131,6 +136,33 @@ fn a_server_serves_one_near_end_after_another_until_ctrl_c() {
         assert!(server.line().contains("it said goodbye"));
     }
     assert!(server.stop().contains("served 2 near ends"));
+}
+
+/// The near end's frames can be had too, but the near end may be a machine that one has no hands on.
+#[test]
+fn a_server_writes_what_it_hears_and_says() {
+    let (_alone, lab) = (alone(), Lab::new("capture"));
+    let file = lab.file("far.pcapng");
+    let mut server = Server::start_with(&lab, &["--pcap", &file]);
+    lab.measured(&["send-lat", "--size", "777", "--iterations", "10", "--warmup", "0"], true);
+    assert!(server.line().contains("it said goodbye"));
+    server.stop();
+    let octets = std::fs::read(&file).expect("a capture");
+    // pcapng's first block, and ten messages each way.
+    assert_eq!(octets.get(..4), Some(&[0x0a, 0x0d, 0x0d, 0x0a][..]));
+    assert!(octets.len() > 20 * 777, "{} bytes", octets.len());
+}
+
+/// A memif comes up when both ends are there. Whoever calls alone is told what is missing, and is not kept waiting.
+#[test]
+fn a_memif_without_its_server_is_named_with_what_to_do() {
+    let (_alone, lab) = (alone(), Lab::new("forsaken"));
+    let output = lab.near(&["send-lat", "--iterations", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().last().unwrap_or_default();
+    let socket = lab.file("m.sock");
+    assert!(["far end", &socket, "start its server first"].iter().all(|word| last.contains(word)), "{said}");
 }
 
 /// Nobody has to read what a server says.

@@ -23,7 +23,7 @@ const REAP: usize = 8;
 /// What room for a text holds before it comes: a byte that no text has.
 const POISON: u8 = 0xff;
 /// The device of a memif may be waited for so long.
-const LINK_WITHIN: Duration = Duration::from_secs(20);
+const LINK_WITHIN: Duration = Duration::from_secs(8);
 /// A ping that was begun may take so long after Ctrl-C.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 /// The connection's orderly end.

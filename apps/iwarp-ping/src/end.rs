@@ -54,8 +54,8 @@ pub enum PingError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The device has no link.
-    #[error("the device has no link: is the server there?")]
+    /// The memif has no other end.
+    #[error("nobody is at the memif's other end: start the server first, with the same socket")]
     NoLink,
     /// The far end, or the way to it.
     #[error(transparent)]

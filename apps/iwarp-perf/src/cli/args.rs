@@ -141,7 +141,7 @@ pub struct Args {
     /// Write a page with tables and plots
     #[arg(long, value_name = "DIR")]
     pub html: Option<PathBuf>,
-    /// Write the near end's frames as pcapng
+    /// Write this end's frames as pcapng: the near end's of a test, or a server's
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// What the two ends say about themselves

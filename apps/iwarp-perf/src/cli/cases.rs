@@ -53,8 +53,7 @@ impl Args {
             None if self.what == What::Suite => foreign(&self.given_for_one_test(), "suite"),
             None if self.what == What::Scaling => foreign(&self.not_for_scaling(), "scaling"),
             None => {
-                foreign(&self.given_for_one_test(), "server")?;
-                foreign(&self.given_for_near_end(), "server")?;
+                foreign(&self.not_for_server(), "server")?;
                 let missing = "server needs --config FILE, the device and address of this end";
                 self.config.as_ref().map(|_| ()).ok_or_else(|| Refusal::Refused(missing.to_owned()))
             }
@@ -203,14 +202,17 @@ impl Args {
     }
 
     /// Options that were given and that a server leaves to its near ends.
-    fn given_for_near_end(&self) -> Vec<&'static str> {
-        given([
+    fn not_for_server(&self) -> Vec<&'static str> {
+        let mut options = self.given_for_one_test();
+        options.retain(|option| *option != "--pcap");
+        options.extend(given([
             ("--pair", self.pair.is_some()),
             ("--quick", self.quick),
             ("--json", self.json.is_some()),
             ("--hdr", self.hdr.is_some()),
             ("--html", self.html.is_some()),
-        ])
+        ]));
+        options
     }
 }
 

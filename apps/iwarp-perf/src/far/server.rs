@@ -6,7 +6,7 @@
 //! that is killed can still take a server over memif down with it.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +33,8 @@ pub struct Setup {
     pub config: Config,
     /// The port to listen at.
     pub port: u16,
+    /// Where to write what the server sends and receives, as pcapng.
+    pub pcap: Option<PathBuf>,
 }
 
 /// Serves until Ctrl-C.
@@ -76,6 +78,9 @@ impl Server {
         }
         let address = SocketAddr::new(setup.config.net.parse()?.0, setup.port);
         let mut endpoint = Endpoint::open(&setup.text, None, false)?;
+        if let Some(path) = &setup.pcap {
+            endpoint.capture(path, "far")?;
+        }
         endpoint.listen(address)?;
         let memif = matches!(setup.config.port.device, DeviceConfig::Memif { .. });
         if memif {

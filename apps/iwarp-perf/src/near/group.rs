@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ironwarp::Config;
+use ironwarp::config::DeviceConfig;
 use ironwarp_bench::baseline::tcp;
 use ironwarp_bench::host::{Activity, cpu_ns, hop_ns};
 use ironwarp_bench::report::CorePolls;
@@ -30,6 +32,20 @@ pub struct Measuring<'a> {
     /// Sequence number of the next raw frame.
     sequence: u64,
     halt: Arc<AtomicBool>,
+}
+
+/// Why a device has no link, where that is the far end's affair.
+#[cold]
+fn unlinked(error: RdmaError, config: &str) -> NearError {
+    match (error, Config::from_toml(config).map(|config| config.port.device)) {
+        (RdmaError::NoLink, Ok(DeviceConfig::Memif { socket, .. })) => {
+            let socket = socket.display();
+            NearError::FarGone(format!(
+                "is not at the memif {socket}: start its server first, with the same socket"
+            ))
+        }
+        (error, _) => error.into(),
+    }
 }
 
 /// A group whose cases are open.
@@ -71,9 +87,9 @@ impl<'a> Measuring<'a> {
         let (config, peer) = session.near_config.as_ref().zip(session.peer).ok_or(RdmaError::NoDevice)?;
         let mut endpoint = Endpoint::open(config, session.apart(), session.events)?;
         if let Some(path) = &session.pcap {
-            endpoint.capture(path)?;
+            endpoint.capture(path, "near")?;
         }
-        endpoint.wait_for_link()?;
+        endpoint.wait_for_link().map_err(|error| unlinked(error, config))?;
         let (far, wire) = FarLink::to_server(halt.clone());
         endpoint.call(peer, wire)?;
         let (endpoint, sockets) = (Some(endpoint), Sockets::default());
@@ -101,7 +117,7 @@ impl<'a> Measuring<'a> {
         }
         let Some(endpoint) = &mut self.endpoint else { return Ok(()) };
         if let Some(path) = &self.session.pcap {
-            endpoint.capture(path)?;
+            endpoint.capture(path, "near")?;
         }
         Ok(endpoint.wait_for_link()?)
     }

@@ -83,7 +83,8 @@ fn check_outputs(args: &Args) -> Result<(), Refusal> {
 /// What `server` needs.
 fn server(args: &Args) -> Result<(far::server::Setup, PathBuf), Refusal> {
     let (source, text, config) = configuration(args)?;
-    Ok((far::server::Setup { text, config, port: args.port.unwrap_or(PORT) }, source))
+    let (port, pcap) = (args.port.unwrap_or(PORT), args.pcap.clone());
+    Ok((far::server::Setup { text, config, port, pcap }, source))
 }
 
 /// The file that `--config` names, of a device that can have its other end elsewhere.

@@ -24,7 +24,7 @@ use super::station::Beside;
 use crate::control::Wire;
 
 /// A device whose far end is there comes up in a moment; one that does not in this time has none.
-const LINK_WITHIN: Duration = Duration::from_secs(20);
+const LINK_WITHIN: Duration = Duration::from_secs(8);
 /// Calling the server: the stack's own limits on each step are shorter.
 const CALL_WITHIN: Duration = Duration::from_secs(30);
 /// Ending the line in order.
@@ -486,9 +486,9 @@ impl Endpoint {
     }
 
     /// Captures every frame of this end from now on. The file is complete when the endpoint has been dropped.
-    pub fn capture(&mut self, path: &Path) -> Result<(), RdmaError> {
+    pub fn capture(&mut self, path: &Path, end: &str) -> Result<(), RdmaError> {
         let capture = Capture::create(path, CaptureLimits::default()).map_err(RdmaError::Capture)?;
-        let interface = capture.interface("near").map_err(RdmaError::Capture)?;
+        let interface = capture.interface(end).map_err(RdmaError::Capture)?;
         self.with_worker(|worker| worker.port_control().start_capture(interface))
     }
 
