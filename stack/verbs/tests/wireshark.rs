@@ -5,25 +5,11 @@ mod common;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use common::{Pair, config, pattern};
 use ironwarp::instrument::{Capture, CaptureLimits};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{Access, AlignedBuf, AtomicOp, Config, Extensions, RecvWr, RemoteMemory, SendWr};
-
-/// iWARP is looked for on every port. What is turned off guesses from a message's first octets that it is its own.
-const OPTIONS: [&str; 9] = [
-    "-n",
-    "-o",
-    "tcp.try_heuristic_first:TRUE",
-    "-o",
-    "tcp.check_checksum:TRUE",
-    "--disable-protocol",
-    "rpcordma",
-    "--disable-protocol",
-    "smb_direct",
-];
 
 fn extended(address: &str) -> Config {
     let mut config = config(address);
@@ -67,18 +53,10 @@ fn captured(name: &str) -> PathBuf {
     path
 }
 
-/// Runs tshark with the project's script; `None`, said on the terminal, where there is none.
+/// What tshark says with the project's script; `None` where there is none.
 fn tshark(capture: &Path, arguments: &[&str]) -> Option<String> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/wireshark/ironwarp.lua");
-    let mut command = Command::new("tshark");
-    command.args(OPTIONS).arg("-X").arg(format!("lua_script:{script}")).arg("-r").arg(capture);
-    let Ok(output) = command.args(arguments).output() else {
-        writeln!(std::io::stderr(), "\nSKIPPED: tshark is not installed").expect("a terminal");
-        return None;
-    };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !said.contains("Lua"), "{said}");
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../scripts/wireshark/ironwarp.lua");
+    common::tshark::read(capture, &[&["-X", script], arguments].concat())
 }
 
 /// Every value of a field, in the order of the frames.

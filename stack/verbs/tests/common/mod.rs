@@ -3,6 +3,7 @@
 
 pub mod peer;
 pub mod speech;
+pub mod tshark;
 
 use std::net::SocketAddr;
 

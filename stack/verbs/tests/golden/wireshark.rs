@@ -12,25 +12,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::common::speech::{EMPTY_WRITE, fpdu, reply, request};
+use crate::common::tshark;
 use crate::vector::{self, Value, Vector, named};
-
-/// Dissects iWARP wherever its start-up frames are seen. The protocols that are turned off guess from a Send's first
-/// octets that it is theirs.
-const OPTIONS: [&str; 10] = [
-    "-n",
-    "-o",
-    "tcp.try_heuristic_first:TRUE",
-    "-o",
-    "tcp.check_checksum:TRUE",
-    "--disable-protocol",
-    "rpcordma",
-    "--disable-protocol",
-    "smb_direct",
-    "-r",
-];
 
 /// Vectors that it cannot read, and why.
 const UNKNOWN: [(&str, &str); 2] = [
@@ -145,15 +130,9 @@ type Fields = BTreeMap<&'static str, Vec<String>>;
 
 /// Each frame's fields, and what is wrong with it; `None` where there is no tshark.
 fn fields_of(capture: &Path) -> Option<Vec<(String, Fields)>> {
-    let mut command = Command::new("tshark");
-    command.args(OPTIONS).arg(capture).args(["-T", "fields", "-E", "aggregator=,", "-e", "_ws.malformed"]);
-    command.args(FIELDS.iter().flat_map(|(_, theirs)| ["-e", theirs]));
-    let Ok(output) = command.output() else {
-        writeln!(std::io::stderr(), "\nSKIPPED: tshark is not installed").expect("a terminal");
-        return None;
-    };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(String::from_utf8_lossy(&output.stdout).lines().map(line_of).collect())
+    let columns = ["-T", "fields", "-E", "aggregator=,", "-e", "_ws.malformed"].into_iter();
+    let arguments: Vec<_> = columns.chain(FIELDS.iter().flat_map(|(_, theirs)| ["-e", *theirs])).collect();
+    Some(tshark::read(capture, &arguments)?.lines().map(line_of).collect())
 }
 
 fn line_of(line: &str) -> (String, Fields) {
