@@ -142,6 +142,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     pub(super) fn tell_event(&mut self, context: u16, event: Event) {
+        super::connection::note(self.core, &event);
         self.tell(context, Notice::Event(event));
     }
 

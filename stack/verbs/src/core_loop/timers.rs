@@ -183,6 +183,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         self.link_lost = !up;
         self.stats.count(Counter::VerbsLinkChanges);
+        tracing::info!(core = self.core, "the link is {}", if up { "up" } else { "down" });
         if up {
             // Whoever is at the far end may not have been there before.
             self.net.on_link_up(now, &mut self.wire);

@@ -1,0 +1,33 @@
+//! What an operator reads of the life of connections: one line when one comes up, when a Terminate names an error, and
+//! when it ends. The events that contexts are told of are the source; data never is.
+
+use crate::event::{DisconnectReason, Event};
+
+/// Writes an event into the log, where it is news for more than the application.
+#[cold]
+#[inline(never)]
+pub(in crate::core_loop) fn note(core: u16, event: &Event) {
+    match event {
+        Event::Established { qp, settled, .. } => {
+            let (qp, reads, revision) = (qp.num().0, settled.reads, settled.revision);
+            let (ird, ord) = (reads.ird, reads.ord);
+            tracing::info!(core, qp, "connected; MPA revision {revision}, IRD {ird}, ORD {ord}");
+        }
+        Event::Rejected { qp, .. } => {
+            tracing::info!(core, qp = qp.num().0, "the peer refused the connection")
+        }
+        Event::ConnectFailed { qp, reason } => {
+            tracing::info!(core, qp = qp.num().0, "no connection: {reason:?}");
+        }
+        Event::Terminated { qp, sent, terminate } => {
+            let verb = if *sent { "sent" } else { "received" };
+            tracing::info!(core, qp = qp.num().0, "Terminate {verb}: {terminate}");
+        }
+        Event::Disconnected { qp, reason: DisconnectReason::Closed } => {
+            tracing::info!(core, qp = qp.num().0, "closed");
+        }
+        Event::Disconnected { qp, reason } => tracing::info!(core, qp = qp.num().0, "ended: {reason:?}"),
+        Event::ListenFailed { local } => tracing::warn!(core, "{local} cannot be listened at"),
+        _ => {}
+    }
+}
