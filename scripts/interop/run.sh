@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The interop lab: Linux siw, in a virtual machine built from Debian packages, against the project's programs.
-#   scripts/interop/run.sh [--programs FOLDER] [--smoke] [--device af_packet|vhost|tap|af_xdp|pci]... [--only PATTERN]...
+#   scripts/interop/run.sh [--programs FOLDER] [--smoke] [--device af_packet|vhost|tap|af_xdp|pci|release]... [--only PATTERN]...
+#                                                [--archive FILE]
 #   scripts/interop/run.sh [--programs FOLDER] --compare [--rounds N]     measures beside siw in one guest; optimised programs
 #   scripts/interop/run.sh --list
 # Builds the programs unless they lie in FOLDER. The machine, and what failing cells leave, lie in the build folder under

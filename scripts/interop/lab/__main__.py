@@ -20,6 +20,7 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="only the shortest proof, over one device")
     parser.add_argument("--device", action="append", choices=DEVICES, help="over this device; may be given several times")
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="cells whose name matches, as 'af_packet/rping/*'")
+    parser.add_argument("--archive", type=pathlib.Path, metavar="FILE", help="of scripts/release.sh, for the cells of release")
     parser.add_argument("--compare", action="store_true", help="measure beside siw in one guest, in place of the cells")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of --compare; its figures are medians of them")
     parser.add_argument("--lane", choices=LANES, help=argparse.SUPPRESS)
@@ -37,7 +38,7 @@ def main():
     if arguments.compare:
         folder = arguments.logs / "compare"
         return 0 if compare(arguments.image, arguments.programs, folder, arguments.rounds, arguments.only) else 1
-    matrix = Matrix(arguments.image, arguments.programs, arguments.logs)
+    matrix = Matrix(arguments.image, arguments.programs, arguments.logs, arguments.archive)
     chosen = matrix.choose(devices, arguments.only, arguments.smoke)
     lanes = [lane for lane in LANES if any(lane_of(device, each.name) == lane for device, each in chosen)]
     if arguments.lane is None and len(lanes) > 1:

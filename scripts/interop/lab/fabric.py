@@ -4,6 +4,7 @@
     tap                 guest ─ tap ─ the kernel's routing ─ tap of ours
     vhost               guest ─ shared memory ─ our process, no kernel in between
     pci                 as af_packet, with two more cards of the guest's in the bridge, which our programs drive there
+    release             as pci, where the guest has nothing of ours but the release archive
 
 Everything lies in the network namespace that the lab was started in, which nobody else is in and which goes with its last
 process: there is nothing to take down.
@@ -16,7 +17,8 @@ from outcome import Failed
 
 # Those that the cells of `every device` are run over, and all.
 JOINS = ("af_packet", "vhost", "tap", "af_xdp")
-DEVICES = (*JOINS, "pci")
+IN_GUEST = ("pci", "release")
+DEVICES = (*JOINS, *IN_GUEST)
 
 # Our stack's address, and for the tap the kernel's beside it.
 OURS = "10.77.0.1"
@@ -45,7 +47,7 @@ class Fabric:
         if self.device != "vhost":
             run(f"ip tuntap add dev {GUEST_TAP} mode tap vnet_hdr")
             run(f"ip link set {GUEST_TAP} mtu {self.mtu} up")
-        if self.device in ("af_packet", "af_xdp", "pci"):
+        if self.device in ("af_packet", "af_xdp", *IN_GUEST):
             self._bridge()
         for _, tap, _, _ in self._cards():
             run(f"ip tuntap add dev {tap} mode tap vnet_hdr")
@@ -74,7 +76,7 @@ class Fabric:
         return said
 
     def _cards(self):
-        return CARDS if self.device == "pci" else ()
+        return CARDS if self.device in IN_GUEST else ()
 
     def after_boot(self, guest):
         """What the guest must know about the way."""
@@ -94,7 +96,7 @@ class Fabric:
         """The device's part of a configuration of ours."""
         settings = {
             "af_packet": f'device.af_packet = {{ interface = "{OUR_END}" }}',
-            "pci": f'device.af_packet = {{ interface = "{OUR_END}" }}',
+            **{device: f'device.af_packet = {{ interface = "{OUR_END}" }}' for device in IN_GUEST},
             "af_xdp": f'device.af_xdp = {{ interface = "{OUR_END}" }}',
             "tap": f'device.tap = {{ interface = "{OUR_END}" }}',
             "vhost": f'device.vhost = {{ socket = "{self.vhost_socket()}" }}',

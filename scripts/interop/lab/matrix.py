@@ -12,7 +12,7 @@ from fabric import Fabric
 from guest import Guest
 from node import Node
 from outcome import Failed, Skipped
-from programs import with_programs
+from programs import with_archive, with_programs
 
 CELLS = []
 # As siw's source has them.
@@ -50,11 +50,13 @@ def cell(name, devices=("af_packet",), smoke=False):
 class Lab:
     """What a cell is given: a guest that is up, and programs of ours to start over one device."""
 
-    def __init__(self, image, programs, folder, device):
-        self.programs, self.folder, self.device = programs, folder, device
+    def __init__(self, image, programs, folder, device, archive=None):
+        self.programs, self.folder, self.device, self.archive = programs, folder, device, archive
         self.fabric = Fabric(device, folder)
         if device == "pci":
             image = with_programs(image, folder, programs, ("iwarp-perf", "iwarp-ping"), ("nic.sh", "hugepages.sh"))
+        if device == "release" and archive:
+            image = with_archive(image, folder, archive)
         self.guest = Guest(image, folder, self.fabric.qemu(), self.fabric.cards())
         self.cell_folder = folder
         self.nodes = []
@@ -133,8 +135,8 @@ class Lab:
 class Matrix:
     """Runs cells and keeps the score."""
 
-    def __init__(self, image, programs, folder):
-        self.image, self.programs, self.folder = image, programs, folder
+    def __init__(self, image, programs, folder, archive=None):
+        self.image, self.programs, self.folder, self.archive = image, programs, folder, archive
         self.score = {"passed": 0, "failed": 0, "skipped": 0}
 
     @staticmethod
@@ -156,7 +158,7 @@ class Matrix:
         folder = self.folder / device
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        lab = Lab(self.image, self.programs, folder, device)
+        lab = Lab(self.image, self.programs, folder, device, self.archive)
         try:
             lab.fabric.build()
             for each in cells:

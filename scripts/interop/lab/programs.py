@@ -31,6 +31,22 @@ def with_programs(image, folder, programs, names, scripts=()):
     for driver in _drivers():
         _copy(driver, tree)
         files.append(driver)
+    return _image(image, ours, tree, files)
+
+
+def with_archive(image, folder, archive):
+    """An image like `image`, in `folder`, that has a release archive as /srv/ironwarp.tar.gz, and nothing of ours beside it."""
+    ours, tree = folder / "image", folder / "tree"
+    for old in (ours, tree):
+        shutil.rmtree(old, ignore_errors=True)
+    for new in (ours, tree / "srv", tree / "usr/bin"):
+        new.mkdir(parents=True)
+    shutil.copy2(archive, tree / "srv/ironwarp.tar.gz")
+    return _image(image, ours, tree, [_bash(tree)])
+
+
+def _image(image, ours, tree, files):
+    """Packs a tree behind an image, with the libraries that files of it need."""
     for library in _libraries(files):
         if not (image / "root" / _place(library)).exists():
             _copy(library, tree)
@@ -39,9 +55,9 @@ def with_programs(image, folder, programs, names, scripts=()):
     added = subprocess.run(
         "find . | cpio -o -H newc --quiet -R 0:0", shell=True, cwd=tree, stdout=subprocess.PIPE, check=True
     ).stdout
-    with open(ours / "guest.cpio", "wb") as archive:
-        archive.write((image / "guest.cpio").read_bytes())
-        archive.write(added)
+    with open(ours / "guest.cpio", "wb") as packed:
+        packed.write((image / "guest.cpio").read_bytes())
+        packed.write(added)
     return ours
 
 

@@ -1,6 +1,6 @@
 """Our programs in the guest, on cards that its kernel has given up, in place of the kernel's own stack.
 
-The configurations are those under configs/, as they are; so are the scripts that take the card and the hugepages. Outside
+They come one by one, or as the release archive, which is unpacked there. The configurations are those under configs/, as they are; so are the scripts that take the card and the hugepages. Outside
 there is our stack over a raw socket; the guest's siw reaches us through its own card, the bridge outside, and
 back in by the other; so do the guest's echo requests.
 """
@@ -8,7 +8,7 @@ back in by the other; so do the guest's echo requests.
 import json
 
 from matrix import cell
-from outcome import check
+from outcome import Skipped, check
 
 PING = "iwarp-ping --json --verify"
 
@@ -16,22 +16,24 @@ PING = "iwarp-ping --json --verify"
 class Card:
     """A card of the guest's, its configuration, and addresses: its stack's, our stack's outside, and the guest's kernel's."""
 
-    def __init__(self, lab, slot, config, network, driver):
-        self.lab, self.config = lab, f"/configs/{config}.toml"
+    def __init__(self, lab, slot, config, network, driver, unpacked=""):
+        self.lab, self.config = lab, f"{unpacked}/configs/{config}.toml"
+        path = f"PATH={unpacked}/bin:{unpacked}/scripts:$PATH; " if unpacked else ""
+        self.path = path
         self.address, outside, siw = (f"{network}.{number}" for number in (1, 2, 3))
         lab.fabric.ours = outside
         lab.guest.must(f"/sbin/ip address replace {siw}/24 dev eth0")
-        lab.guest.must("hugepages.sh alloc 256")
-        lab.guest.must(f"nic.sh bind 0000:00:0{slot}.0 {driver}")
+        lab.guest.must(f"{path}hugepages.sh alloc 256")
+        lab.guest.must(f"{path}nic.sh bind 0000:00:0{slot}.0 {driver}")
 
     def program(self, words, limit=90):
         """A program of ours on the card."""
-        return self.lab.guest.start(f"{words} --config {self.config}", limit)
+        return self.lab.guest.start(f"{self.path}{words} --config {self.config}", limit)
 
 
-def through(lab, slot, config, network, driver):
+def through(lab, *card):
     """Everything that is tried with a card."""
-    card = Card(lab, slot, config, network, driver)
+    card = Card(lab, *card)
     ask_the_doctor(card)
     they_ping(lab, card)
     we_ping(lab, card)
@@ -93,3 +95,13 @@ def e1000e_uio(lab):
 @cell("virtio-uio", ("pci",))
 def virtio_uio(lab):
     through(lab, 5, "virtio-pci", "10.99.6", "uio_pci_generic")
+
+
+@cell("e1000e-vfio", ("release",))
+def unpacked_e1000e(lab):
+    """A machine without DPDK, and without anything of ours but what the archive has."""
+    if not lab.archive:
+        raise Skipped("no --archive, which scripts/release.sh makes")
+    lab.guest.must("cd /srv && tar -xzf ironwarp.tar.gz && cd ironwarp-*/ && sha256sum -c SHA256SUMS")
+    unpacked = lab.guest.must("echo /srv/ironwarp-*/").strip().rstrip("/")
+    through(lab, 4, "e1000e", "10.99.7", "vfio-pci", unpacked)

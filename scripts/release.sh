@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Makes the release archive: programs, the library for C, configurations, scripts and documentation, for a Debian 12 machine
+# that has nothing else of ours, nor DPDK.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+    cat <<'TXT'
+usage: scripts/release.sh [--debug] [FOLDER]
+
+Builds everything with DPDK's archives inside and packs FOLDER/ironwarp-VERSION-MACHINE.tar.gz with its checksum beside it
+(FOLDER: the build folder's dist). Inside, bin/ has the programs, lib/ironwarp/ the system's libraries that they load and
+that a bare machine lacks, lib/ and include/ the library for C, scripts/ nic.sh and hugepages.sh, and SHA256SUMS what every
+file should be. It runs from wherever it is unpacked.
+
+  --debug  build without optimisation for speed, which takes less time
+
+examples:
+  scripts/release.sh
+  scripts/release.sh /srv/releases
+TXT
+}
+
+profile=dist folder=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --debug) profile=dev ;;
+        -h | --help) usage; exit 0 ;;
+        -*) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
+        *) [ -z "$folder" ] || { usage >&2; exit 2; }; folder=$1 ;;
+    esac
+    shift
+done
+
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+require_cargo
+install_packages build
+
+PROGRAMS=(iwarp-perf iwarp-ping iwarp-responder iwarp-top)
+WITH_DPDK=(iwarp-perf iwarp-ping iwarp-responder)
+target=${CARGO_TARGET_DIR:-target}
+mkdir -p "$target" "${folder:=$target/dist}"
+target=$(cd "$target" && pwd)/archive
+folder=$(cd "$folder" && pwd)
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+name=ironwarp-$version-$(uname -m)
+tree=$target/$name
+built=$target/$profile
+[ "$profile" = dist ] || built=$target/debug
+
+# The old kind of path, which holds for the libraries' own libraries too.
+export RUSTFLAGS="${RUSTFLAGS:-} -Clink-arg=-Wl,-rpath,\$ORIGIN/../lib/ironwarp -Clink-arg=-Wl,--disable-new-dtags"
+export CARGO_TARGET_DIR=$target
+packages=() features=()
+for program in "${PROGRAMS[@]}"; do packages+=(-p "$program"); done
+for program in "${WITH_DPDK[@]}"; do features+=(--features "$program/dpdk-static"); done
+cargo build --locked --profile "$profile" "${packages[@]}" "${features[@]}"
+
+rm -rf "$tree"
+mkdir -p "$tree"/{bin,lib/ironwarp,scripts}
+for program in "${PROGRAMS[@]}"; do strip -o "$tree/bin/$program" "$built/$program"; done
+! readelf -d "$tree"/bin/* | grep 'NEEDED.*librte' || { echo "a program needs a library of DPDK's" >&2; exit 1; }
+
+# All that the programs load but what every Debian has, which belongs together with its loader.
+for program in "${PROGRAMS[@]}"; do ldd "$built/$program"; done | awk '$3 ~ /^\// { print $3 }' | sort -u |
+    grep -vE '/(libc|libm|libdl|libpthread|librt|libutil|libgcc_s)\.so\.[0-9]+$' |
+    while read -r library; do cp -L "$library" "$tree/lib/ironwarp/"; done
+
+install=(--static-dpdk)
+[ "$profile" = dist ] || install+=(--debug)
+scripts/install-capi.sh "${install[@]}" "$tree" >/dev/null
+# Where it will lie nobody knows yet: pkg-config does.
+sed -i 's#^prefix=.*#prefix=${pcfiledir}/../..#' "$tree"/lib/pkgconfig/*.pc
+strip --strip-debug "$tree"/lib/libironwarp.{so.1,a}
+
+cp -R configs docs README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$tree"
+cp -R scripts/{nic.sh,hugepages.sh,wireshark} "$tree/scripts/"
+(cd "$tree" && find . -type f ! -name SHA256SUMS -print0 | sort -z | xargs -0 sha256sum >SHA256SUMS)
+tar -C "$target" --owner=0 --group=0 --sort=name -czf "$folder/$name.tar.gz" "$name"
+(cd "$folder" && sha256sum "$name.tar.gz" >"$name.tar.gz.sha256")
+echo "$folder/$name.tar.gz"
