@@ -128,8 +128,8 @@ fn print_summary(summary: &Summary, seconds: f64) {
     );
     if totals.atomics > 0 {
         println!(
-            "{} atomic operations and Reads of words answered, {} messages beside them",
-            totals.atomics, totals.messages
+            "{} atomic operations and Reads of words answered, {} messages beside them; hardest history: {} states",
+            totals.atomics, totals.messages, totals.states
         );
     }
     println!(

@@ -67,6 +67,8 @@ pub struct Totals {
     pub atomics: u64,
     /// Messages that callers of atomic operations and their keeper have sent each other.
     pub messages: u64,
+    /// States of the hardest history that the search for an order of effects came to know.
+    pub states: u64,
 }
 
 /// Two queue pairs and what passes between them.
@@ -472,5 +474,6 @@ impl Totals {
         self.attacks += other.attacks;
         self.atomics += other.atomics;
         self.messages += other.messages;
+        self.states = self.states.max(other.states);
     }
 }

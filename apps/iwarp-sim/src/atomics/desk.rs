@@ -130,8 +130,8 @@ impl Desk {
         self.calls.iter().all(|call| call.is_over)
     }
 
-    /// Whether the history can be, where the words end like this.
-    pub fn check(&self, end: &[u64]) -> Result<(), String> {
+    /// Whether the history can be, where the words end like this. Answers how many states were looked at to know.
+    pub fn check(&self, end: &[u64]) -> Result<usize, String> {
         checker::check(&self.history, end)
     }
 

@@ -14,11 +14,14 @@ pub struct History {
 }
 
 /// One request.
+#[derive(Debug)]
 pub struct Op {
     /// When it was asked.
     pub asked: u64,
     /// When it was answered; [`NEVER`] where the connection ended before: it may have taken effect or not.
     pub answered: u64,
+    /// By when it has taken effect, if it ever does, answered or not; [`NEVER`] unless what it names has ended.
+    pub until: u64,
     /// What it is.
     pub act: Act,
     /// What each of its words was, once it is answered.
@@ -46,7 +49,7 @@ impl History {
 
     /// Something is asked. Answers which of its stream's requests it is.
     pub fn ask(&mut self, stream: usize, act: Act) -> usize {
-        let op = Op { asked: self.tick(), answered: NEVER, act, seen: Vec::new() };
+        let op = Op { asked: self.tick(), answered: NEVER, until: NEVER, act, seen: Vec::new() };
         self.streams[stream].push(op);
         self.streams[stream].len() - 1
     }
@@ -58,9 +61,47 @@ impl History {
         (op.answered, op.seen) = (now, seen);
     }
 
+    /// Somebody sees every word at once, directly. What stays as it was is kept as seen first and seen last.
+    pub fn see(&mut self, stream: usize, words: &[u64]) {
+        let now = self.tick();
+        let looks = &mut self.streams[stream];
+        let same = looks.iter().rev().take(2).take_while(|look| look.seen == words).count();
+        match looks.last_mut() {
+            // Nothing was asked or answered since, or the first time stands there too.
+            Some(last) if same > 0 && (same > 1 || last.answered + 1 == now) => {
+                (last.asked, last.answered) = (now, now);
+            }
+            _ => looks.push(Op {
+                asked: now,
+                answered: now,
+                until: NEVER,
+                act: Act::Look(0, words.len()),
+                seen: words.to_vec(),
+            }),
+        }
+    }
+
     fn tick(&mut self) -> u64 {
         self.ticks += 1;
         self.ticks
+    }
+}
+
+impl Op {
+    /// All words are as they are when nothing more can happen.
+    pub fn last_look(end: &[u64]) -> Self {
+        let asked = NEVER - 1;
+        Op { asked, answered: asked, until: NEVER, act: Act::Look(0, end.len()), seen: end.to_vec() }
+    }
+
+    /// Whether it was answered.
+    pub fn is_heard(&self) -> bool {
+        self.answered != NEVER
+    }
+
+    /// When it takes effect at the latest.
+    pub fn latest(&self) -> u64 {
+        self.answered.min(self.until)
     }
 }
 

@@ -7,7 +7,7 @@
 use ironwarp::{Holdings, Worker};
 use ironwarp_types::{Nanos, SeededEntropy};
 
-use super::host::earlier;
+use super::host::{Tenant, earlier};
 use crate::plan::HostPlan;
 
 /// The cores of a host.
@@ -36,8 +36,9 @@ impl Cores {
         }
     }
 
-    /// Polls those that do not stand still. Answers what they did, and when they want to be polled again.
-    pub fn poll(&mut self, now: Nanos) -> (usize, Option<Nanos>) {
+    /// Polls those that do not stand still; the host's application may glance at its memory after each. Answers what they
+    /// did, and when they want to be polled again.
+    pub fn poll(&mut self, now: Nanos, tenant: &mut dyn Tenant) -> (usize, Option<Nanos>) {
         let (mut work, mut next) = (0, None);
         for core in self.order() {
             if self.stands_still(now, core) {
@@ -45,6 +46,7 @@ impl Cores {
                 continue;
             }
             let polled = self.workers[core].poll(self.budget);
+            tenant.glance();
             work += polled.work;
             next = earlier(next, polled.next_deadline);
         }

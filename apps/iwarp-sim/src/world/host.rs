@@ -13,6 +13,9 @@ pub trait Tenant {
     /// The cores did something: what came of it is looked at soon.
     fn stir(&mut self, now: Nanos);
 
+    /// One core has been polled, and no other since: memory may be looked at between two steps.
+    fn glance(&mut self) {}
+
     /// Whether it is time to look.
     fn is_due(&self, now: Nanos) -> bool;
 
@@ -77,7 +80,7 @@ impl Host {
 
 impl Node for Host {
     fn poll(&mut self, now: Nanos) -> Option<Nanos> {
-        let (work, next) = self.cores.poll(now);
+        let (work, next) = self.cores.poll(now, &mut *self.tenant);
         self.fault = self.cores.examine();
         if work > 0 {
             self.tenant.stir(now);

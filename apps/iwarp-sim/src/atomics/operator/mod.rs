@@ -17,7 +17,6 @@ use ironwarp::{
 use ironwarp_types::{Nanos, SeededEntropy};
 
 use super::desk::{Desk, SharedDesk};
-use super::history::Act;
 use super::store::Store;
 use crate::app::SharedLedger;
 use crate::plan::{Common, HostPlan, addresses_of};
@@ -54,9 +53,6 @@ const NAP_MAX: Nanos = Nanos::from_millis(20);
 /// How long after the last connection the keeper looks for the last time.
 const REST: Nanos = Nanos::from_millis(20);
 
-/// Looks of the keeper's at its own memory that a history has at most.
-const SIGHTS_MAX: usize = 1_500;
-
 /// What requests and receives of an application name.
 struct Memory {
     /// Where answers come and Writes begin.
@@ -91,6 +87,8 @@ pub struct Operator {
     closed: bool,
     /// When everything was over.
     over_at: Option<Nanos>,
+    /// What the words were at the keeper's last look.
+    observed: Vec<u64>,
     wakes_at: Nanos,
     nap: Nanos,
     work: usize,
@@ -130,6 +128,7 @@ impl Operator {
             listens: false,
             closed: false,
             over_at: None,
+            observed: Vec::new(),
             wakes_at: Nanos::ZERO,
             nap: plan.pace,
             work: 0,
@@ -198,19 +197,14 @@ impl Operator {
         }
     }
 
-    /// The keeper sees what its words are, whenever they have changed.
+    /// What the words are now is what operations are made of, until an answer says more.
     fn observe(&mut self) {
         let Some(store) = &self.store else { return };
         let words = store.words();
-        let desk = &mut *self.desk.borrow_mut();
-        let looks = &desk.history.streams[self.stream];
-        let before = looks.last().map(|op| &op.seen);
-        if before == Some(&words) || looks.len() >= SIGHTS_MAX {
-            return;
+        if self.observed != words {
+            self.desk.borrow_mut().latest.clone_from(&words);
+            self.observed = words;
         }
-        let op = desk.history.ask(self.stream, Act::Look(0, words.len()));
-        desk.latest.clone_from(&words);
-        desk.history.answer(self.stream, op, words);
     }
 
     /// Once every connection is over and a little time has passed, the history must be one that can be.
@@ -226,8 +220,9 @@ impl Operator {
         self.store = None;
         let mut ledger = self.ledger.borrow_mut();
         ledger.open -= 1;
-        if let Err(fault) = outcome {
-            ledger.blame(usize::MAX, KEEPER, &fault);
+        match outcome {
+            Ok(states) => ledger.totals.states = states as u64,
+            Err(fault) => ledger.blame(usize::MAX, KEEPER, &fault),
         }
     }
 }
@@ -237,6 +232,13 @@ impl Tenant for Operator {
         self.nap = self.plan.pace;
         let soon = now + Nanos(self.dice.below(self.plan.pace.0 + 1));
         self.wakes_at = self.wakes_at.min(soon);
+    }
+
+    /// The keeper sees what its words are, between any two steps of its cores.
+    fn glance(&mut self) {
+        if let Some(store) = &self.store {
+            self.desk.borrow_mut().history.see(self.stream, &store.words());
+        }
     }
 
     fn is_due(&self, now: Nanos) -> bool {

@@ -1,0 +1,279 @@
+//! Histories that can be, and histories that cannot.
+
+use ironwarp::AtomicOp;
+use ironwarp_types::{Entropy, SeededEntropy};
+
+use super::check;
+use crate::atomics::history::{Act, History, NEVER, Op};
+
+/// Asked, answered, what, and what was seen.
+fn op(asked: u64, answered: u64, act: Act, seen: &[u64]) -> Op {
+    Op { asked, answered, until: NEVER, act, seen: seen.to_vec() }
+}
+
+fn add(word: usize, by: u64) -> Act {
+    Act::Change(word, AtomicOp::add(by))
+}
+
+fn swap(word: usize, from: u64, to: u64) -> Act {
+    Act::Change(word, AtomicOp::compare_and_swap(from, to))
+}
+
+fn holds(streams: Vec<Vec<Op>>, end: &[u64]) -> bool {
+    let mut history = History::default();
+    history.streams = streams;
+    check(&history, end).is_ok()
+}
+
+#[test]
+fn additions_at_once_may_happen_in_either_order() {
+    for seen in [[0, 5], [3, 0]] {
+        let streams = vec![vec![op(1, 9, add(0, 5), &seen[..1])], vec![op(2, 8, add(0, 3), &seen[1..])]];
+        assert!(holds(streams, &[8]));
+    }
+}
+
+#[test]
+fn a_lost_addition_is_found() {
+    let both_first = vec![vec![op(1, 9, add(0, 5), &[0])], vec![op(2, 8, add(0, 3), &[0])]];
+    assert!(!holds(both_first, &[8]));
+    assert!(!holds(vec![vec![op(1, 2, add(0, 5), &[0])]], &[0]), "the end lacks it");
+    assert!(!holds(vec![vec![op(1, 2, add(0, 5), &[0])]], &[10]), "the end has it twice");
+}
+
+#[test]
+fn an_effect_outside_of_its_time_is_found() {
+    let late = vec![vec![op(1, 2, add(0, 5), &[3])], vec![op(3, 4, add(0, 3), &[0])]];
+    assert!(!holds(late, &[8]), "the first was answered before the second was asked");
+}
+
+/// RFC 7306 s5.4: an observer sees one stream's effects on several words in that stream's order.
+#[test]
+fn effects_of_one_stream_out_of_its_order_are_found() {
+    let stream = || vec![op(1, 20, add(0, 1), &[0]), op(2, 21, add(1, 1), &[0])];
+    let sees = |first: u64, second: u64| {
+        vec![op(5, 6, Act::Look(1, 1), &[second]), op(7, 8, Act::Look(0, 1), &[first])]
+    };
+    for (first, second) in [(0, 0), (1, 0), (1, 1)] {
+        assert!(holds(vec![stream(), sees(first, second)], &[1, 1]), "{first} {second}");
+    }
+    assert!(!holds(vec![stream(), sees(0, 1)], &[1, 1]));
+    assert!(!holds(vec![stream(), vec![op(5, 6, Act::Look(0, 2), &[0, 1])]], &[1, 1]));
+}
+
+#[test]
+fn what_was_never_answered_may_have_happened_or_not() {
+    let lost = || vec![op(1, NEVER, add(0, 5), &[]), op(2, NEVER, add(0, 7), &[])];
+    for end in [0, 5, 12] {
+        assert!(holds(vec![lost()], &[end]), "{end}");
+    }
+    assert!(!holds(vec![lost()], &[7]), "the second without the first");
+    assert!(holds(vec![lost(), vec![op(3, 4, swap(0, 5, 1), &[5])]], &[8]));
+    assert!(!holds(vec![lost(), vec![op(3, 4, swap(0, 5, 1), &[5])]], &[6]));
+}
+
+#[test]
+fn a_comparison_that_fails_changes_nothing() {
+    let streams = |end: u64| (vec![vec![op(1, 2, swap(0, 4, 9), &[0]), op(3, 4, add(0, 1), &[0])]], [end]);
+    let (good, end) = streams(1);
+    assert!(holds(good, &end));
+    let (wrong, end) = streams(9);
+    assert!(!holds(wrong, &end));
+}
+
+/// Values that come back: the search has to go back as well.
+#[test]
+fn a_value_that_comes_back_is_no_trap() {
+    let streams = vec![
+        vec![op(1, 20, swap(0, 0, 1), &[0]), op(2, 21, swap(0, 0, 2), &[0])],
+        vec![op(3, 22, swap(0, 1, 0), &[1])],
+        vec![op(4, 23, Act::Look(0, 1), &[1]), op(5, 24, Act::Look(0, 1), &[2])],
+    ];
+    assert!(holds(streams, &[2]));
+}
+
+/// What named a tag that has ended can have taken effect before that, and never after.
+#[test]
+fn what_was_never_answered_has_its_time() {
+    let lost = |until| Op { until, ..op(1, NEVER, add(0, 5), &[]) };
+    let looks = || vec![op(6, 6, Act::Look(0, 1), &[0]), op(8, 8, Act::Look(0, 1), &[5])];
+    assert!(holds(vec![vec![lost(7)], looks()], &[5]));
+    assert!(!holds(vec![vec![lost(5)], looks()], &[5]), "the word changed when the tag had ended");
+    assert!(holds(vec![vec![lost(5)]], &[5]));
+    assert!(!holds(vec![vec![lost(5)], vec![op(6, 7, add(0, 1), &[0])]], &[6]));
+}
+
+/// A look changes nothing; taken too soon it would still stand in the way of what had to be before it.
+#[test]
+fn a_look_does_not_overtake_what_has_its_time() {
+    let lost = Op { until: 5, ..op(1, NEVER, add(0, 5), &[]) };
+    let looks = vec![op(6, 7, Act::Look(1, 1), &[0]), op(8, 9, Act::Look(0, 1), &[5])];
+    assert!(holds(vec![vec![lost], looks], &[5, 0]));
+}
+
+/// A request behind an unanswered one of its stream, on another word, brings that one with it.
+#[test]
+fn what_is_needed_brings_what_is_before_it() {
+    let lost = || vec![op(1, NEVER, add(0, 5), &[]), op(2, NEVER, add(1, 7), &[])];
+    let sees = |first, second| vec![op(5, 6, Act::Look(0, 2), &[first, second])];
+    assert!(holds(vec![lost(), sees(5, 7)], &[5, 7]));
+    assert!(!holds(vec![lost(), sees(0, 7)], &[0, 7]));
+    assert!(!holds(vec![lost(), sees(0, 7)], &[5, 7]), "the look came between them, the wrong way round");
+}
+
+/// Twelve connections that died with six additions each; somebody sees what the words are after some of them.
+#[test]
+fn many_that_were_never_answered_are_soon_decided() {
+    let by = |stream: u64, at: u64| (stream * 7 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let lost = |stream: u64| -> Vec<Op> {
+        let word = |at: u64| ((stream + at) % 3) as usize;
+        (0..6).map(|at| op(1 + stream * 6 + at, NEVER, add(word(at), by(stream, at)), &[])).collect()
+    };
+    // So many of each stream's have taken effect, in rounds of a few with a look behind each.
+    let rounds = [[2, 0, 0, 1, 0], [1, 2, 0, 0, 3], [0, 1, 2, 0, 0]];
+    let history = || {
+        let mut history = History::default();
+        history.streams = (0..12).map(lost).collect();
+        let (mut done, mut words, mut looks) = ([0; 12], [0u64; 3], Vec::new());
+        for (round, counts) in rounds.iter().enumerate() {
+            for (place, count) in counts.iter().enumerate() {
+                let stream = place * 2 + round;
+                for at in done[stream]..done[stream] + count {
+                    let word = ((stream as u64 + at) % 3) as usize;
+                    words[word] = words[word].wrapping_add(by(stream as u64, at));
+                }
+                done[stream] += count;
+            }
+            let now = 100 + round as u64;
+            looks.push(op(now, now, Act::Look(0, 3), &words));
+        }
+        history.streams.push(looks);
+        (history, words)
+    };
+    let (good, end) = history();
+    let states = check(&good, &end).unwrap();
+    assert!(states < 300_000, "{states}");
+}
+
+/// Every order is tried, as far as the words allow it; nothing is left out because it looks hopeless.
+fn tries_everything(streams: &[Vec<Op>], next: &mut Vec<usize>, words: &[u64], end: &[u64]) -> bool {
+    let rest = || streams.iter().zip(&*next).flat_map(|(ops, next)| &ops[*next..]);
+    if words == end && rest().all(|op| !op.is_heard()) {
+        return true;
+    }
+    let bound = rest().map(|op| op.answered).min().unwrap_or(NEVER);
+    let taken = streams.iter().zip(&*next).flat_map(|(ops, next)| &ops[..*next]);
+    let clock = taken.map(|op| op.asked).max().unwrap_or(0);
+    for stream in 0..streams.len() {
+        let Some(op) = streams[stream].get(next[stream]) else { continue };
+        let sees = super::sights(op).all(|(word, value)| words[word] == value);
+        if op.asked > bound || op.latest() < clock.max(op.asked) || !sees {
+            continue;
+        }
+        let (word, _) = op.act.words();
+        let mut then = words.to_vec();
+        then[word] = op.act.apply(then[word]);
+        next[stream] += 1;
+        let found = tries_everything(streams, next, &then, end);
+        next[stream] -= 1;
+        if found {
+            return true;
+        }
+    }
+    false
+}
+
+/// Requests of four streams on two words, carried out at random between asking and answering; some die, and now and then
+/// one thing in the history is not as it was.
+fn draw(dice: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
+    let (mut words, mut now) = (vec![0; 2], 0);
+    let mut streams: Vec<Vec<Op>> = (0..4).map(|_| Vec::new()).collect();
+    let mut done = [0; 4];
+    let ends: [u64; 4] = core::array::from_fn(|_| if dice.chance(400_000) { dice.below(16) } else { NEVER });
+    for step in 0..18 {
+        now += 1;
+        let stream = dice.below(4) as usize;
+        let ops = &mut streams[stream];
+        let is_open = step < ends[stream];
+        if dice.chance(500_000) && is_open && ops.len() < 4 {
+            let word = dice.below(2) as usize;
+            let act = match dice.below(4) {
+                0 => Act::Look(0, 2),
+                1 => swap(word, dice.below(3), dice.below(3)),
+                _ => add(word, 1 + dice.below(2)),
+            };
+            ops.push(op(now, NEVER, act, &[]));
+        } else if let Some(op) = ops.get_mut(done[stream]) {
+            let (word, count) = op.act.words();
+            let seen = words[word..word + count].to_vec();
+            words[word] = op.act.apply(words[word]);
+            done[stream] += 1;
+            // Those of a stream that dies are not answered from then on.
+            if is_open {
+                (op.answered, op.seen) = (now, seen);
+            }
+        }
+    }
+    let until = if dice.chance(500_000) { now + 1 } else { NEVER };
+    let unheard = |op: &&mut Op| !op.is_heard();
+    streams.iter_mut().flatten().filter(unheard).for_each(|op| op.until = until);
+    spoil(&mut streams, &mut words, now, dice);
+    (streams, words)
+}
+
+fn spoil(streams: &mut [Vec<Op>], words: &mut [u64], now: u64, dice: &mut SeededEntropy) {
+    let mut ops: Vec<&mut Op> = streams.iter_mut().flatten().collect();
+    let count = ops.len() as u64;
+    if count == 0 {
+        return;
+    }
+    let op = &mut ops[dice.below(count) as usize];
+    match dice.below(8) {
+        0 => words[0] = dice.below(4),
+        1 => op.seen.iter_mut().for_each(|value| *value = dice.below(4)),
+        2 if op.is_heard() => op.answered = op.asked + (op.answered - op.asked) / 2,
+        3 => op.until = op.asked + dice.below(now),
+        _ => {}
+    }
+}
+
+/// The search leaves out what cannot matter. It finds an order exactly where there is one.
+#[test]
+fn the_search_agrees_with_trying_everything() {
+    let mut dice = SeededEntropy::new(7);
+    let (mut good, mut wrong) = (0, 0);
+    for number in 0..4_000 {
+        let (streams, end) = draw(&mut dice);
+        let there_is = tries_everything(&streams, &mut vec![0; 4], &[0, 0], &end);
+        let story = format!("{streams:#?} {end:?}");
+        assert_eq!(holds(streams, &end), there_is, "history {number}: {story}");
+        *if there_is { &mut good } else { &mut wrong } += 1;
+    }
+    assert!(good > 400 && wrong > 400, "{good} {wrong}");
+}
+
+/// What an order is tried against before it is believed.
+#[test]
+fn an_order_that_explains_nothing_is_not_believed() {
+    let mut history = History::default();
+    history.streams = vec![
+        vec![op(1, 4, add(0, 5), &[0]), op(2, 5, add(1, 1), &[0])],
+        vec![op(6, 7, add(0, 3), &[5])],
+        vec![Op { until: 5, ..op(3, NEVER, add(1, 2), &[]) }, op(4, NEVER, add(0, 1), &[])],
+    ];
+    let verify = |order: &[(usize, usize)], end: &[u64]| super::replay::verify(&history, end, order);
+    assert_eq!(verify(&[(0, 0), (0, 1), (1, 0)], &[8, 1]), Ok(()));
+    assert_eq!(verify(&[(0, 0), (0, 1), (2, 0), (1, 0)], &[8, 3]), Ok(()));
+    for (order, end, why) in [
+        (&[(0, 0), (0, 1), (1, 0)][..], [8, 2], "the end is another"),
+        (&[(0, 0), (0, 1)], [5, 1], "an answer is left out"),
+        (&[(0, 1), (0, 0), (1, 0)], [8, 1], "a stream is out of order"),
+        (&[(1, 0), (0, 0), (0, 1)], [8, 1], "something was asked after an answer that it comes before"),
+        (&[(0, 0), (0, 1), (1, 0), (2, 0)], [8, 3], "its tag had ended"),
+        (&[(0, 0), (0, 1), (1, 0), (2, 1)], [9, 1], "one before it was left out"),
+        (&[(0, 0), (0, 1), (1, 0), (3, 0)], [8, 1], "there is no such request"),
+        (&[(0, 0), (0, 0), (0, 1), (1, 0)], [13, 1], "one is there twice"),
+    ] {
+        assert!(verify(order, &end).is_err(), "{why}");
+    }
+}
