@@ -10,7 +10,7 @@ use ironwarp_types::Nanos;
 use super::checker;
 use super::history::History;
 use crate::app::SharedLedger;
-use crate::plan::{AtomicsPlan, CallPlan};
+use crate::plan::{AtomicsPlan, CallEnding, CallPlan};
 
 /// The desk as every host holds it.
 pub type SharedDesk = Rc<RefCell<Desk>>;
@@ -45,6 +45,8 @@ pub struct Call {
     pub ended_at: Option<Nanos>,
     /// The end that was planned has begun.
     pub is_ending: bool,
+    /// Which names of the words have ended.
+    pub ended_names: [bool; NAMES],
     /// The wrong request was posted.
     pub is_wrong: bool,
     /// The caller's context was dropped.
@@ -109,6 +111,9 @@ pub struct Message {
     pub written: Option<(usize, [u8; WRITE_BYTES])>,
 }
 
+/// Names that a connection has for the words: the region itself, a window and a fast region.
+pub const NAMES: usize = 3;
+
 /// Bytes of a Write.
 pub const WRITE_BYTES: usize = 16;
 
@@ -163,6 +168,7 @@ impl Call {
             ends: <[End; 2]>::default(),
             ended_at: None,
             is_ending: false,
+            ended_names: [false; NAMES],
             is_wrong: false,
             has_vanished: false,
             attempts: 0,
@@ -188,12 +194,19 @@ impl Call {
         caller.stage == Stage::Gone && matches!(keeper.stage, Stage::Gone | Stage::Waiting)
     }
 
+    /// A request that must not be: one by a name that has ended.
+    pub fn may_be_refused(&self) -> bool {
+        self.ended_names.iter().any(|ended| *ended)
+    }
+
     /// RFC 7306 s8: a request that must not be is answered by the Terminate that names it, and both are told.
     pub fn judge(&self) -> Result<(), String> {
-        if !self.is_wrong || self.has_vanished {
+        let [caller, keeper] = &self.ends;
+        let is_planned = matches!(self.plan.ending, CallEnding::Graceful | CallEnding::Revoked { .. });
+        let is_told = is_planned && caller.terminates + keeper.terminates > 0;
+        if !(self.is_wrong || is_told) || self.has_vanished {
             return Ok(());
         }
-        let [caller, keeper] = &self.ends;
         let missed = caller.was_cut_off && !keeper.terminated_well;
         if keeper.terminates == 1 && (caller.terminates == 1 || missed) {
             return Ok(());

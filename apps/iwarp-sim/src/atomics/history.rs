@@ -20,6 +20,8 @@ pub struct Op {
     pub asked: u64,
     /// When it was answered; [`NEVER`] where the connection ended before: it may have taken effect or not.
     pub answered: u64,
+    /// Which name of its word it uses.
+    pub name: usize,
     /// By when it has taken effect, if it ever does, answered or not; [`NEVER`] unless what it names has ended.
     pub until: u64,
     /// What it is.
@@ -47,9 +49,9 @@ impl History {
         self.streams.len() - 1
     }
 
-    /// Something is asked. Answers which of its stream's requests it is.
-    pub fn ask(&mut self, stream: usize, act: Act) -> usize {
-        let op = Op { asked: self.tick(), answered: NEVER, until: NEVER, act, seen: Vec::new() };
+    /// Something is asked, by one of the names that its words have. Answers which of its stream's requests it is.
+    pub fn ask(&mut self, stream: usize, act: Act, name: usize) -> usize {
+        let op = Op { asked: self.tick(), answered: NEVER, name, until: NEVER, act, seen: Vec::new() };
         self.streams[stream].push(op);
         self.streams[stream].len() - 1
     }
@@ -59,6 +61,25 @@ impl History {
         let now = self.tick();
         let op = &mut self.streams[stream][op];
         (op.answered, op.seen) = (now, seen);
+    }
+
+    /// A name that a stream uses ends: what was asked by it has taken effect, or never does.
+    pub fn end_name(&mut self, stream: usize, name: usize) {
+        let now = self.tick();
+        let ops = self.streams[stream].iter_mut().filter(|op| op.name == name);
+        ops.for_each(|op| op.until = op.until.min(now));
+    }
+
+    /// What is asked last of a stream must never take effect: its name has ended.
+    pub fn ask_in_vain(&mut self, stream: usize) {
+        if let Some(op) = self.streams[stream].last_mut() {
+            op.until = 0;
+        }
+    }
+
+    /// It was refused, so it has had no effect.
+    pub fn refuse(&mut self, stream: usize, op: usize) {
+        self.streams[stream][op].until = 0;
     }
 
     /// Somebody sees every word at once, directly. What stays as it was is kept as seen first and seen last.
@@ -74,6 +95,7 @@ impl History {
             _ => looks.push(Op {
                 asked: now,
                 answered: now,
+                name: 0,
                 until: NEVER,
                 act: Act::Look(0, words.len()),
                 seen: words.to_vec(),
@@ -91,7 +113,7 @@ impl Op {
     /// All words are as they are when nothing more can happen.
     pub fn last_look(end: &[u64]) -> Self {
         let asked = NEVER - 1;
-        Op { asked, answered: asked, until: NEVER, act: Act::Look(0, end.len()), seen: end.to_vec() }
+        Op { asked, answered: asked, name: 0, until: NEVER, act: Act::Look(0, end.len()), seen: end.to_vec() }
     }
 
     /// Whether it was answered.

@@ -1,7 +1,8 @@
 //! The keeper's memory: the words, and the place where callers write.
 
 use ironwarp::{
-    Access, AlignedBuf, Context, FastRegion, ProtectionDomain, Region, RemoteMemory, Sge, VerbsError, Window,
+    Access, AlignedBuf, Context, FastRegion, ProtectionDomain, Quiescence, Region, RemoteMemory, Sge,
+    VerbsError, Window,
 };
 
 use super::desk::WRITE_BYTES;
@@ -9,6 +10,9 @@ use crate::plan::AtomicsPlan;
 
 /// Bytes of the words' page.
 const PAGE_BYTES: usize = 4_096;
+
+/// Bytes that have one owner.
+const LINE_BYTES: usize = 64;
 
 /// Where the first word lies.
 const FIRST: usize = 64;
@@ -40,7 +44,10 @@ impl Store {
             Err(error) => unreachable!("a few pages can be had: {error}"),
         };
         let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC | Access::BIND;
-        let page = ctx.register(pd, pages(PAGE_BYTES), rights)?;
+        let page = match plan.pin {
+            Some(core) => ctx.register_pinned(pd, pages(PAGE_BYTES), rights, core)?,
+            None => ctx.register(pd, pages(PAGE_BYTES), rights)?,
+        };
         let area = plan.calls.len() * PLACES * WRITE_BYTES;
         let area = ctx.register(pd, pages(area), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
         Ok(Store { page, area, words: plan.words, stride: plan.stride })
@@ -56,6 +63,21 @@ impl Store {
             Ok(word) => word,
             Err(error) => unreachable!("within the page: {error}"),
         }
+    }
+
+    /// A word, as an operation of the keeper's own names it.
+    pub fn place(&self, word: usize) -> (&Region, usize) {
+        (&self.page, FIRST + word * self.stride)
+    }
+
+    /// The cache line of a word.
+    pub fn line(&self, word: usize) -> usize {
+        (FIRST + word * self.stride) / LINE_BYTES
+    }
+
+    /// Ends every name of the words. The memory stays the keeper's.
+    pub fn end(&self) -> Quiescence {
+        self.page.revoke()
     }
 
     /// Everything but the words is as it was.

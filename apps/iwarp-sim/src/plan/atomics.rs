@@ -22,6 +22,12 @@ pub struct AtomicsPlan {
     pub extensions: Extensions,
     /// Connections, in order of their beginning.
     pub calls: Vec<CallPlan>,
+    /// Operations of the keeper's own.
+    pub locals: u32,
+    /// The core that all words are pinned to.
+    pub pin: Option<u16>,
+    /// After how many requests of all callers the words' own region ends, and every name with it.
+    pub page_ends_after: Option<u32>,
 }
 
 /// What operations are made of.
@@ -73,6 +79,14 @@ pub enum CallEnding {
         by: usize,
         /// Requests before that.
         after: u32,
+    },
+    /// The keeper ends one of the names of the words when the caller has posted so many requests. Whoever goes on to use it
+    /// is Terminated.
+    Revoked {
+        /// Requests before that.
+        after: u32,
+        /// Which of the connection's names.
+        name: usize,
     },
     /// The caller's last request, behind so many, is one that must not be.
     Wrong {
@@ -127,7 +141,13 @@ impl Plan {
         let count = 1 + dice.below(calls) as u32;
         let per_call = (50 + dice.below(ops) as u32) / count;
         let calls = (0..count).map(|number| self.call(number, per_call.max(4), dice)).collect();
-        self.atomics = Some(AtomicsPlan { words, stride, values, extensions, calls });
+        let (locals, pin, page_ends_after) = (0, None, None);
+        let mut atomics =
+            AtomicsPlan { words, stride, values, extensions, calls, locals, pin, page_ends_after };
+        // Chance of its own: the seeds without any of it stay as they are.
+        atomics
+            .draw_keeper(self.hosts[0].config.core.count, &mut SeededEntropy::new(self.seed ^ KEEPER_SALT));
+        self.atomics = Some(atomics);
     }
 
     /// The host that keeps the words never begins anew.
@@ -158,6 +178,32 @@ impl Plan {
             unsignaled_ppm: [0, 300_000, 900_000][dice.below(3) as usize],
             fence_ppm: [0, 0, 200_000][dice.below(3) as usize],
             ending,
+        }
+    }
+}
+
+/// Sets the keeper's chance apart from everybody else's.
+const KEEPER_SALT: u64 = 0x6b65_6570_6572_2e31;
+
+impl AtomicsPlan {
+    /// What the keeper does beside keeping, in half of the seeds: operations of its own, names that end while requests fly.
+    fn draw_keeper(&mut self, cores: u16, dice: &mut SeededEntropy) {
+        if dice.chance(500_000) {
+            return;
+        }
+        self.locals = if dice.chance(600_000) { 1 + dice.below(60) as u32 } else { 0 };
+        self.pin = dice.chance(200_000).then(|| dice.below(cores.into()) as u16);
+        for call in self.calls.iter_mut().filter(|call| call.ending == CallEnding::Graceful) {
+            if dice.chance(500_000) {
+                let (after, name) = (dice.below(u64::from(call.ops) + 1) as u32, 1 + dice.below(2) as usize);
+                call.ending = CallEnding::Revoked { after, name };
+            }
+        }
+        if dice.chance(250_000) {
+            let asked: u32 = self.calls.iter().map(|call| call.ops).sum();
+            self.page_ends_after = Some(1 + dice.below(asked.into()) as u32);
+            // It ends under connections that are up, so they begin together.
+            self.calls.iter_mut().for_each(|call| call.start = Nanos(dice.below(20_000)));
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Histories that can be, and histories that cannot.
 
 use ironwarp::AtomicOp;
-use ironwarp_types::{Entropy, SeededEntropy};
+use ironwarp_types::SeededEntropy;
 
 use super::check;
 use crate::atomics::history::{Act, History, NEVER, Op};
 
 /// Asked, answered, what, and what was seen.
 fn op(asked: u64, answered: u64, act: Act, seen: &[u64]) -> Op {
-    Op { asked, answered, until: NEVER, act, seen: seen.to_vec() }
+    Op { asked, answered, name: 0, until: NEVER, act, seen: seen.to_vec() }
 }
 
 fn add(word: usize, by: u64) -> Act {
@@ -242,14 +242,14 @@ fn spoil(streams: &mut [Vec<Op>], words: &mut [u64], now: u64, dice: &mut Seeded
 fn the_search_agrees_with_trying_everything() {
     let mut dice = SeededEntropy::new(7);
     let (mut good, mut wrong) = (0, 0);
-    for number in 0..4_000 {
+    for number in 0..2_000 {
         let (streams, end) = draw(&mut dice);
         let there_is = tries_everything(&streams, &mut vec![0; 4], &[0, 0], &end);
         let story = format!("{streams:#?} {end:?}");
         assert_eq!(holds(streams, &end), there_is, "history {number}: {story}");
         *if there_is { &mut good } else { &mut wrong } += 1;
     }
-    assert!(good > 400 && wrong > 400, "{good} {wrong}");
+    assert!(good > 200 && wrong > 200, "{good} {wrong}");
 }
 
 /// What an order is tried against before it is believed.

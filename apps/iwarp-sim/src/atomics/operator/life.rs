@@ -8,7 +8,7 @@ use ironwarp_types::Nanos;
 use super::line::Line;
 use super::{CALLER, KEEPER, Operator, PORT};
 use crate::app::life::introduction;
-use crate::atomics::desk::{Call, End, Stage};
+use crate::atomics::desk::{Call, End, NAMES, Stage};
 use crate::plan::{CallEnding, addresses_of};
 
 /// How long after the other end has gone one that heard nothing goes too: a lost reset tells nobody.
@@ -114,13 +114,16 @@ impl Operator {
             (call.plan.ending, call.is_done(), call.is_wrong, asked)
         };
         match ending {
-            CallEnding::Graceful if self.role == CALLER && is_done => {
+            CallEnding::Graceful | CallEnding::Revoked { .. } if self.role == CALLER && is_done => {
                 self.begin_end(call, Stage::Closing);
                 self.ctx.disconnect(qp)?;
             }
             CallEnding::Destroy { by, after } if by == self.role && asked >= Some(after) => {
                 self.begin_end(call, Stage::Up);
                 self.give_up(now, call);
+            }
+            CallEnding::Revoked { after, name } if self.role == KEEPER && asked >= Some(after) => {
+                self.end_name(call, name);
             }
             CallEnding::Wrong { after, .. } if self.role == CALLER && posted >= after && !is_wrong => {
                 self.post_wrong(call)?;
@@ -200,6 +203,7 @@ impl Call {
         self.ends[1 - role].incoming.clear();
         if role == KEEPER {
             self.names.clear();
+            self.ended_names = [false; NAMES];
         }
     }
 

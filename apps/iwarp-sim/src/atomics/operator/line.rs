@@ -189,7 +189,11 @@ impl Operator {
                 let seen = memory.answered(call, request.wr_id, count)?;
                 let desk = &mut *self.desk.borrow_mut();
                 let stream = desk.calls[call].stream;
-                let (first, _) = desk.history.streams[stream][op].act.words();
+                let asked = &desk.history.streams[stream][op];
+                if asked.until < asked.asked {
+                    return Err(format!("{asked:?} saw {seen:x?} by a name that had ended"));
+                }
+                let (first, _) = asked.act.words();
                 desk.latest[first..first + count].copy_from_slice(&seen);
                 desk.history.answer(stream, op, seen);
                 self.ledger.borrow_mut().totals.atomics += 1;

@@ -3,6 +3,7 @@
 //! Both connect, post, reap and give up at random, and look at everything that they are told. What is wrong goes to the
 //! ledger and ends the run.
 
+mod keep;
 mod life;
 mod line;
 mod news;
@@ -12,7 +13,8 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ironwarp::{
-    Access, AlignedBuf, Completion, CompletionQueue, Context, ProtectionDomain, Region, Stack, VerbsError,
+    Access, AlignedBuf, Completion, CompletionFlags, CompletionQueue, Context, ProtectionDomain, Region,
+    Stack, VerbsError,
 };
 use ironwarp_types::{Nanos, SeededEntropy};
 
@@ -21,6 +23,7 @@ use super::store::Store;
 use crate::app::SharedLedger;
 use crate::plan::{Common, HostPlan, addresses_of};
 use crate::world::Tenant;
+use keep::Own;
 use line::Line;
 
 /// The caller's part of a connection.
@@ -87,8 +90,8 @@ pub struct Operator {
     closed: bool,
     /// When everything was over.
     over_at: Option<Nanos>,
-    /// What the words were at the keeper's last look.
-    observed: Vec<u64>,
+    /// What the keeper does beside keeping.
+    own: Own,
     wakes_at: Nanos,
     nap: Nanos,
     work: usize,
@@ -128,7 +131,7 @@ impl Operator {
             listens: false,
             closed: false,
             over_at: None,
-            observed: Vec::new(),
+            own: Own::default(),
             wakes_at: Nanos::ZERO,
             nap: plan.pace,
             work: 0,
@@ -184,6 +187,9 @@ impl Operator {
     }
 
     fn on_completion(&mut self, now: Nanos, completion: &Completion) {
+        if completion.flags.contains(CompletionFlags::LOCAL) {
+            return self.settle_own(now, completion);
+        }
         if self.retired.contains(&completion.qp.0) {
             return;
         }
@@ -194,35 +200,6 @@ impl Operator {
         self.ledger.borrow_mut().note(now, call, self.role, &what);
         if let Err(fault) = self.settle(call, completion) {
             self.blame(call, &fault);
-        }
-    }
-
-    /// What the words are now is what operations are made of, until an answer says more.
-    fn observe(&mut self) {
-        let Some(store) = &self.store else { return };
-        let words = store.words();
-        if self.observed != words {
-            self.desk.borrow_mut().latest.clone_from(&words);
-            self.observed = words;
-        }
-    }
-
-    /// Once every connection is over and a little time has passed, the history must be one that can be.
-    fn conclude(&mut self, now: Nanos) {
-        let Some(store) = &self.store else { return };
-        if !self.desk.borrow().is_over() {
-            return;
-        }
-        if now < *self.over_at.get_or_insert(now) + REST {
-            return;
-        }
-        let outcome = store.check().and_then(|()| self.desk.borrow().check(&store.words()));
-        self.store = None;
-        let mut ledger = self.ledger.borrow_mut();
-        ledger.open -= 1;
-        match outcome {
-            Ok(states) => ledger.totals.states = states as u64,
-            Err(fault) => ledger.blame(usize::MAX, KEEPER, &fault),
         }
     }
 }
@@ -258,6 +235,7 @@ impl Tenant for Operator {
         let most = 1 + self.dice.below(16) as usize;
         self.reap(now, most);
         self.tend(now);
+        self.act();
         self.conclude(now);
         self.nap = if self.work > 0 { self.plan.pace } else { (self.nap + self.nap).min(NAP_MAX) };
         self.wakes_at = now + Nanos(1 + self.dice.below(self.nap.0));

@@ -6,7 +6,7 @@ use ironwarp_types::Nanos;
 use super::{CALLER, KEEPER, Operator};
 use crate::app::life::session_of;
 use crate::atomics::desk::Stage;
-use crate::plan::CallEnding;
+use crate::plan::{CallEnding, Wrong};
 
 impl Operator {
     pub(super) fn on_event(&mut self, now: Nanos, event: Event) {
@@ -50,7 +50,8 @@ impl Operator {
         }
     }
 
-    /// RFC 7306 s8: only a wrong request ends a connection so, and the error has its name.
+    /// RFC 7306 s8: only a wrong request ends a connection so, and the error has its name; that of a name which has ended is
+    /// the one of a tag that nobody has.
     fn on_terminated(&mut self, call: usize, sent: bool, terminate: Terminate) -> Result<(), String> {
         let faulty = self.ledger.borrow().faulty;
         self.ledger.borrow_mut().totals.terminated += 1;
@@ -59,6 +60,10 @@ impl Operator {
         end.terminates += 1;
         end.terminated_well = sent && !faulty;
         let found = (terminate.layer, terminate.etype, terminate.code);
+        if call.may_be_refused() && found == Wrong::Unknown.terminate() && sent == (self.role == KEEPER) {
+            call.is_ending = true;
+            return Ok(());
+        }
         match call.plan.ending {
             CallEnding::Wrong { wrong, .. }
                 if call.is_wrong && found == wrong.terminate() && sent == (self.role == KEEPER) =>

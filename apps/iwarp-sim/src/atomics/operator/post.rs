@@ -108,7 +108,7 @@ impl Operator {
             let swaps = desk.plan.extensions != ironwarp::Extensions::Rfc7306;
             (word, operation(desk.plan.values, desk.latest[word], swaps, &mut self.dice))
         };
-        let remote = self.name_of(call, word);
+        let (name, remote) = self.name_of(call, word);
         let opcode = match operation {
             AtomicOp::FetchAdd { .. } => CompletionOpcode::FetchAdd,
             AtomicOp::CmpSwap { .. } => CompletionOpcode::CmpSwap,
@@ -118,7 +118,7 @@ impl Operator {
         let sink = [self.sink(call, wr_id, 8)];
         let wr = SendWr::atomic(wr_id, &sink, remote, &operation);
         let posted = self.send(call, wr, (wr_id, opcode, last), What::Nothing)?;
-        self.note(call, posted, Act::Change(word, operation));
+        self.note(call, posted, Act::Change(word, operation), name);
         Ok(posted)
     }
 
@@ -130,12 +130,12 @@ impl Operator {
             let most = if plan.stride == 8 { plan.words - first } else { 1 };
             (first, 1 + self.dice.below(most as u64) as usize)
         };
-        let remote = self.name_of(call, first);
+        let (name, remote) = self.name_of(call, first);
         let Some(wr_id) = self.next_number(call) else { return Ok(false) };
         let sink = [self.sink(call, wr_id, 8 * count)];
         let wr = SendWr::read(wr_id, &sink, remote);
         let posted = self.send(call, wr, (wr_id, CompletionOpcode::Read, last), What::Nothing)?;
-        self.note(call, posted, Act::Look(first, count));
+        self.note(call, posted, Act::Look(first, count), name);
         Ok(posted)
     }
 
@@ -277,16 +277,16 @@ impl Operator {
     }
 
     /// One of a word's names.
-    fn name_of(&mut self, call: usize, word: usize) -> RemoteMemory {
+    fn name_of(&mut self, call: usize, word: usize) -> (usize, RemoteMemory) {
         let desk = self.desk.borrow();
         let names = &desk.calls[call].names;
-        let name = names[self.dice.below(names.len() as u64) as usize];
-        let tagged_offset = name.tagged_offset + (word * desk.plan.stride) as u64;
-        RemoteMemory { tagged_offset, ..name }
+        let which = self.dice.below(names.len() as u64) as usize;
+        let tagged_offset = names[which].tagged_offset + (word * desk.plan.stride) as u64;
+        (which, RemoteMemory { tagged_offset, ..names[which] })
     }
 
     /// What was posted last asks something of the words. Nothing has run since.
-    fn note(&mut self, call: usize, posted: bool, act: Act) {
+    fn note(&mut self, call: usize, posted: bool, act: Act, name: usize) {
         let Some(request) = self.lines.get_mut(&call).filter(|_| posted).and_then(|line| line.out.back_mut())
         else {
             return;
@@ -294,7 +294,10 @@ impl Operator {
         let desk = &mut *self.desk.borrow_mut();
         let stream = desk.calls[call].stream;
         let (_, count) = act.words();
-        request.what = What::Words(desk.history.ask(stream, act), count);
+        request.what = What::Words(desk.history.ask(stream, act, name), count);
+        if desk.calls[call].ended_names[name] {
+            desk.history.ask_in_vain(stream);
+        }
     }
 
     fn next_number(&mut self, call: usize) -> Option<u64> {
@@ -349,7 +352,7 @@ impl Operator {
 }
 
 /// Whether a post was taken. A queue's places come back when its core has passed; one that ends takes nothing more.
-fn taken(outcome: Result<(), VerbsError>) -> Result<bool, VerbsError> {
+pub(super) fn taken(outcome: Result<(), VerbsError>) -> Result<bool, VerbsError> {
     match outcome {
         Err(VerbsError::QueueFull | VerbsError::CqFull | VerbsError::WrongState(_)) => Ok(false),
         outcome => outcome.map(|()| true),
@@ -357,7 +360,7 @@ fn taken(outcome: Result<(), VerbsError>) -> Result<bool, VerbsError> {
 }
 
 /// An operation on a word that was last heard to be `latest`.
-fn operation(values: Values, latest: u64, swaps: bool, dice: &mut SeededEntropy) -> AtomicOp {
+pub(super) fn operation(values: Values, latest: u64, swaps: bool, dice: &mut SeededEntropy) -> AtomicOp {
     let small = values == Values::Small;
     // A Swap fits any value, so among small ones it would fit anywhere.
     let kind = dice.below(if swaps && !small { 5 } else { 4 });
