@@ -237,6 +237,8 @@ pub struct Posted {
     pub opcode: CompletionOpcode,
     /// Whether success is told.
     pub signaled: bool,
+    /// Whether it waits for everything before it.
+    pub locally_fenced: bool,
     /// Its bytes.
     pub len: usize,
     /// Their pattern: its own, or that of the library that a Read asks.

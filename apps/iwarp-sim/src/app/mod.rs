@@ -5,6 +5,7 @@
 //! [`Ledger`], which the applications of all hosts share. A fault that it finds stays in the ledger and ends the run.
 //! iWARP has no receiver-not-ready, so a side sends only what the peer has posted a receive for.
 
+mod fences;
 mod ledger;
 pub(crate) mod life;
 pub(crate) mod memory;
@@ -122,6 +123,7 @@ impl Tenant for App {
         } else {
             self.reap(now)
         }
+        self.check_fences();
         if !self.closed {
             self.tend(now);
             self.tend_queues(now);

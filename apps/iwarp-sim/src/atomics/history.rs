@@ -165,3 +165,47 @@ fn model(op: AtomicOp, word: u64) -> u64 {
         AtomicOp::Swap { swap } => swap,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(history: &History) -> Vec<(u64, u64)> {
+        history.streams[0].iter().map(|look| (look.asked, look.seen[0])).collect()
+    }
+
+    /// A word that stays as it was is kept as seen first and seen last, once something else has happened in between.
+    #[test]
+    fn looks_keep_when_a_value_came_and_when_it_was_still_there() {
+        let mut history = History::default();
+        let (keeper, caller) = (history.begin(), history.begin());
+        history.see(keeper, &[0]);
+        history.see(keeper, &[0]);
+        assert_eq!(seen(&history), [(2, 0)], "nothing happened in between");
+        let op = history.ask(caller, Act::Change(0, AtomicOp::add(1)), 0);
+        history.see(keeper, &[0]);
+        history.see(keeper, &[0]);
+        assert_eq!(seen(&history), [(2, 0), (5, 0)]);
+        history.see(keeper, &[1]);
+        history.answer(caller, op, vec![0]);
+        history.see(keeper, &[1]);
+        assert_eq!(seen(&history), [(2, 0), (5, 0), (6, 1), (8, 1)]);
+    }
+
+    /// What was asked by a name that has ended took effect before, or never does.
+    #[test]
+    fn the_end_of_a_name_is_the_end_of_what_was_asked_by_it() {
+        let mut history = History::default();
+        let stream = history.begin();
+        let ask = |history: &mut History, name| history.ask(stream, Act::Change(0, AtomicOp::add(1)), name);
+        let ops = [ask(&mut history, 1), ask(&mut history, 2), ask(&mut history, 1)];
+        history.answer(stream, ops[0], vec![0]);
+        history.end_name(stream, 1);
+        history.answer(stream, ops[2], vec![2]);
+        let latest: Vec<u64> = history.streams[stream].iter().map(Op::latest).collect();
+        assert_eq!(latest, [4, NEVER, 5], "an answer may come later than what it tells of");
+        ask(&mut history, 1);
+        history.ask_in_vain(stream);
+        assert_eq!(history.streams[stream][3].latest(), 0);
+    }
+}

@@ -7,7 +7,7 @@ use ironwarp::config::{AtomicsBy, Extensions};
 use ironwarp::memory::QueueRule;
 use ironwarp_types::{Nanos, SeededEntropy};
 
-use super::{Change, HostPlan, Plan, log_uniform};
+use super::{Change, HostPlan, Plan, Scenario, log_uniform};
 
 /// What the hosts have to do.
 #[derive(Clone, Debug)]
@@ -131,6 +131,7 @@ impl Plan {
         for number in 0..self.hosts.len() {
             let cores = 1 + dice.below(if number == 0 { 8 } else { 3 }) as u16;
             self.hosts[number].have_cores(cores, dice);
+            self.hosts[number].sleep_ppm = 0;
         }
         let words = 1 + dice.below(6) as usize;
         let values = if dice.chance(600_000) { Values::Wide } else { Values::Small };
@@ -148,6 +149,14 @@ impl Plan {
         atomics
             .draw_keeper(self.hosts[0].config.core.count, &mut SeededEntropy::new(self.seed ^ KEEPER_SALT));
         self.atomics = Some(atomics);
+    }
+
+    /// Hosts of up to four cores, in a quarter of the seeds of scenarios that know them. All other seeds stay as they are.
+    pub(super) fn draw_cores(&mut self, scenario: Scenario) {
+        let mut dice = SeededEntropy::new(self.seed ^ CORES_SALT);
+        if scenario.knows_cores() && dice.chance(250_000) {
+            self.hosts.iter_mut().for_each(|host| host.have_cores(1 + dice.below(4) as u16, &mut dice));
+        }
     }
 
     /// The host that keeps the words never begins anew.
@@ -181,6 +190,9 @@ impl Plan {
         }
     }
 }
+
+/// Sets the chance that hosts have several cores apart from everything else that is drawn.
+const CORES_SALT: u64 = 0x636f_7265_732e_2e32;
 
 /// Sets the keeper's chance apart from everybody else's.
 const KEEPER_SALT: u64 = 0x6b65_6570_6572_2e31;
@@ -233,6 +245,5 @@ impl HostPlan {
         };
         self.still_ppm = [0, 20_000, 300_000][dice.below(3) as usize];
         self.still_max = Nanos(log_uniform(dice, 8, 17));
-        self.sleep_ppm = 0;
     }
 }

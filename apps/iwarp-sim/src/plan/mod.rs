@@ -182,6 +182,7 @@ impl Plan {
             plan.common.suit_hostile();
         }
         plan.draw_hosts(count, &shape, &mut dice);
+        plan.draw_cores(scenario);
         plan.draw_cables(&mut dice);
         if scenario == Scenario::Atomics {
             plan.draw_calls(&mut dice);
@@ -235,7 +236,7 @@ impl Plan {
                 session.ending
             );
         }
-        for host in self.hosts.iter().filter(|_| self.atomics.is_some()) {
+        for host in self.hosts.iter().filter(|host| self.atomics.is_some() || host.cores() > 1) {
             text += &format!("\n{} cores, {:?}", host.cores(), host.device.queue_rule);
         }
         if let Some(atomics) = &self.atomics {

@@ -149,6 +149,14 @@ impl Scenario {
         Self::ALL.into_iter().find(|scenario| scenario.name() == name)
     }
 
+    /// Whether some of its seeds have hosts of several cores.
+    pub(super) fn knows_cores(self) -> bool {
+        matches!(
+            self,
+            Scenario::Mixed | Scenario::Shared | Scenario::Queues | Scenario::Storm | Scenario::Vanish
+        )
+    }
+
     /// Sets the seeds of one scenario apart from those of another.
     pub(super) fn salt(self) -> u64 {
         (self as u64).wrapping_mul(0x5851_f42d_4c95_7f2d)

@@ -224,3 +224,49 @@ fn a_core_that_goes_to_sleep_over_its_reply_is_woken() {
         assert!(woken || !sleeps, "a wake-up was lost");
     });
 }
+
+/// Two calls to an owner that answers some and goes. Whoever finds it gone, then takes its replies, and then gives up has
+/// heard of everything that it did; the other calls were never begun.
+fn give_up_after(answered: usize) {
+    loom::model(move || {
+        let word = Arc::new(AtomicUsize::new(0));
+        let (mut caller, mut owner) = mailbox::pair::<(), usize>(2);
+        caller.call(()).unwrap();
+        caller.call(()).unwrap();
+        caller.flush();
+        let core = thread::spawn({
+            let word = word.clone();
+            move || {
+                for _ in 0..answered {
+                    owner.answer(1, |()| word.fetch_add(1, Ordering::Relaxed));
+                }
+            }
+        });
+        let mut heard = Vec::new();
+        let mut turn = |caller: &mut Caller<(), usize>| {
+            let is_gone = caller.is_abandoned();
+            heard.extend(std::iter::from_fn(|| caller.reply()));
+            if is_gone {
+                caller.give_up();
+                let done = word.load(Ordering::Relaxed);
+                assert_eq!(heard, (0..done).collect::<Vec<_>>(), "something was done that nobody heard of");
+                assert_eq!((done, caller.unanswered(), caller.credits()), (answered, 0, 0));
+                assert_eq!(caller.call(()), Err(()), "nothing more is asked of it");
+            }
+            is_gone
+        };
+        let was_gone = turn(&mut caller);
+        core.join().unwrap();
+        assert!(was_gone || turn(&mut caller), "whoever goes is seen to be gone");
+    });
+}
+
+#[test]
+fn whoever_gives_up_an_owner_has_heard_all_that_it_did() {
+    give_up_after(1);
+}
+
+#[test]
+fn whoever_gives_up_an_owner_that_did_nothing_hears_nothing() {
+    give_up_after(0);
+}

@@ -72,6 +72,7 @@ impl Draft {
                 wr_id: 0,
                 opcode,
                 signaled: true,
+                locally_fenced: false,
                 len,
                 pattern,
                 sources: Vec::new(),
@@ -147,6 +148,7 @@ impl Draft {
     /// It was posted. A tag of the owner's alone ends with the request `ends_by`.
     fn on_posted(mut self, ours: &mut Side, ends_by: u64) {
         let wr_id = self.posted.wr_id;
+        self.posted.locally_fenced = self.locally_fenced;
         match &mut self.act {
             Act::Bind(binding) => {
                 let Some(tag) = binding.tag.take() else { return };

@@ -229,6 +229,7 @@ fn prepare(
         wr_id,
         opcode: offence.opcode(),
         signaled: true,
+        locally_fenced: false,
         len: FEW,
         pattern: Pattern::new(plan.key ^ OFFENCE, wr_id),
         sources: Vec::new(),

@@ -28,6 +28,8 @@ pub struct Queue {
     depths: [u32; 2],
     /// Sleepers that were woken and not counted yet.
     woken: u64,
+    /// Everything that had completed was reaped at the last look.
+    emptied: bool,
 }
 
 /// Completions reaped together.
@@ -42,12 +44,25 @@ impl Queue {
         let cq = ctx.create_cq(depths[1])?;
         let descriptor = ctx.cq_fd(cq)?.try_clone_to_owned();
         let wakes = descriptor.map_err(|source| VerbsError::System { what: "eventfd", source })?;
-        Ok(Queue { cq, wakes: wakes.into(), armed: None, sleeps_until: None, depths, woken: 0 })
+        Ok(Queue {
+            cq,
+            wakes: wakes.into(),
+            armed: None,
+            sleeps_until: None,
+            depths,
+            woken: 0,
+            emptied: false,
+        })
     }
 
     /// The queue itself.
     pub fn cq(&self) -> CompletionQueue {
         self.cq
+    }
+
+    /// Whether everything was reaped that had completed before the last look.
+    pub fn was_emptied(&self) -> bool {
+        self.emptied
     }
 
     /// Takes some completions, or all of a queue that is armed. A sleeper takes none until it is woken or its time is
@@ -63,6 +78,7 @@ impl Queue {
         let woken = self.is_woken()?;
         let asleep = self.sleeps_until.is_some_and(|until| now < until);
         if asleep && !woken && !now_or_never {
+            self.emptied = false;
             return Ok(Vec::new());
         }
         self.sleeps_until = None;
@@ -96,7 +112,8 @@ impl Queue {
         core::mem::take(&mut self.woken)
     }
 
-    fn poll(&self, ctx: &mut Context, most: usize) -> Result<Vec<Completion>, String> {
+    fn poll(&mut self, ctx: &mut Context, most: usize) -> Result<Vec<Completion>, String> {
+        self.emptied = false;
         let mut all = Vec::new();
         while all.len() < most {
             let mut some = [Completion::default(); REAP_MAX];
@@ -104,6 +121,7 @@ impl Queue {
             let count = ctx.poll_cq(self.cq, &mut some[..room]).map_err(|error| error.to_string())?;
             all.extend_from_slice(&some[..count]);
             if count < room {
+                self.emptied = true;
                 break;
             }
         }

@@ -1,0 +1,58 @@
+//! What a local fence promises: nothing of a request is under way while one before it has not completed.
+//!
+//! It is asked when everything that has completed so far has been reaped, and nothing runs. A signaled request that has no
+//! completion then has not completed; so no byte of a Write fenced behind it may be in the peer's memory, and a Send may not
+//! have been received.
+
+use ironwarp::CompletionOpcode;
+
+use super::App;
+use super::ledger::{Posted, Session, Side};
+
+impl App {
+    /// Looks at the fences of every queue pair whose completions have all been reaped.
+    pub(super) fn check_fences(&self) {
+        let own = self.plan.completion_queues;
+        let ledger = &mut *self.ledger.borrow_mut();
+        for &(number, side) in self.by_qp.values().filter(|(number, _)| self.cqs[number % own].was_emptied())
+        {
+            if let Err(fault) = ledger.sessions[number].check_fences(side) {
+                ledger.blame(number, side, &fault);
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Whether anything has overtaken its local fence.
+    fn check_fences(&mut self, side: usize) -> Result<(), String> {
+        let (ours, theirs) = self.pair(side);
+        let Some(first) = ours.sends.iter().position(|posted| posted.signaled) else { return Ok(()) };
+        let behind = ours.sends.iter().skip(first + 1).filter(|posted| posted.locally_fenced);
+        for posted in behind {
+            if ours.has_arrived(theirs, posted) {
+                let before = ours.sends[first].wr_id;
+                return Err(format!(
+                    "{:?} {} went past its local fence: request {before} has not completed",
+                    posted.opcode, posted.wr_id
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Side {
+    /// Whether the peer has something of a request of ours.
+    fn has_arrived(&self, theirs: &mut Side, posted: &Posted) -> bool {
+        match (posted.opcode, &mut theirs.plots) {
+            (CompletionOpcode::Write, Some(plots)) => {
+                posted.placed || plots.shared.verify(posted.target).is_err()
+            }
+            (CompletionOpcode::Send, Some(_)) => {
+                self.messages.iter().all(|message| message.wr_id != posted.wr_id)
+            }
+            _ => false,
+        }
+    }
+}
