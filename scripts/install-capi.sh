@@ -10,7 +10,8 @@ usage: scripts/install-capi.sh [--static-dpdk] [--debug] PREFIX
 Builds libironwarp and installs lib/libironwarp.so.1, lib/libironwarp.so, lib/libironwarp.a, include/ironwarp.h and,
 for pkg-config, ironwarp.pc and ironwarp-static.pc under PREFIX.
 
-  --static-dpdk  DPDK's archives and drivers in the library; for programs that do not call DPDK themselves
+  --static-dpdk  DPDK's archives and drivers in the library, and beside the archive as libironwarp_dpdk.a and
+                 libironwarp_drivers.a; for programs that do not call DPDK themselves
   --debug        build without optimisation for speed, which takes less time
 
 examples:
@@ -50,13 +51,32 @@ ln -sf libironwarp.so.1 "$prefix/lib/libironwarp.so"
 install -m 644 "$built/libironwarp.a" "$prefix/lib/libironwarp.a"
 install -m 644 stack/capi/include/ironwarp.h "$prefix/include/ironwarp.h"
 
+# pack_dpdk CONSTANT OUT: the archives of DPDK that dpdk-sys names by that constant, as one.
+pack_dpdk() {
+    local folder name
+    folder=$(pkg-config --variable=libdir libdpdk)
+    rm -f "$2"
+    {
+        echo "create $2"
+        for name in $(sed -n "/^const $1:/,/;\$/p" dpdk-sys/build.rs | tr -d '\\\n' | grep -oE '"[^"]+"' | tr -d '"'); do
+            echo "addlib $folder/librte_$name.a"
+        done
+        echo save
+        echo end
+    } | ar -M
+}
+
 # What the archive leans on: DPDK where it is not inside, and the system.
 system='-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc'
 requires=libdpdk
 libraries="-lrte_net_ring $system"
 if [ ${#features[@]} -gt 0 ]; then
     requires=
-    libraries="-lxdp -lbpf -lelf -lz -lpcap -lnuma -lbsd -latomic $system"
+    pack_dpdk STATIC_CORE "$prefix/lib/libironwarp_dpdk.a"
+    pack_dpdk STATIC_DRIVERS "$prefix/lib/libironwarp_drivers.a"
+    # Drivers make themselves known by constructors that nobody calls, so they are taken whole.
+    libraries="-Wl,--whole-archive \${libdir}/libironwarp_drivers.a -Wl,--no-whole-archive \${libdir}/libironwarp_dpdk.a"
+    libraries+=" -lxdp -lbpf -lelf -lz -lpcap -lnuma -lbsd -latomic $system"
 fi
 
 # pc NAME LIBS REQUIRES

@@ -72,7 +72,7 @@ install=(--static-dpdk)
 scripts/install-capi.sh "${install[@]}" "$tree" >/dev/null
 # Where it will lie nobody knows yet: pkg-config does.
 sed -i 's#^prefix=.*#prefix=${pcfiledir}/../..#' "$tree"/lib/pkgconfig/*.pc
-strip --strip-debug "$tree"/lib/libironwarp.{so.1,a}
+strip --strip-debug "$tree"/lib/libironwarp.{so.1,a} "$tree"/lib/libironwarp_{dpdk,drivers}.a
 
 cp -R configs docs README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$tree"
 cp -R scripts/{nic.sh,hugepages.sh,wireshark} "$tree/scripts/"

@@ -93,8 +93,8 @@ def compare(image, programs, folder, rounds, patterns):
     """Measures those tests whose names match, prints a table, and gives whether all of it could be measured."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    ours = with_programs(image, folder, programs, ("iwarp-perf",))
-    guest = Guest(ours, folder, ["-netdev", "user,id=n0,restrict=on"], memory_mib=3072, processor=PROCESSOR)
+    image = with_programs(image, folder, programs, ("iwarp-perf",))
+    guest = Guest(image, folder, ["-netdev", "user,id=n0,restrict=on"], memory_mib=3072, processor=PROCESSOR)
     guest.boot()
     figures = {test: {way: [] for way in WAYS} for test, _, _ in TESTS if matches(test, patterns)}
     try:
