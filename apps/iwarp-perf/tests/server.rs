@@ -153,7 +153,7 @@ fn a_server_writes_what_it_hears_and_says() {
     assert!(octets.len() > 20 * 777, "{} bytes", octets.len());
 }
 
-/// A memif comes up when both ends are there. Whoever calls alone is told what is missing, and is not kept waiting.
+/// A memif's client needs its server's socket. Whoever calls alone is told what is missing, and is not kept waiting.
 #[test]
 fn a_memif_without_its_server_is_named_with_what_to_do() {
     let (_alone, lab) = (alone(), Lab::new("forsaken"));
@@ -162,7 +162,7 @@ fn a_memif_without_its_server_is_named_with_what_to_do() {
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().last().unwrap_or_default();
     let socket = lab.file("m.sock");
-    assert!(["far end", &socket, "start its server first"].iter().all(|word| last.contains(word)), "{said}");
+    assert!(["nobody listens", &socket, "role = \"server\" first"].iter().all(|word| last.contains(word)), "{said}");
 }
 
 /// Nobody has to read what a server says.

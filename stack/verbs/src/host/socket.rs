@@ -26,9 +26,10 @@ impl Host {
                         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused
                     ) =>
                 {
-                    Finding::warning(
+                    // DPDK's driver tries once, when the device starts, and fails then with no word of why.
+                    Finding::fault(
                         "socket",
-                        format!("{key} = {shown}: nobody listens there yet"),
+                        format!("{key} = {shown}: nobody listens there"),
                         "start the end with role = \"server\" first",
                     )
                 }
