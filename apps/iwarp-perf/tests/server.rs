@@ -162,7 +162,10 @@ fn a_memif_without_its_server_is_named_with_what_to_do() {
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().last().unwrap_or_default();
     let socket = lab.file("m.sock");
-    assert!(["nobody listens", &socket, "role = \"server\" first"].iter().all(|word| last.contains(word)), "{said}");
+    assert!(
+        ["nobody listens", &socket, "role = \"server\" first"].iter().all(|word| last.contains(word)),
+        "{said}"
+    );
 }
 
 /// Nobody has to read what a server says.
