@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use common::{Pair, config, pattern};
