@@ -150,7 +150,7 @@ interop() {
 # The whole matrix, with a release archive for the cells that want one.
 whole_matrix() {
     local archive
-    archive=$(scripts/release.sh --debug) || return
+    archive=$(scripts/release.sh --debug | tail -1) || return
     interop 3600 --archive "$archive"
 }
 
