@@ -7,6 +7,7 @@ use ironwarp::config::{AtomicsBy, Extensions};
 use ironwarp::memory::QueueRule;
 use ironwarp_types::{Nanos, SeededEntropy};
 
+use super::scenario::Shape;
 use super::{Change, HostPlan, Plan, Scenario, log_uniform};
 
 /// What the hosts have to do.
@@ -152,9 +153,10 @@ impl Plan {
     }
 
     /// Hosts of up to four cores, in a quarter of the seeds of scenarios that know them. All other seeds stay as they are.
-    pub(super) fn draw_cores(&mut self, scenario: Scenario) {
+    /// A shared receive queue has a part on each core and a limit for each, of which its model knows nothing.
+    pub(super) fn draw_cores(&mut self, scenario: Scenario, shape: &Shape) {
         let mut dice = SeededEntropy::new(self.seed ^ CORES_SALT);
-        if scenario.knows_cores() && dice.chance(250_000) {
+        if scenario.knows_cores() && shape.shared_percent == 0 && dice.chance(250_000) {
             self.hosts.iter_mut().for_each(|host| host.have_cores(1 + dice.below(4) as u16, &mut dice));
         }
     }

@@ -182,7 +182,7 @@ impl Plan {
             plan.common.suit_hostile();
         }
         plan.draw_hosts(count, &shape, &mut dice);
-        plan.draw_cores(scenario);
+        plan.draw_cores(scenario, &shape);
         plan.draw_cables(&mut dice);
         if scenario == Scenario::Atomics {
             plan.draw_calls(&mut dice);

@@ -151,10 +151,7 @@ impl Scenario {
 
     /// Whether some of its seeds have hosts of several cores.
     pub(super) fn knows_cores(self) -> bool {
-        matches!(
-            self,
-            Scenario::Mixed | Scenario::Shared | Scenario::Queues | Scenario::Storm | Scenario::Vanish
-        )
+        matches!(self, Scenario::Mixed | Scenario::Queues | Scenario::Storm | Scenario::Vanish)
     }
 
     /// Sets the seeds of one scenario apart from those of another.

@@ -26,7 +26,21 @@ pub struct Own {
     lines: BTreeMap<usize, usize>,
     /// The words' region has ended.
     page_has_ended: bool,
+    /// A name that ends soon, in the middle of whatever the cores do.
+    due: Option<End>,
 }
+
+/// What ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// One of a connection's names.
+    Name(usize, usize),
+    /// The words' region, and every name with it.
+    Page,
+}
+
+/// Steps of a core in a million behind which what is due to end does.
+const END_PPM: u32 = 250_000;
 
 /// Looks in a million at which the keeper posts operations of its own.
 const OWN_PPM: u32 = 300_000;
@@ -82,7 +96,29 @@ impl Operator {
             }
         }
         if ends_after.is_some_and(|after| !self.own.page_has_ended && self.desk.borrow().is_up(after)) {
-            self.end_page();
+            self.own.due.get_or_insert(End::Page);
+        }
+    }
+
+    /// The keeper sees what its words are, between any two steps of its cores. A name that is due ends at such a moment,
+    /// when one core may have asked another for what it names.
+    pub(super) fn see(&mut self) {
+        let Some(store) = &self.store else { return };
+        self.desk.borrow_mut().history.see(self.stream, &store.words());
+        if self.own.due.is_none() || !self.dice.chance(END_PPM) {
+            return;
+        }
+        match self.own.due.take() {
+            Some(End::Name(call, name)) => self.end_name(call, name),
+            Some(End::Page) => self.end_page(),
+            None => {}
+        }
+    }
+
+    /// One of a connection's names is to end.
+    pub(super) fn let_end(&mut self, call: usize, name: usize) {
+        if !self.desk.borrow().calls[call].ended_names[name] {
+            self.own.due.get_or_insert(End::Name(call, name));
         }
     }
 
@@ -132,15 +168,14 @@ impl Operator {
     }
 
     /// One of a connection's names ends.
-    pub(super) fn end_name(&mut self, call: usize, name: usize) {
-        if self.desk.borrow().calls[call].ended_names[name] {
+    fn end_name(&mut self, call: usize, name: usize) {
+        if self.desk.borrow().calls[call].ends[KEEPER].stage != Stage::Up {
             return;
         }
         let Some(names) = self.lines.get(&call).and_then(|line| line.names.as_ref()) else { return };
         // Nobody else is in the middle of anything while this thread is here, so nothing need be waited for.
         let token = if name == 1 { names.window.invalidate() } else { names.fast.invalidate() };
         drop(token);
-        self.work += 1;
         let desk = &mut *self.desk.borrow_mut();
         desk.calls[call].ended_names[name] = true;
         desk.history.end_name(desk.calls[call].stream, name);
@@ -150,7 +185,7 @@ impl Operator {
     fn end_page(&mut self) {
         let Some(store) = &self.store else { return };
         drop(store.end());
-        (self.own.page_has_ended, self.work) = (true, self.work + 1);
+        self.own.page_has_ended = true;
         let desk = &mut *self.desk.borrow_mut();
         let calls = desk.calls.iter_mut();
         calls.for_each(|call| call.ended_names = [true; NAMES]);

@@ -107,11 +107,11 @@ impl Operator {
     fn end_if_due(&mut self, now: Nanos, call: usize) -> Result<(), VerbsError> {
         let Some(line) = self.lines.get(&call) else { return Ok(()) };
         let (qp, posted) = (line.qp, line.posted);
-        let (ending, is_done, is_wrong, asked) = {
+        let (ending, is_done, is_busy, is_wrong, asked) = {
             let desk = self.desk.borrow();
             let call = &desk.calls[call];
             let asked = (call.ends[CALLER].stage == Stage::Up).then_some(call.ends[CALLER].asked);
-            (call.plan.ending, call.is_done(), call.is_wrong, asked)
+            (call.plan.ending, call.is_done(), call.ends[CALLER].open > 0, call.is_wrong, asked)
         };
         match ending {
             CallEnding::Graceful | CallEnding::Revoked { .. } if self.role == CALLER && is_done => {
@@ -122,8 +122,8 @@ impl Operator {
                 self.begin_end(call, Stage::Up);
                 self.give_up(now, call);
             }
-            CallEnding::Revoked { after, name } if self.role == KEEPER && asked >= Some(after) => {
-                self.end_name(call, name);
+            CallEnding::Revoked { after, name } if self.role == KEEPER && asked >= Some(after) && is_busy => {
+                self.let_end(call, name);
             }
             CallEnding::Wrong { after, .. } if self.role == CALLER && posted >= after && !is_wrong => {
                 self.post_wrong(call)?;

@@ -211,11 +211,8 @@ impl Tenant for Operator {
         self.wakes_at = self.wakes_at.min(soon);
     }
 
-    /// The keeper sees what its words are, between any two steps of its cores.
     fn glance(&mut self) {
-        if let Some(store) = &self.store {
-            self.desk.borrow_mut().history.see(self.stream, &store.words());
-        }
+        self.see();
     }
 
     fn is_due(&self, now: Nanos) -> bool {
