@@ -50,6 +50,19 @@ pub enum AtomicKind {
     CmpSwap,
 }
 
+/// Which of the far end's cores the words of an atomic test belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WordOwner {
+    /// Whichever their addresses say.
+    #[default]
+    Spread,
+    /// The core that their queue pairs are on: each core has words of its own.
+    Local,
+    /// The next core after the one that their queue pairs are on: each core has words of its own.
+    Remote,
+}
+
 /// Whose protocol carries the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -136,6 +149,9 @@ pub struct Case {
     /// Words that an atomic test's queue pairs share, each in a cache line of its own.
     #[serde(default = "one")]
     pub words: u32,
+    /// Whose the words of an atomic test are.
+    #[serde(default)]
+    pub owner: WordOwner,
     /// Polled cores an end; queue pairs are dealt out to them in turn.
     #[serde(default = "one")]
     pub cores: u32,
@@ -278,6 +294,7 @@ impl Case {
             operation: None,
             locked: false,
             words: 1,
+            owner: WordOwner::Spread,
             cores: 1,
         }
     }

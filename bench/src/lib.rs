@@ -18,6 +18,6 @@ pub mod report;
 pub mod rounds;
 mod slice;
 
-pub use case::{AtomicKind, Case, PathKind, Test, Transport, Wait};
+pub use case::{AtomicKind, Case, PathKind, Test, Transport, Wait, WordOwner};
 pub use record::{Latency, LogEntry, RttNs, write_hdr_log};
 pub use slice::{Budget, FarSlice, Pace, Slice, StopSignal};

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Build, Machine};
-use crate::{AtomicKind, Case, PathKind, RttNs, Test, Transport, Wait};
+use crate::{AtomicKind, Case, PathKind, RttNs, Test, Transport, Wait, WordOwner};
 
 /// The version of the JSON.
 pub const SCHEMA: u32 = 1;
@@ -54,6 +54,9 @@ pub struct TestResult {
     /// Who changed the words of an atomic test: `owner` or `locked`.
     #[serde(default)]
     pub atomics: Option<String>,
+    /// Whose the words of an atomic test were: `spread`, `local` or `remote`.
+    #[serde(default)]
+    pub owner: Option<WordOwner>,
     /// Polls of the near end's cores, one entry a core, over the whole group.
     #[serde(default)]
     pub polls: Option<Vec<CorePolls>>,
@@ -183,6 +186,7 @@ impl TestResult {
             operation: case.operation,
             words: case.operation.map(|_| case.words),
             atomics: case.operation.map(|_| if case.locked { "locked" } else { "owner" }.to_owned()),
+            owner: case.operation.map(|_| case.owner),
             polls: None,
             crc: None,
             markers: None,
@@ -212,7 +216,16 @@ impl TestResult {
         let checked = if self.validated { " (checked)" } else { "" };
         let swap = if self.operation == Some(AtomicKind::CmpSwap) { " (swap)" } else { "" };
         let locked = if self.atomics.as_deref() == Some("locked") { " (locked)" } else { "" };
-        format!("{}{swap}{locked}{wait}{checked}", self.test)
+        let owner = match self.owner {
+            Some(WordOwner::Local) => " (at hand)",
+            Some(WordOwner::Remote) => " (remote)",
+            _ => "",
+        };
+        let words = match self.words {
+            Some(words) if words > 1 => format!(" ({words} words)"),
+            _ => String::new(),
+        };
+        format!("{}{swap}{words}{owner}{locked}{wait}{checked}", self.test)
     }
 }
 
@@ -256,6 +269,7 @@ mod tests {
             "operation",
             "atomics",
             "words",
+            "owner",
             "polls",
         ] {
             assert_eq!(json.get(key), Some(&Value::Null), "{key}");

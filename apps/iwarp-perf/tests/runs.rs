@@ -159,7 +159,7 @@ fn the_words_of_an_atomic_test_add_up() {
 fn what_two_cores_bring_is_told_beside_what_they_bring_to_raw_frames() {
     let json = measured("scaling", &["scaling", "--pair", "memory", "--cores", "2", "--iterations", "2000"]);
     let results = json["results"].as_array().expect("a list");
-    assert_eq!(results.len(), 8);
+    assert_eq!(results.len(), 10);
     for pair in results.chunks(2) {
         let (one, all) = (&pair[0], &pair[1]);
         assert_eq!((&one["cores"], &all["cores"], &one["test"]), (&1.into(), &2.into(), &all["test"]));
@@ -168,6 +168,38 @@ fn what_two_cores_bring_is_told_beside_what_they_bring_to_raw_frames() {
         assert!(note.contains("2 cores carry"), "{note}");
         assert_eq!(note.contains("raw frames scale"), all["test"] != "frame-bw", "{note}");
         assert!(all["against"][0]["ratio_gbit"]["median"].as_f64() > Some(0.0), "{all}");
+    }
+}
+
+/// Round trips at hand, remote and locked, then rates of both kinds on few words and on many: every sum is exact.
+#[test]
+fn owners_and_locked_instructions_stand_side_by_side() {
+    let json = measured("atomics", &["atomics", "--pair", "memory", "--cores", "2", "--iterations", "2000"]);
+    let results = json["results"].as_array().expect("a list");
+    assert_eq!(results.len(), 3 + 4 * 2);
+    for result in results {
+        assert_eq!((&result["errors"], &result["operation"]), (&0.into(), &"fetch-add".into()), "{result}");
+    }
+    let (local, remote) = (&results[0], &results[1]);
+    assert_eq!((&local["owner"], &remote["owner"]), (&"local".into(), &"remote".into()));
+    assert!(local["rtt_ns"]["p50"].as_u64() > Some(0), "{local}");
+    assert!(remote["notes"][0].as_str().expect("a note").contains("above at hand"), "{remote}");
+    for pair in results[3..].chunks(2) {
+        assert_eq!((&pair[0]["atomics"], &pair[1]["atomics"]), (&"owner".into(), &"locked".into()));
+        assert_eq!(pair[0]["words"], pair[1]["words"]);
+        assert!(pair[1]["against"][0]["ratio_gbit"]["median"].as_f64() > Some(0.0), "{}", pair[1]);
+    }
+}
+
+/// A word's owner may be the core that its requests arrive at, or another one; the sums are exact.
+#[test]
+fn the_owner_of_a_word_is_at_hand_or_remote() {
+    for (test, owner) in [("atomic-lat", "local"), ("atomic-lat", "remote"), ("atomic-bw", "remote")] {
+        let options =
+            ["--pair", "memory", "--cores", "2", "--qps", "4", "--owner", owner, "--iterations", "200"];
+        let whole = [&[test][..], &options].concat();
+        let result = measured(&format!("owner-{test}-{owner}"), &whole)["results"][0].clone();
+        assert_eq!((&result["errors"], &result["owner"]), (&0.into(), &owner.into()), "{test}");
     }
 }
 

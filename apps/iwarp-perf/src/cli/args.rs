@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use ironwarp_bench::{AtomicKind, PathKind, Test, Wait};
+use ironwarp_bench::{AtomicKind, PathKind, Test, Wait, WordOwner};
 
 use super::size;
 use crate::plan::PairKind;
@@ -22,6 +22,8 @@ Examples:
   iwarp-perf atomic-lat --operation cmp-swap --pair ring --atomics locked
   iwarp-perf send-bw --pair ring --cores 2 --qps 2        two polled cores an end, a queue pair on each
   iwarp-perf scaling --pair ring --cores 2 --size 64      both ends on each core: two cores beside one
+  iwarp-perf atomics --pair ring                          round trips and rates: owner cores beside locked instructions
+  iwarp-perf atomic-lat --pair ring --cores 2 --owner remote
   iwarp-perf tcp-lat --path lo --wait block        Linux sockets, for comparison
   iwarp-perf server --config configs/memif-server.toml    the far end by itself, and the near end that goes with it:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
@@ -114,6 +116,9 @@ pub struct Args {
     /// Who changes the words, at both ends; with --config it is the file's [default: owner]
     #[arg(long, value_enum, conflicts_with = "config")]
     pub atomics: Option<AtomicsArg>,
+    /// Which of the far end's cores own the words [default: spread]
+    #[arg(long, value_enum, conflicts_with = "config")]
+    pub owner: Option<OwnerArg>,
     /// Polled cores an end, each with a queue of the device and a thread; queue pairs are dealt out to them. With --connect
     /// it is the file's [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "config", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -144,6 +149,9 @@ pub struct Args {
     /// Write this end's frames as pcapng: the near end's of a test, or a server's
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+    /// Publish the near end's counters in this file while it runs, for iwarp-top; with --config it is the file's
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub stats_page: Option<PathBuf>,
     /// What the two ends say about themselves
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log: Option<Log>,
@@ -184,6 +192,8 @@ pub enum What {
     Suite,
     /// What more cores bring: each plays both ends over its own queues, one core beside all of them
     Scaling,
+    /// Who should change a word: its owner, at hand or on another core, beside locked instructions
+    Atomics,
     /// The far end, for near ends that connect
     Server,
 }
@@ -213,6 +223,17 @@ pub enum AtomicsArg {
     Owner,
     /// The core that the request arrives at, with locked instructions
     Locked,
+}
+
+/// Which core owns a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OwnerArg {
+    /// Whichever its address says
+    Spread,
+    /// The core that the request arrives at: each core has words of its own
+    Local,
+    /// The next core after the one that the request arrives at
+    Remote,
 }
 
 /// What a Linux socket runs over.
@@ -253,7 +274,7 @@ impl What {
             What::FrameBw => Test::FrameBw,
             What::TcpLat => Test::TcpLat,
             What::TcpBw => Test::TcpBw,
-            What::Suite | What::Scaling | What::Server => return None,
+            What::Suite | What::Scaling | What::Atomics | What::Server => return None,
         })
     }
 }
@@ -272,6 +293,16 @@ impl From<OperationArg> for AtomicKind {
         match operation {
             OperationArg::FetchAdd => AtomicKind::FetchAdd,
             OperationArg::CmpSwap => AtomicKind::CmpSwap,
+        }
+    }
+}
+
+impl From<OwnerArg> for WordOwner {
+    fn from(owner: OwnerArg) -> Self {
+        match owner {
+            OwnerArg::Spread => WordOwner::Spread,
+            OwnerArg::Local => WordOwner::Local,
+            OwnerArg::Remote => WordOwner::Remote,
         }
     }
 }

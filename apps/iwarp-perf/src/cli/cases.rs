@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, Transport, Wait};
+use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, Transport, Wait, WordOwner};
 
-use super::{Args, AtomicsArg, Refusal, What};
+use super::{Args, AtomicsArg, OwnerArg, Refusal, What};
 
 /// Bytes on their way in bandwidth tests unless a depth is given.
 const BYTES_OUTSTANDING: u64 = 4 << 20;
@@ -52,6 +52,7 @@ impl Args {
             Some(test) => foreign(&self.inapplicable(test), test.name()),
             None if self.what == What::Suite => foreign(&self.given_for_one_test(), "suite"),
             None if self.what == What::Scaling => foreign(&self.not_for_scaling(), "scaling"),
+            None if self.what == What::Atomics => foreign(&self.not_for_atomics(), "atomics"),
             None => {
                 foreign(&self.not_for_server(), "server")?;
                 let missing = "server needs --config FILE, the device and address of this end";
@@ -61,7 +62,11 @@ impl Args {
     }
 
     fn what_name(&self) -> &'static str {
-        let other = if self.what == What::Scaling { "scaling" } else { "suite" };
+        let other = match self.what {
+            What::Scaling => "scaling",
+            What::Atomics => "atomics",
+            _ => "suite",
+        };
         self.what.test().map_or(other, Test::name)
     }
 
@@ -77,6 +82,10 @@ impl Args {
             false => vec![self.size.unwrap_or(default_size)],
         };
         let cases: Vec<Case> = sizes.into_iter().map(|bytes| self.case(test, bytes, device)).collect();
+        if self.owner == Some(OwnerArg::Remote) && self.cores.is_none_or(|cores| cores == 1) {
+            let line = "--owner remote: with --cores 2 or more, since a single core owns every word";
+            return Err(Refusal::Refused(line.to_owned()));
+        }
         for case in &cases {
             check_memory(case)?;
             check_signals(case)?;
@@ -106,6 +115,7 @@ impl Args {
                 .then(|| self.operation.map_or(AtomicKind::FetchAdd, AtomicKind::from)),
             locked: self.atomics == Some(AtomicsArg::Locked),
             words: self.words.unwrap_or(1),
+            owner: self.owner.map_or(WordOwner::Spread, WordOwner::from),
             cores: self.cores.unwrap_or(1).into(),
             ..Case::new(test, bytes, self.mtu_or_default(), path)
         }
@@ -131,6 +141,8 @@ impl Args {
             ("--operation", self.operation.is_some() && !atomic),
             ("--words", self.words.is_some() && !atomic),
             ("--atomics", self.atomics.is_some() && !atomic),
+            ("--owner", self.owner.is_some() && !atomic),
+            ("--stats-page", self.stats_page.is_some() && tcp),
             ("--cores", self.cores.is_some() && !ours),
             ("--qps", self.qps.is_some() && !ours),
             ("--depth", self.depth.is_some() && (latency || !ours)),
@@ -181,6 +193,8 @@ impl Args {
             ("--operation", self.operation.is_some()),
             ("--words", self.words.is_some()),
             ("--atomics", self.atomics.is_some()),
+            ("--owner", self.owner.is_some()),
+            ("--stats-page", self.stats_page.is_some()),
             ("--cores", self.cores.is_some()),
         ])
     }
@@ -196,9 +210,23 @@ impl Args {
         options
     }
 
+    /// Options that were given and that a comparison of owners and locked instructions decides itself.
+    fn not_for_atomics(&self) -> Vec<&'static str> {
+        let mut options = self.not_for_scaling();
+        if self.size.is_some() {
+            options.push("--size");
+        }
+        options
+    }
+
     /// The bytes and the budget of a comparison of cores.
     pub fn for_scaling(&self) -> (u64, Budget) {
         (self.size.unwrap_or(64), Budget { warmup: 0, ..self.budget() })
+    }
+
+    /// The budget of a comparison of owners and locked instructions.
+    pub fn for_atomics(&self) -> Budget {
+        self.budget()
     }
 
     /// Options that were given and that a server leaves to its near ends.

@@ -4,7 +4,7 @@ mod args;
 mod cases;
 mod size;
 
-pub use args::{Args, AtomicsArg, Log, What};
+pub use args::{Args, AtomicsArg, Log, OwnerArg, What};
 pub use cases::check_case;
 
 pub use ironwarp_cli::Refusal;

@@ -54,6 +54,10 @@ fn options_that_mean_nothing_to_a_test_are_refused_and_not_ignored() {
         ("scaling --quick", "--quick does not apply to scaling"),
         ("send-bw --words 4", "--words does not apply to send-bw"),
         ("read-lat --operation cmp-swap", "--operation does not apply to read-lat"),
+        ("send-lat --owner local", "--owner does not apply to send-lat"),
+        ("atomics --size 8", "--size does not apply to atomics"),
+        ("atomics --words 8", "--words does not apply to atomics"),
+        ("tcp-lat --stats-page p", "--stats-page does not apply to tcp-lat"),
         ("frame-bw --cores 2", "--cores does not apply to frame-bw"),
         ("suite --cores 2", "--cores does not apply to suite"),
         ("tcp-lat --events", "--events does not apply to tcp-lat"),
@@ -94,6 +98,13 @@ fn more_memory_than_an_end_may_take_is_refused_with_the_sum() {
 fn a_completion_is_asked_for_before_the_queue_is_full() {
     let text = refusal("write-bw --depth 4 --signal-every 8");
     assert_eq!(text, "--signal-every 8: at most the depth, which is 4");
+}
+
+#[test]
+fn the_only_core_is_remote_from_nobody() {
+    for line in ["atomic-lat --owner remote", "atomic-bw --owner remote --cores 1"] {
+        assert!(refusal(line).starts_with("--owner remote: with --cores 2"), "{line}");
+    }
 }
 
 #[test]

@@ -7,13 +7,13 @@ use std::thread;
 use ironwarp_bench::host::{Activity, CorePair, allowed, cpu_ns, hop_ns, pin};
 use ironwarp_bench::report::Spread;
 use ironwarp_bench::rounds::{self, Interrupted, Pair, Rounds, Tally, alternate};
-use ironwarp_bench::{Case, Pace, Slice, Test, Transport};
+use ironwarp_bench::{Case, Latency, Pace, Slice, Test, Transport, WordOwner};
 
 use super::NearError;
 use super::group::since;
 use crate::control::{Channel, FromNear, Measured, ToNear};
 use crate::plan::{Group, Session};
-use crate::rdma::{RdmaError, Station, open_stations};
+use crate::rdma::{RdmaError, Station, Words, open_stations, sum_of};
 
 /// A group over stations.
 struct OpenStations<'a> {
@@ -21,44 +21,76 @@ struct OpenStations<'a> {
     halt: &'a AtomicBool,
     group: &'a Group,
     stations: Vec<Station>,
+    /// The same over stacks that change words with locked instructions, where a case asks for them.
+    locked: Vec<Station>,
     processors: Vec<usize>,
 }
 
 /// Measures a session's groups and tells the parent.
 pub fn session(parent: &Channel<ToNear>, halt: &AtomicBool, session: &Session) -> Result<(), NearError> {
     for group in &session.groups {
-        let (stations, processors) = (open_stations(session)?, allowed());
-        let mut open = OpenStations { parent, halt, group, stations, processors };
-        open.connect()?;
+        let locked = group.cases.iter().any(|case| case.case.locked);
+        let locked = locked.then(|| open_stations(session, LOCKED)).transpose()?.unwrap_or_default();
+        let (stations, processors) = (open_stations(session, "")?, allowed());
+        let mut open = OpenStations { parent, halt, group, stations, locked, processors };
+        connect(group, false, &mut open.stations)?;
+        connect(group, true, &mut open.locked)?;
         open.measure(session.device.as_deref())?;
     }
     Ok(())
 }
 
-impl OpenStations<'_> {
-    /// Opens every case at every station that takes part. Whoever is ready polls on for the others.
-    fn connect(&mut self) -> Result<(), NearError> {
-        let (missing, failed) = (AtomicUsize::new(self.stations.len()), AtomicBool::new(false));
-        let group = self.group;
-        let open = |number: usize, station: &mut Station| {
-            let mut cases = group.cases.iter().map(|case| &case.case);
-            let outcome = cases.try_for_each(|case| station.open(case, number < case.cores as usize));
-            failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
-            missing.fetch_sub(1, Ordering::Relaxed);
-            while missing.load(Ordering::Relaxed) > 0 && !failed.load(Ordering::Relaxed) {
-                station.turn();
-            }
-            outcome
-        };
-        let outcomes = thread::scope(|scope| {
-            let (open, threads) = (&open, self.stations.iter_mut().enumerate());
-            let threads: Vec<_> =
-                threads.map(|(number, station)| scope.spawn(move || open(number, station))).collect();
-            threads.into_iter().map(joined).collect::<Vec<_>>()
-        });
-        outcomes.into_iter().try_for_each(|outcome| outcome).map_err(NearError::from)
-    }
+/// What the configurations of such stacks say.
+const LOCKED: &str = "[rdmap]\natomics = \"locked\"\n";
 
+/// Who is still at work. Whoever is done polls on for the others, since its core may own their words; one that fails or
+/// panics is done too, so nobody waits in vain.
+struct Busy<'a>(&'a AtomicUsize);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Does something at a station, then polls it until the others are done too.
+fn beside_others<T>(missing: &AtomicUsize, station: &mut Station, work: impl FnOnce(&mut Station) -> T) -> T {
+    let busy = Busy(missing);
+    let outcome = work(station);
+    drop(busy);
+    while missing.load(Ordering::Relaxed) > 0 {
+        station.turn();
+    }
+    outcome
+}
+
+/// Opens every case at every station that takes part.
+fn connect(group: &Group, locked: bool, stations: &mut [Station]) -> Result<(), NearError> {
+    let Some(first) = stations.first_mut() else { return Ok(()) };
+    let cases: Vec<&Case> = group.cases.iter().map(|case| &case.case).collect();
+    let shared = |case: &&Case| (case.owner == WordOwner::Spread).then(|| first.words(case)).transpose();
+    let words: Vec<Option<Words>> = cases.iter().map(shared).collect::<Result<_, _>>()?;
+    let missing = AtomicUsize::new(stations.len());
+    let open = |number: usize, station: &mut Station| {
+        let mut pairs = cases.iter().zip(&words);
+        pairs.try_for_each(|(case, words)| {
+            let takes_part = case.locked == locked && number < case.cores as usize;
+            station.open(case, takes_part, words.clone())
+        })
+    };
+    let outcomes: Vec<Result<(), RdmaError>> = thread::scope(|scope| {
+        let (open, missing, threads) = (&open, &missing, stations.iter_mut().enumerate());
+        let threads: Vec<_> = threads
+            .map(|(number, station)| {
+                scope.spawn(move || beside_others(missing, station, |station| open(number, station)))
+            })
+            .collect();
+        threads.into_iter().map(joined).collect()
+    });
+    outcomes.into_iter().try_for_each(|outcome| outcome).map_err(NearError::from)
+}
+
+impl OpenStations<'_> {
     fn measure(&mut self, device: Option<&str>) -> Result<(), NearError> {
         let polls: Vec<_> = self.stations.iter().flat_map(Station::polls).collect();
         let group = self.group;
@@ -86,7 +118,7 @@ impl OpenStations<'_> {
     }
 }
 
-fn joined(thread: thread::ScopedJoinHandle<'_, Result<(), RdmaError>>) -> Result<(), RdmaError> {
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T, RdmaError>>) -> Result<T, RdmaError> {
     thread.join().unwrap_or(Err(RdmaError::NoDevice))
 }
 
@@ -97,10 +129,13 @@ fn measured(group: &Group, rounds: &Rounds, index: usize, device: Option<&str>) 
         wanted.against.iter().map(|&other| (&group.cases[other].case, rounds.case(other))).collect();
     let tally = Tally::of(&rounds.case(index));
     let mut result = tally.result(case, device.map(str::to_owned), &rounds.case(index), &baselines);
-    if let Some(note) = wanted.against.first().and_then(|&one| scaling_note(group, rounds, one, index)) {
-        result.notes.push(note);
-    }
-    Measured { result, latency: None }
+    let note = match (case.test, wanted.against.first()) {
+        (Test::AtomicLat, Some(&one)) => added_note(rounds, one, index),
+        (_, Some(&one)) if case.cores > 1 => scaling_note(group, rounds, one, index),
+        _ => None,
+    };
+    result.notes.extend(note);
+    Measured { result, latency: tally.latency.as_ref().map(Latency::to_text) }
 }
 
 /// How well a test scales, beside how raw frames do: round by round, the median of the rounds.
@@ -123,6 +158,23 @@ fn scaling_note(group: &Group, rounds: &Rounds, one: usize, all: usize) -> Optio
     }
     let Spread { median, min, max } = Spread::of(ours.zip(frames).map(|(ours, frames)| ours / frames))?;
     Some(format!("{of_one}: {median:.3} times as well as raw frames scale [{min:.3}, {max:.3}]"))
+}
+
+/// What a round trip takes more than another one, and what a hop between two cores takes: round by round, the median.
+fn added_note(rounds: &Rounds, one: usize, other: usize) -> Option<String> {
+    let middle = |case: usize| {
+        let of = |slice: &Slice| slice.latency.as_ref()?.quantile(0.5);
+        rounds.case(case).all().map(|(_, slice)| of(slice)).collect::<Vec<_>>()
+    };
+    let pairs = middle(other).into_iter().zip(middle(one));
+    let added = Spread::of(pairs.filter_map(|(other, one)| Some(other? as f64 - one? as f64)))?;
+    let Spread { median, min, max } = added;
+    let hops = Spread::of(rounds.rounds.iter().filter_map(|round| round.hop_ns));
+    let hops = hops.map_or_else(String::new, |hop| {
+        let Spread { median, min, max } = hop;
+        format!("; a hop from core to core {median:.0} ns [{min:.0}, {max:.0}]")
+    });
+    Some(format!("{median:.0} ns above at hand [{min:.0}, {max:.0}]{hops}"))
 }
 
 /// What all cores carried over what one did, round by round.
@@ -151,26 +203,40 @@ impl Pair for OpenStations<'_> {
         self.parent.send(&FromNear::Slice { title: wanted.case.title() })?;
         let pace = Pace { budget: wanted.budget, halt: self.halt };
         let case = &wanted.case;
-        let begin = Barrier::new(case.cores as usize);
+        let stations = if case.locked { &mut self.locked } else { &mut self.stations };
+        let (measured, polled) = (case.cores as usize, polled(case, stations.len()));
+        let (begin, missing) = (Barrier::new(polled), AtomicUsize::new(measured));
         let processors = &self.processors;
-        let slices: Vec<Result<Slice, RdmaError>> = thread::scope(|scope| {
-            let taking = self.stations.iter_mut().take(case.cores as usize).enumerate();
+        let outcomes: Vec<Result<(Slice, u64), RdmaError>> = thread::scope(|scope| {
+            let taking = stations.iter_mut().take(polled).enumerate();
             let threads: Vec<_> = taking
                 .map(|(place, station)| {
-                    let (begin, processor) = (&begin, processors.get(place).copied());
+                    let (begin, missing, processor) = (&begin, &missing, processors.get(place).copied());
                     scope.spawn(move || {
                         // Where there are fewer processors than cores, the system shares them out.
                         processor.map(pin);
                         begin.wait();
-                        let before = cpu_ns();
-                        let slice = station.slice(number, case, pace)?;
-                        Ok(Slice { cpu_ns: Some(cpu_ns().saturating_sub(before)), ..slice })
+                        if place >= measured {
+                            while missing.load(Ordering::Relaxed) > 0 {
+                                station.turn();
+                            }
+                            return Ok(Default::default());
+                        }
+                        beside_others(missing, station, |station| {
+                            let before = cpu_ns();
+                            let (slice, changed) = station.slice(number, case, pace)?;
+                            Ok((Slice { cpu_ns: Some(cpu_ns().saturating_sub(before)), ..slice }, changed))
+                        })
                     })
                 })
                 .collect();
-            threads.into_iter().map(|one| one.join().unwrap_or(Err(RdmaError::NoDevice))).collect()
+            threads.into_iter().map(joined).collect()
         });
-        together(case, slices)
+        let outcomes: Vec<(Slice, u64)> = outcomes.into_iter().collect::<Result<_, _>>()?;
+        let changed = outcomes.iter().map(|(_, changed)| changed).sum();
+        let slices = outcomes.into_iter().take(measured).map(|(slice, _)| slice).collect();
+        let whole = together(case, slices);
+        Ok(Slice { errors: whole.errors + wrong_words(stations, number, case, changed)?, ..whole })
     }
 
     fn hop_ns(&mut self) -> Option<f64> {
@@ -187,22 +253,51 @@ impl Pair for OpenStations<'_> {
     }
 }
 
+/// Stations that are polled: all of them where the core of one that is not measured may own a word. Latency of words at hand
+/// is measured beside others that are not, so it is measured alike.
+fn polled(case: &Case, all: usize) -> usize {
+    let elsewhere = case.test == Test::AtomicLat || (case.owner != WordOwner::Local && !case.locked);
+    if case.test.is_atomic() && elsewhere { all } else { case.cores as usize }
+}
+
+/// By how much the words of all stations differ from the number of operations that changed one.
+fn wrong_words(stations: &mut [Station], number: usize, case: &Case, changed: u64) -> Result<u64, RdmaError> {
+    if !case.test.is_atomic() {
+        return Ok(0);
+    }
+    // Words that stations share are the first one's.
+    let own = if case.owner == WordOwner::Spread { 1 } else { case.cores as usize };
+    let sets = stations.iter_mut().take(own).map(|station| station.words_of(number));
+    let mut sum = 0_u64;
+    for words in sets {
+        sum = sum.wrapping_add(words?.map_or(Ok(0), |words| sum_of(&words))?);
+    }
+    Ok(sum.abs_diff(changed))
+}
+
 /// All stations' slices as one: their rates add up, so each is taken to have gone on as long as the longest.
-fn together(case: &Case, slices: Vec<Result<Slice, RdmaError>>) -> Result<Slice, NearError> {
-    let slices: Vec<Slice> = slices.into_iter().collect::<Result<_, _>>()?;
+fn together(case: &Case, slices: Vec<Slice>) -> Slice {
     let elapsed_ns = slices.iter().map(|slice| slice.elapsed_ns).max().unwrap_or(0);
     let stretched = |slice: &Slice, what: u64| {
         (u128::from(what) * u128::from(elapsed_ns) / u128::from(slice.elapsed_ns.max(1))) as u64
     };
     let messages = slices.iter().map(|slice| stretched(slice, slice.messages)).sum::<u64>();
     let cpu_ns = slices.iter().map(|slice| slice.cpu_ns.map(|ns| stretched(slice, ns))).sum();
-    Ok(Slice {
+    Slice {
         messages,
         bytes: messages * case.bytes,
         elapsed_ns,
         cpu_ns,
         errors: slices.iter().map(|slice| slice.errors).sum(),
         verified_bytes: slices.iter().map(|slice| slice.verified_bytes).sum(),
-        latency: None,
+        latency: latency_of(slices),
+    }
+}
+
+/// The round trips of all stations.
+fn latency_of(slices: Vec<Slice>) -> Option<Latency> {
+    slices.into_iter().filter_map(|slice| slice.latency).reduce(|mut all, one| {
+        all.merge(&one);
+        all
     })
 }

@@ -20,7 +20,8 @@ use crate::PROGRAM;
 use crate::cli::{Args, AtomicsArg, Log, Refusal, What};
 use crate::far;
 use crate::plan::{
-    Applications, FarPlace, FarSetup, PORT, PairKind, Plan, Session, needs_device, scaling, single, suite,
+    Applications, FarPlace, FarSetup, PORT, PairKind, Plan, Session, atomics, needs_device, scaling, single,
+    suite,
 };
 use run::{Ended, Run};
 use workdir::WorkDir;
@@ -157,8 +158,9 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
         return Ok(single(session, wanted.cases, wanted.budget));
     }
     let kind = args.pair.unwrap_or_else(PairKind::usual);
-    let kind = if args.what == What::Scaling { args.pair.unwrap_or_else(PairKind::within) } else { kind };
-    let cores_an_end = args.cores.or((args.what == What::Scaling).then_some(2));
+    let stations = matches!(args.what, What::Scaling | What::Atomics);
+    let kind = if stations { args.pair.unwrap_or_else(PairKind::within) } else { kind };
+    let cores_an_end = args.cores.or(stations.then_some(2));
     let applications = Applications { core: args.app_core, events: args.events, cores: cores_an_end };
     let session = |mtu: u16| {
         let mut session = kind.session(mtu, cores, applications, folder.path());
@@ -167,6 +169,9 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
         for config in [&mut session.near_config, &mut session.far_setup.config].into_iter().flatten() {
             config.push_str(&settings);
         }
+        if let (Some(config), Some(page)) = (&mut session.near_config, &args.stats_page) {
+            config.push_str(&format!("[stats]\npage = {page:?}\n"));
+        }
         session
     };
     match args.what {
@@ -174,15 +179,19 @@ fn plan(args: &Args, folder: &WorkDir) -> Result<Plan, Refusal> {
             require(kind)?;
             Ok(suite(session, kind.path(), args.quick))
         }
-        What::Scaling => {
+        What::Scaling | What::Atomics => {
             require(kind)?;
             if kind == PairKind::Memif {
                 let line = "ring or memory: each core plays both ends, so they lie in one process";
                 return Err(Refusal::Refused(format!("--pair memif: {line}")));
             }
-            let (bytes, budget) = args.for_scaling();
             let roomy = usize::from(cores_an_end.unwrap_or(1)) <= allowed().len();
-            Ok(scaling(session(args.mtu_or_default()), kind.path(), bytes, budget, roomy))
+            let session = session(args.mtu_or_default());
+            if args.what == What::Atomics {
+                return Ok(atomics(session, kind.path(), args.for_atomics(), roomy));
+            }
+            let (bytes, budget) = args.for_scaling();
+            Ok(scaling(session, kind.path(), bytes, budget, roomy))
         }
         _ => one(args, session(args.mtu_or_default()), kind),
     }

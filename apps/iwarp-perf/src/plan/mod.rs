@@ -17,7 +17,7 @@ use ironwarp_bench::{Budget, Case, Test, Transport};
 use serde::{Deserialize, Serialize};
 
 pub use pair::{PORT, PairKind};
-pub use scaling::scaling;
+pub use scaling::{atomics, scaling};
 pub use single::single;
 pub use suite::suite;
 

@@ -1,26 +1,21 @@
-//! What more cores bring: the same tests on one core and on all, each core playing both ends over its own queues.
+//! What more cores bring: the same tests on one core and on all, each core playing both ends over its own queues. And who
+//! should change a word: its owner, or whoever is asked, with locked instructions.
 
-use ironwarp_bench::{Budget, Case, PathKind, Test};
+use ironwarp_bench::{AtomicKind, Budget, Case, PathKind, Test, WordOwner};
 
 use super::{FarPlace, Group, Plan, Session};
 
 /// Rounds that count.
 const ROUNDS: u32 = 10;
-/// What is measured, each beside raw frames. Not atomic operations: their words may belong to a core that stands still.
-const TESTS: [Test; 4] = [Test::FrameBw, Test::SendBw, Test::WriteBw, Test::ReadBw];
+/// What is measured, each beside raw frames. The words of atomic operations are at hand: no core waits for another.
+const TESTS: [Test; 5] = [Test::FrameBw, Test::SendBw, Test::WriteBw, Test::ReadBw, Test::AtomicBw];
 /// Messages on their way, a queue pair: as many as hide how far the ends of a round trip are apart.
 const DEPTH: u32 = 64;
 
 /// Every test on one core, then on all; what is compared alternates. A test on all cores has a queue pair on each.
 /// `roomy` says that every core has a processor of its own.
 pub fn scaling(mut session: Session, path: PathKind, bytes: u64, whole: Budget, roomy: bool) -> Plan {
-    for config in [&mut session.near_config, &mut session.far_setup.config].into_iter().flatten() {
-        *config = if roomy { config.replace("\"yield\"", "\"spin\"") } else { std::mem::take(config) };
-    }
-    session.far = match session.far {
-        FarPlace::MemoryThread => FarPlace::MemoryStations,
-        _ => FarPlace::RingStations,
-    };
+    into_stations(&mut session, roomy);
     let budget = Budget { duration: whole.duration.map(|all| all / ROUNDS), warmup: 0, ..whole };
     let mut group = Group { rounds: ROUNDS, ..Group::default() };
     for test in TESTS {
@@ -28,10 +23,63 @@ pub fn scaling(mut session: Session, path: PathKind, bytes: u64, whole: Budget, 
             depth: if test == Test::FrameBw { 1 } else { DEPTH },
             qps: cores,
             cores,
-            ..Case::new(test, bytes, session.mtu, path)
+            owner: if test.is_atomic() { WordOwner::Local } else { WordOwner::Spread },
+            operation: test.is_atomic().then_some(AtomicKind::FetchAdd),
+            ..Case::new(test, test.fixed_bytes().unwrap_or(bytes), session.mtu, path)
         };
         let one = group.add(case(1), budget, &[]);
         group.add(case(session.cores.into()), budget, &[one]);
+    }
+    session.groups.push(group);
+    Plan { sessions: vec![session] }
+}
+
+/// Both ends on every core.
+fn into_stations(session: &mut Session, roomy: bool) {
+    for config in [&mut session.near_config, &mut session.far_setup.config].into_iter().flatten() {
+        *config = if roomy { config.replace("\"yield\"", "\"spin\"") } else { std::mem::take(config) };
+    }
+    session.far = match session.far {
+        FarPlace::MemoryThread => FarPlace::MemoryStations,
+        _ => FarPlace::RingStations,
+    };
+}
+
+/// Queue pairs on each core, and what each has on its way: enough that a core always has something to do.
+const QPS_A_CORE: u32 = 2;
+const ATOMICS_DEPTH: u32 = 16;
+/// Words that all queue pairs of all cores share: one that all want, a few, more than there are operations on their way.
+const WORDS: [u32; 3] = [1, 16, 1024];
+
+/// Who should change a word. Round trips from one core to a word that it owns, that another one owns, and to one that is
+/// changed by locked instructions; then rates of all cores together, the owners' beside the locked ones.
+pub fn atomics(mut session: Session, path: PathKind, whole: Budget, roomy: bool) -> Plan {
+    into_stations(&mut session, roomy);
+    let budget = Budget { duration: whole.duration.map(|all| all / ROUNDS), ..whole };
+    let mut group = Group { rounds: ROUNDS, ..Group::default() };
+    let cores = u32::from(session.cores);
+    let bytes = Test::AtomicLat.fixed_bytes().unwrap_or(0);
+    let case = |test: Test| Case {
+        operation: Some(AtomicKind::FetchAdd),
+        ..Case::new(test, bytes, session.mtu, path)
+    };
+    let lat = |owner: WordOwner, locked: bool| Case { owner, locked, ..case(Test::AtomicLat) };
+    let local = group.add(lat(WordOwner::Local, false), budget, &[]);
+    group.add(lat(WordOwner::Remote, false), budget, &[local]);
+    group.add(lat(WordOwner::Local, true), budget, &[local]);
+    let shared = WORDS.map(|words| (words, WordOwner::Spread));
+    for (words, owner) in shared.into_iter().chain([(WORDS[2], WordOwner::Local)]) {
+        let bw = |locked: bool| Case {
+            words,
+            owner,
+            locked,
+            cores,
+            qps: cores * QPS_A_CORE,
+            depth: ATOMICS_DEPTH,
+            ..case(Test::AtomicBw)
+        };
+        let owners = group.add(bw(false), budget, &[]);
+        group.add(bw(true), budget, &[owners]);
     }
     session.groups.push(group);
     Plan { sessions: vec![session] }

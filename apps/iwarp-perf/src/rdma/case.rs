@@ -7,8 +7,8 @@ use ironwarp_bench::report::TestResult;
 use ironwarp_bench::{Case, FarSlice, Pace, Slice, StopSignal};
 
 use super::endpoint::{Endpoint, RdmaError};
-use super::lanes::{self, OpenCase};
-use super::slices::{Atomics, Stream, latency_far, latency_near, latency_turn, sum};
+use super::lanes::{self, OpenCase, Words};
+use super::slices::{Atomics, Stream, latency_far, latency_near, latency_turn};
 
 /// An open case.
 pub struct OpenRdma {
@@ -26,7 +26,17 @@ enum Work {
 impl OpenRdma {
     /// Makes everything but the connections.
     pub fn new(endpoint: &mut Endpoint, case: &Case, near: bool) -> Result<Self, RdmaError> {
-        let open = OpenCase::new(endpoint, case)?;
+        Self::with_words(endpoint, case, near, None)
+    }
+
+    /// The same, with words that are there already.
+    pub fn with_words(
+        endpoint: &mut Endpoint,
+        case: &Case,
+        near: bool,
+        words: Option<Words>,
+    ) -> Result<Self, RdmaError> {
+        let open = OpenCase::new(endpoint, case, words)?;
         let work = match case.test {
             test if test.is_atomic() => Work::Atomics(Atomics::new(&open)),
             test if test.is_latency() => Work::RoundTrips,
@@ -99,12 +109,9 @@ impl OpenRdma {
         }
     }
 
-    /// What is wrong with the far end's words, of which so many operations have changed one.
-    pub fn wrong_words(&self, changed: u64) -> Result<u64, RdmaError> {
-        match &self.work {
-            Work::Atomics(_) => Ok(sum(&self.open)?.abs_diff(changed)),
-            _ => Ok(0),
-        }
+    /// This end's words.
+    pub fn words(&self) -> &Words {
+        &self.open.words
     }
 
     /// Lets a queue pair of this case in, which is the only one. Answers whether one is up now.

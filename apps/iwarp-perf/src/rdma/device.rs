@@ -1,14 +1,13 @@
 //! Both ends' devices, when both ends are threads of one process.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use ironwarp::memory::{self, MemoryConfig};
 use ironwarp::{Config, Stack, Worker};
 use ironwarp_types::MacAddr;
 
 use super::endpoint::{Endpoint, RdmaError};
-use super::station::Station;
+use super::station::{Side, Station};
 use crate::plan::{FarPlace, Session};
 
 /// Frames that may wait in each ring of a memory pair, and buffers a pool: enough for a window's worth of frames.
@@ -25,17 +24,18 @@ pub fn open_pair(session: &Session) -> Result<Option<(Endpoint, Endpoint)>, Rdma
     }
 }
 
-/// A station a core: two stacks whose cores of one number are polled together.
-pub fn open_stations(session: &Session) -> Result<Vec<Station>, RdmaError> {
+/// A station a core: two stacks whose cores of one number are polled together. `more` goes behind their configurations.
+pub fn open_stations(session: &Session, more: &str) -> Result<Vec<Station>, RdmaError> {
     let (Some(near), Some(far)) = (&session.near_config, &session.far_setup.config) else {
         return Err(RdmaError::NoDevice);
     };
-    let (near, far) = (Config::from_toml(near)?, Config::from_toml(far)?);
+    let config = |text: &str| Config::from_toml(&format!("{text}{more}"));
+    let (near, far) = (config(near)?, config(far)?);
     let [(near, near_workers), (far, far_workers)] = match session.far {
         FarPlace::MemoryStations => memory_stacks(session, near, far)?,
         _ => ring_stacks(near, far)?,
     };
-    let (near, far) = (Arc::new(near), Arc::new(far));
+    let (near, far) = (Side::new(near, near_workers.len()), Side::new(far, far_workers.len()));
     let peer = session.peer.ok_or(RdmaError::NoDevice)?;
     let ports = peer.port()..;
     let stations = near_workers.into_iter().zip(far_workers).zip(ports).map(|((one, other), port)| {

@@ -4,6 +4,7 @@
 //! reads. Both are cut into slots of one message. Without validation one slot serves all messages, as in perftest.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironwarp::{
@@ -37,9 +38,13 @@ pub struct OpenCase {
     pub cq: CompletionQueue,
     /// A lane a queue pair.
     pub lanes: Vec<Lane>,
-    /// The words of an atomic test, each in a cache line of its own. The near end's stay as they are.
-    pub words: Option<Region>,
+    /// The words of an atomic test, each in a cache line of its own: one set of them, or one for the queue pairs of each
+    /// core. The near end's stay as they are.
+    pub words: Words,
 }
+
+/// Sets of words, which the far ends of several stations may share.
+pub type Words = Arc<Vec<Region>>;
 
 /// Bytes from one word to the next.
 pub const WORD_STRIDE: usize = 64;
@@ -132,11 +137,11 @@ impl Shape {
 
 impl OpenCase {
     /// Makes everything but the connections.
-    pub fn new(endpoint: &mut Endpoint, case: &Case) -> Result<Self, RdmaError> {
+    pub fn new(endpoint: &mut Endpoint, case: &Case, shared: Option<Words>) -> Result<Self, RdmaError> {
         let shape = Shape::of(case);
         let places = (shape.sends + shape.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
         let cq = endpoint.ctx.create_cq(places)?;
-        let words = case.test.is_atomic().then(|| words(endpoint, case)).transpose()?;
+        let words = shared.map_or_else(|| words(endpoint, case), Ok)?;
         let mut open = OpenCase { case: case.clone(), cq, lanes: Vec::new(), words };
         match open.fill(endpoint, shape) {
             Ok(()) => Ok(open),
@@ -148,7 +153,7 @@ impl OpenCase {
     fn fill(&mut self, endpoint: &mut Endpoint, shape: Shape) -> Result<(), RdmaError> {
         for index in 0..self.case.qps {
             let mut lane = Lane::new(endpoint, &self.case, shape, self.cq, index)?;
-            lane.words = self.words.as_ref().map(place);
+            lane.words = self.words.iter().cycle().nth(index as usize).map(place);
             self.lanes.push(lane);
         }
         for index in 0..self.lanes.len() {
@@ -325,12 +330,24 @@ fn extensions(case: &Case) -> Option<Extensions> {
     case.test.needs_extensions().then_some(Extensions::Rfc7306)
 }
 
-/// Room for the words of an atomic test, all of them zero.
-fn words(endpoint: &mut Endpoint, case: &Case) -> Result<Region, RdmaError> {
+/// Room for the words of an atomic test, all of them zero; none for another one. Queue pairs are dealt out to the cores in
+/// turn, and so are sets of words to the queue pairs.
+pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<Words, RdmaError> {
+    let owners = if case.test.is_atomic() { endpoint.owners(case.owner) } else { Vec::new() };
+    let sets: Result<Vec<Region>, RdmaError> =
+        owners.into_iter().map(|owner| set_of_words(endpoint, case, owner)).collect();
+    sets.map(Arc::new)
+}
+
+fn set_of_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<Region, RdmaError> {
     let bytes = case.words as usize * WORD_STRIDE;
     let buffer = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
-    Ok(endpoint.ctx.register(endpoint.pd, buffer, access)?)
+    let (ctx, pd) = (&endpoint.ctx, endpoint.pd);
+    Ok(match owner {
+        Some(core) => ctx.register_pinned(pd, buffer, access, core)?,
+        None => ctx.register(pd, buffer, access)?,
+    })
 }
 
 impl Lane {

@@ -17,5 +17,6 @@ pub use case::{OpenRdma, accept};
 pub use device::{open_pair, open_stations};
 pub use endpoint::{Call, Endpoint, RdmaError, Sleeps};
 pub use frames::{frames_far, frames_near};
-pub use lanes::wait_for_ends;
+pub use lanes::{Words, wait_for_ends};
+pub use slices::sum_of;
 pub use station::Station;

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ironwarp::{PortVisit, Stack, Worker};
+use ironwarp::{PortVisit, ProtectionDomain, Stack, Worker};
 use ironwarp_bench::baseline::frames::{Layout, relay};
 use ironwarp_bench::report::CorePolls;
 use ironwarp_bench::{Case, Pace, Slice, Transport};
@@ -14,6 +14,21 @@ use ironwarp_port::Port;
 
 use super::case::OpenRdma;
 use super::endpoint::{Endpoint, RdmaError};
+use super::lanes::{Words, words};
+
+/// What all stations' ends of one side belong to.
+pub struct Side {
+    stack: Arc<Stack>,
+    cores: u16,
+    pd: ProtectionDomain,
+}
+
+impl Side {
+    /// A stack and the number of its cores.
+    pub fn new(stack: Stack, cores: usize) -> Self {
+        Side { pd: stack.alloc_pd(), stack: Arc::new(stack), cores: cores as u16 }
+    }
+}
 
 /// One core, both ends.
 pub struct Station {
@@ -62,14 +77,11 @@ impl Beside {
 
 impl Station {
     /// A core of two stacks that are joined back to back. The far end listens at `peer`, a port of this station's own.
-    pub fn new(
-        near: (&Arc<Stack>, Worker),
-        far: (&Arc<Stack>, Worker),
-        peer: SocketAddr,
-    ) -> Result<Self, RdmaError> {
-        let mut endpoint = Endpoint::of_core(far.0, far.1)?;
+    pub fn new(near: (&Side, Worker), far: (&Side, Worker), peer: SocketAddr) -> Result<Self, RdmaError> {
+        let of =
+            |(side, worker): (&Side, Worker)| Endpoint::of_core(&side.stack, worker, (side.cores, side.pd));
+        let (mut near, mut endpoint) = (of(near)?, of(far)?);
         endpoint.listen(peer)?;
-        let mut near = Endpoint::of_core(near.0, near.1)?;
         let beside = Beside { endpoint, open: Vec::new(), served: None, connecting: None, failed: None };
         *near.beside() = Some(Box::new(beside));
         Ok(Station { near, open: Vec::new(), peer })
@@ -81,13 +93,15 @@ impl Station {
     }
 
     /// Opens and connects the next case, or leaves its place empty where this station has no part in it.
-    pub fn open(&mut self, case: &Case, takes_part: bool) -> Result<(), RdmaError> {
+    /// `words` are the far end's, where stations share them.
+    pub fn open(&mut self, case: &Case, takes_part: bool, words: Option<Words>) -> Result<(), RdmaError> {
         let takes_part = takes_part && case.test.transport() == Transport::Ironwarp;
         let mine = || Case { qps: case.qps / case.cores, cores: 1, ..case.clone() };
         let number = self.open.len();
         let near = takes_part.then(|| OpenRdma::new(&mut self.near, &mine(), true)).transpose()?;
         let beside = self.beside()?;
-        let far = takes_part.then(|| OpenRdma::new(&mut beside.endpoint, &mine(), false)).transpose()?;
+        let far = || OpenRdma::with_words(&mut beside.endpoint, &mine(), false, words);
+        let far = takes_part.then(far).transpose()?;
         beside.open.push(far);
         beside.connecting = Some(number);
         let (peer, endpoint) = (self.peer, &mut self.near);
@@ -99,19 +113,28 @@ impl Station {
         beside.check()
     }
 
-    /// This station's part of a slice.
-    pub fn slice(&mut self, number: usize, case: &Case, pace: Pace<'_>) -> Result<Slice, RdmaError> {
+    /// Words for the far ends of all stations.
+    pub fn words(&mut self, case: &Case) -> Result<Words, RdmaError> {
+        words(&mut self.beside()?.endpoint, case)
+    }
+
+    /// The far end's words in a case.
+    pub fn words_of(&mut self, number: usize) -> Result<Option<Words>, RdmaError> {
+        Ok(self.beside()?.open.get(number).and_then(Option::as_ref).map(|open| open.words().clone()))
+    }
+
+    /// This station's part of a slice, and what its part of all slices must have added to the far end's words.
+    pub fn slice(&mut self, number: usize, case: &Case, pace: Pace<'_>) -> Result<(Slice, u64), RdmaError> {
         if case.test.transport() == Transport::Frames {
-            return self.frames(Layout::new(case.bytes, case.mtu), pace);
+            return Ok((self.frames(Layout::new(case.bytes, case.mtu), pace)?, 0));
         }
         self.beside()?.served = Some(number);
         let open = self.open.get_mut(number).and_then(Option::as_mut).ok_or(RdmaError::NoDevice)?;
-        let (slice, changed) = open.near(&mut self.near, pace)?;
+        let outcome = open.near(&mut self.near, pace)?;
         let beside = self.beside()?;
         beside.served = None;
         beside.check()?;
-        let far = beside.open.get(number).and_then(Option::as_ref).ok_or(RdmaError::NoDevice)?;
-        Ok(Slice { errors: slice.errors + far.wrong_words(changed)?, ..slice })
+        Ok(outcome)
     }
 
     /// Raw frames over the same two queues, while the stacks stand still.

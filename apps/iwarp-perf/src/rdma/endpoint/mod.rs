@@ -13,6 +13,7 @@ use ironwarp::{
     Completion, CompletionQueue, CompletionStatus, Config, ConfigError, ConnectFailure, ConnectionRequest,
     Context, Event, ProtectionDomain, QueuePair, SetupError, Stack, VerbsError, Worker,
 };
+use ironwarp_bench::WordOwner;
 use ironwarp_bench::report::CorePolls;
 use ironwarp_port::instrument::{Capture, CaptureLimits};
 
@@ -102,6 +103,8 @@ pub struct Endpoint {
     /// Counters live as long as their stack.
     stack: Arc<Stack>,
     cores: u16,
+    /// The cores of its stack, of which it may use one alone.
+    stack_cores: u16,
     /// The core of a stack of several that this end alone polls and has its queue pairs on.
     home: Option<u16>,
     /// The other end, where one thread polls both.
@@ -190,17 +193,23 @@ impl Endpoint {
             watch_link: false,
             stack: Arc::new(stack),
             cores,
+            stack_cores: cores,
             home: None,
             beside: None,
         })
     }
 
-    /// One core of a stack of several: its worker, polled by whoever uses this end, and a context of its own.
-    pub fn of_core(stack: &Arc<Stack>, worker: Worker) -> Result<Self, RdmaError> {
+    /// One core of a stack of `cores`: its worker, polled by whoever uses this end, and a context of its own. Those with one
+    /// domain may share memory.
+    pub fn of_core(
+        stack: &Arc<Stack>,
+        worker: Worker,
+        (cores, pd): (u16, ProtectionDomain),
+    ) -> Result<Self, RdmaError> {
         let home = worker.core();
         Ok(Endpoint {
             ctx: stack.context()?,
-            pd: stack.alloc_pd(),
+            pd,
             driver: Driver::Here(worker),
             events: false,
             sleeps: Sleeps::default(),
@@ -210,6 +219,7 @@ impl Endpoint {
             watch_link: false,
             stack: stack.clone(),
             cores: 1,
+            stack_cores: cores,
             home: Some(home),
             beside: None,
         })
@@ -219,6 +229,16 @@ impl Endpoint {
     pub fn core_of(&self, index: u32) -> Option<u16> {
         let dealt = || (index % u32::from(self.cores)) as u16;
         self.home.or_else(|| (self.cores > 1).then(dealt))
+    }
+
+    /// Who is to own the sets of words that queue pairs use in turn; nobody in particular where it does not matter.
+    pub fn owners(&self, whose: WordOwner) -> Vec<Option<u16>> {
+        let cores = self.home.map_or(0..self.cores, |home| home..home + 1);
+        match whose {
+            WordOwner::Spread => vec![None],
+            WordOwner::Local => cores.map(Some).collect(),
+            WordOwner::Remote => cores.map(|core| Some((core + 1) % self.stack_cores)).collect(),
+        }
     }
 
     /// The other end, which has a turn with each of this one's.

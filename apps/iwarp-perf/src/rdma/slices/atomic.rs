@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use ironwarp::{AtomicOp, Completion, SendWr};
+use ironwarp::{AtomicOp, Completion, Region, SendWr};
 use ironwarp_bench::{AtomicKind, FarSlice, Latency, Pace, Slice, StopSignal};
 
 use super::super::endpoint::{Endpoint, RdmaError};
@@ -17,8 +17,8 @@ use super::timer::{Timer, nanos};
 
 /// Completions reaped at a time.
 const REAP: usize = 64;
-/// What is on its way when a slice is cut short is waited for so long.
-const DRAIN_WITHIN: Duration = Duration::from_secs(1);
+/// What is on its way when a slice ends is waited for so long: on a busy machine an owner may not run for seconds.
+const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 /// How long the far end polls on so that what came last is acknowledged.
 const SETTLE: Duration = Duration::from_millis(1);
 /// From one queue pair's first word to the next one's: prime to every number of words that is none of its multiples.
@@ -216,13 +216,19 @@ impl Atomics {
 }
 
 /// The words of this end together.
-pub fn sum(open: &OpenCase) -> Result<u64, RdmaError> {
-    let Some(words) = &open.words else { return Ok(0) };
+fn sum(open: &OpenCase) -> Result<u64, RdmaError> {
+    sum_of(&open.words)
+}
+
+/// All words together.
+pub fn sum_of(words: &[Region]) -> Result<u64, RdmaError> {
     let mut sum = 0_u64;
-    for word in 0..open.case.words as usize {
-        let mut value = [0; 8];
-        words.read_at(word * WORD_STRIDE, &mut value)?;
-        sum = sum.wrapping_add(u64::from_ne_bytes(value));
+    for set in words {
+        for at in (0..set.len()).step_by(WORD_STRIDE) {
+            let mut value = [0; 8];
+            set.read_at(at, &mut value)?;
+            sum = sum.wrapping_add(u64::from_ne_bytes(value));
+        }
     }
     Ok(sum)
 }

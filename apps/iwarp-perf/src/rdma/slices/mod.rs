@@ -5,6 +5,6 @@ mod latency;
 mod stream;
 mod timer;
 
-pub use atomic::{Atomics, sum};
+pub use atomic::{Atomics, sum_of};
 pub use latency::{latency_far, latency_near, latency_turn};
 pub use stream::Stream;
