@@ -26,6 +26,8 @@ pub enum Test {
     AtomicLat,
     /// Atomic operations on words of the far memory, many on their way.
     AtomicBw,
+    /// RDMA Writes one way, Immediate Data behind each.
+    WriteImmBw,
     /// Immediate Data goes over, Immediate Data comes back.
     ImmLat,
     /// An RDMA Write with Immediate Data behind it goes over, the same comes back.
@@ -163,7 +165,7 @@ fn one() -> u32 {
 
 impl Test {
     /// Every test.
-    pub const ALL: [Test; 14] = [
+    pub const ALL: [Test; 15] = [
         Test::SendLat,
         Test::WriteLat,
         Test::ReadLat,
@@ -172,6 +174,7 @@ impl Test {
         Test::ReadBw,
         Test::AtomicLat,
         Test::AtomicBw,
+        Test::WriteImmBw,
         Test::ImmLat,
         Test::WriteImmLat,
         Test::FrameLat,
@@ -191,6 +194,7 @@ impl Test {
             Test::ReadBw => "read-bw",
             Test::AtomicLat => "atomic-lat",
             Test::AtomicBw => "atomic-bw",
+            Test::WriteImmBw => "write-imm-bw",
             Test::ImmLat => "imm-lat",
             Test::WriteImmLat => "write-imm-lat",
             Test::FrameLat => "frame-lat",
@@ -205,9 +209,8 @@ impl Test {
         match self {
             Test::SendLat | Test::WriteLat | Test::ReadLat | Test::FrameLat | Test::TcpLat => true,
             Test::AtomicLat | Test::ImmLat | Test::WriteImmLat => true,
-            Test::SendBw | Test::WriteBw | Test::ReadBw | Test::AtomicBw | Test::FrameBw | Test::TcpBw => {
-                false
-            }
+            Test::SendBw | Test::WriteBw | Test::WriteImmBw | Test::ReadBw => false,
+            Test::AtomicBw | Test::FrameBw | Test::TcpBw => false,
         }
     }
 
@@ -216,9 +219,14 @@ impl Test {
         matches!(self, Test::AtomicLat | Test::AtomicBw)
     }
 
-    /// Whether the far end's application answers by Immediate Data.
+    /// Whether its messages arrive with Immediate Data.
     pub const fn is_immediate(self) -> bool {
-        matches!(self, Test::ImmLat | Test::WriteImmLat)
+        matches!(self, Test::ImmLat | Test::WriteImmLat | Test::WriteImmBw)
+    }
+
+    /// Whether each of many messages one way uses up a receive of the far end's.
+    pub const fn streams_into_receives(self) -> bool {
+        matches!(self, Test::SendBw | Test::WriteImmBw)
     }
 
     /// Whether its connections need the operations of RFC 7306.
@@ -301,9 +309,10 @@ impl Case {
 
     /// The name under which others compare themselves with this case.
     pub fn baseline_name(&self) -> String {
+        let locked = if self.locked { "-locked" } else { "" };
         match self.wait {
-            Wait::Spin => self.test.name().to_owned(),
-            Wait::Block => format!("{}-blocking", self.test.name()),
+            Wait::Spin => format!("{}{locked}", self.test.name()),
+            Wait::Block => format!("{}{locked}-blocking", self.test.name()),
         }
     }
 

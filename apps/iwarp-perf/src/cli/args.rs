@@ -24,6 +24,7 @@ Examples:
   iwarp-perf scaling --pair ring --cores 2 --size 64      both ends on each core: two cores beside one
   iwarp-perf atomics --pair ring                          round trips and rates: owner cores beside locked instructions
   iwarp-perf atomic-lat --pair ring --cores 2 --owner remote
+  iwarp-perf atomic-bw --pair ring --cores 2 --qps 4 --words 16 --iterations 100000000    a long run; the sums are exact
   iwarp-perf tcp-lat --path lo --wait block        Linux sockets, for comparison
   iwarp-perf server --config configs/memif-server.toml    the far end by itself, and the near end that goes with it:
   iwarp-perf read-lat --config configs/memif-client.toml --connect 10.99.0.1
@@ -119,9 +120,9 @@ pub struct Args {
     /// Which of the far end's cores own the words [default: spread]
     #[arg(long, value_enum, conflicts_with = "config")]
     pub owner: Option<OwnerArg>,
-    /// Polled cores an end, each with a queue of the device and a thread; queue pairs are dealt out to them. With --connect
-    /// it is the file's [default: 1]
-    #[arg(long, value_name = "N", conflicts_with = "config", value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Polled cores an end, each with a queue of the device and a thread; queue pairs are dealt out to them. Several with
+    /// --pair alone [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub cores: Option<u16>,
     /// How the ends of tcp-lat and tcp-bw wait [default: spin]
     #[arg(long, value_enum)]
@@ -176,6 +177,8 @@ pub enum What {
     AtomicLat,
     /// Atomic operations, many on their way; their sum is checked
     AtomicBw,
+    /// RDMA Writes with Immediate one way
+    WriteImmBw,
     /// Immediate Data there, Immediate Data back
     ImmLat,
     /// RDMA Write with Immediate there, the same back
@@ -268,6 +271,7 @@ impl What {
             What::ReadBw => Test::ReadBw,
             What::AtomicLat => Test::AtomicLat,
             What::AtomicBw => Test::AtomicBw,
+            What::WriteImmBw => Test::WriteImmBw,
             What::ImmLat => Test::ImmLat,
             What::WriteImmLat => Test::WriteImmLat,
             What::FrameLat => Test::FrameLat,

@@ -120,8 +120,8 @@ impl Shape {
     /// The shape that a case asks for.
     pub fn of(case: &Case) -> Self {
         let receives = match case.test {
-            Test::SendBw if case.validate => case.depth,
-            Test::SendBw => case.depth * 2,
+            test if test.streams_into_receives() && case.validate => case.depth,
+            test if test.streams_into_receives() => case.depth * 2,
             _ => LATENCY_RECEIVES,
         };
         let (source_slots, sink_slots) = match case.validate {
@@ -130,7 +130,9 @@ impl Shape {
             false if case.test.is_atomic() => (1, case.depth),
             false => (1, 1),
         };
-        let (sends, reads) = (case.depth + SPARE_SENDS, case.depth.min(READS_MAX));
+        // A Write with Immediate is two requests.
+        let requests = if case.test == Test::WriteImmBw { case.depth * 2 } else { case.depth };
+        let (sends, reads) = (requests + SPARE_SENDS, case.depth.min(READS_MAX));
         Shape { source_slots, sink_slots, receives, sends, reads }
     }
 }

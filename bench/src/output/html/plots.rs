@@ -252,7 +252,7 @@ fn colour(result: &TestResult) -> RGBColor {
         (Test::ReadLat | Test::ReadBw, ..) => RGBColor(124, 58, 205),
         (Test::AtomicLat | Test::AtomicBw, ..) => RGBColor(190, 24, 93),
         (Test::ImmLat, ..) => RGBColor(2, 132, 199),
-        (Test::WriteImmLat, ..) => RGBColor(77, 124, 15),
+        (Test::WriteImmLat | Test::WriteImmBw, ..) => RGBColor(77, 124, 15),
         (_, Some(PathKind::Lo), _) => RGBColor(202, 138, 4),
         (_, _, Some(Wait::Block)) => RGBColor(220, 60, 50),
         _ => RGBColor(217, 119, 6),

@@ -1,9 +1,9 @@
-//! One way: Sends, Writes or Reads, as many on their way as the depth allows.
+//! One way: Sends, Writes, Writes with Immediate or Reads, as many on their way as the depth allows.
 //!
 //! Both ends run the same loop; which of them begins messages is the case's affair: the near end, or both. Work
 //! requests are posted in lists, every n-th asks for a completion, and a completion stands for all before it.
 //!
-//! Sends need receives at the other end, and iWARP has no receiver-not-ready. So a sender spends credits, one a
+//! Sends and Immediate Data need receives at the other end, and iWARP has no receiver-not-ready. So a sender spends credits, one a
 //! receive; a Send of no bytes gives back a fixed number of them, and needs none itself, since a few receives are
 //! kept beyond the credits. Validated Writes need to know when to look: after each lot of `depth` messages a Send of
 //! no bytes asks the other end to check them, and another one says that it has.
@@ -14,7 +14,7 @@ use ironwarp::{Completion, CompletionOpcode, SendWr};
 use ironwarp_bench::{FarSlice, Pace, Slice, StopSignal, Test};
 
 use super::super::endpoint::{Endpoint, RdmaError};
-use super::super::lanes::{OpenCase, Shape, lane_and_slot, wr_id};
+use super::super::lanes::{Lane, OpenCase, Shape, lane_and_slot, wr_id};
 use super::timer::{Timer, nanos};
 
 /// Completions reaped at a time.
@@ -138,6 +138,9 @@ impl Stream {
                     self.on_note(endpoint, open, index)?
                 }
                 CompletionOpcode::Receive => self.on_message(endpoint, open, index, slot)?,
+                CompletionOpcode::ReceiveImmediate => {
+                    self.on_immediate(endpoint, open, index, completion.immediate)?
+                }
                 _ => self.on_complete(open, index)?,
             }
         }
@@ -174,7 +177,7 @@ impl Stream {
         let outstanding = flow.posted - flow.completed;
         let room = depth.saturating_sub(outstanding);
         match case.test {
-            Test::SendBw => room.min(flow.credits),
+            test if test.streams_into_receives() => room.min(flow.credits),
             // A lot is checked before its slots are written again.
             Test::WriteBw if case.validate && flow.in_check => 0,
             Test::WriteBw if case.validate => room.min(depth - flow.posted % depth),
@@ -201,30 +204,13 @@ impl Stream {
                 _ => lane.fill(case, slot, message)?,
             }
         }
-        let mut inline = [0; 256];
-        if open.is_inline() {
-            lane.source.read_at(0, &mut inline[..case.bytes as usize])?;
-        }
-        let inline = open.is_inline().then(|| &inline[..case.bytes as usize]);
         let first = flow.posted;
-        let wr = |place: usize| {
-            let message = first + place as u64;
-            let slot = (message % slots) as usize;
-            let (id, offset) = (wr_id(index, slot), slot as u64 * case.bytes);
-            let wr = match (case.test, inline) {
-                (Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
-                (Test::SendBw, None) => SendWr::send(id, &lane.gather[slot]),
-                (Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, lane.remote.sink(offset)),
-                (Test::WriteBw, None) => SendWr::write(id, &lane.gather[slot], lane.remote.sink(offset)),
-                _ => SendWr::read(id, &lane.scatter[slot], lane.remote.source(0)),
-            };
-            let signaled = (message + 1).is_multiple_of(u64::from(case.signal_every));
-            if signaled { wr } else { wr.unsignaled() }
-        };
-        let wrs: [SendWr<'_>; LIST_MAX] = std::array::from_fn(|place| wr(place.min(list - 1)));
-        endpoint.ctx.post_sends(lane.qp, &wrs[..list]).map_err(|(_, error)| error)?;
+        match case.test {
+            Test::WriteImmBw => post_announced(endpoint, open, index, (first, list))?,
+            _ => post_plain(endpoint, open, index, (first, list))?,
+        }
         flow.posted += list as u64;
-        if case.test == Test::SendBw {
+        if case.test.streams_into_receives() {
             flow.credits -= list as u64;
         }
         if case.test == Test::WriteBw && case.validate && flow.posted.is_multiple_of(u64::from(case.depth)) {
@@ -248,7 +234,7 @@ impl Stream {
         index: usize,
     ) -> Result<(), RdmaError> {
         open.post_receive(endpoint, index)?;
-        if open.case.test == Test::SendBw {
+        if open.case.test.streams_into_receives() {
             self.lanes[index].credits += self.quantum;
         } else if self.lanes[index].in_check {
             self.lanes[index].in_check = false;
@@ -273,6 +259,20 @@ impl Stream {
         self.errors += u64::from(!open.lanes[index].holds(&open.case, slot, message, 0)?);
         self.verified_bytes += open.case.bytes;
         Ok(())
+    }
+
+    /// Immediate Data came: it says which message was written before it (RFC 7306 s6).
+    fn on_immediate(
+        &mut self,
+        endpoint: &mut Endpoint,
+        open: &mut OpenCase,
+        index: usize,
+        octets: [u8; 8],
+    ) -> Result<(), RdmaError> {
+        let message = self.lanes[index].received;
+        self.errors += u64::from(octets != message.to_be_bytes());
+        let slot = slot_of(&open.lanes[index], message);
+        self.on_message(endpoint, open, index, slot)
     }
 
     /// A message came.
@@ -352,7 +352,7 @@ impl Stream {
             let budget = ironwarp_bench::Budget::iterations(0, 0);
             self.drain(endpoint, open, Pace { budget, halt: &NEVER })?;
         }
-        let expected = if open.case.test == Test::SendBw { expected } else { 0 };
+        let expected = if open.case.test.streams_into_receives() { expected } else { 0 };
         let (mut seen, mut heard) = (self.arrived, Instant::now());
         while self.arrived < expected && heard.elapsed() < LATE_AFTER {
             self.turn(endpoint, open)?;
@@ -367,6 +367,71 @@ impl Stream {
         }
         Ok(expected.saturating_sub(self.arrived))
     }
+}
+
+/// Posts a list of Sends, Writes or Reads.
+fn post_plain(
+    endpoint: &mut Endpoint,
+    open: &OpenCase,
+    index: usize,
+    (first, list): (u64, usize),
+) -> Result<(), RdmaError> {
+    let (case, lane) = (&open.case, &open.lanes[index]);
+    let mut inline = [0; 256];
+    if open.is_inline() {
+        lane.source.read_at(0, &mut inline[..case.bytes as usize])?;
+    }
+    let inline = open.is_inline().then(|| &inline[..case.bytes as usize]);
+    let wr = |place: usize| {
+        let message = first + place as u64;
+        let slot = slot_of(lane, message);
+        let (id, offset) = (wr_id(index, slot), slot as u64 * case.bytes);
+        let wr = match (case.test, inline) {
+            (Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
+            (Test::SendBw, None) => SendWr::send(id, &lane.gather[slot]),
+            (Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, lane.remote.sink(offset)),
+            (Test::WriteBw, None) => SendWr::write(id, &lane.gather[slot], lane.remote.sink(offset)),
+            _ => SendWr::read(id, &lane.scatter[slot], lane.remote.source(0)),
+        };
+        if asks(case, message) { wr } else { wr.unsignaled() }
+    };
+    let wrs: [SendWr<'_>; LIST_MAX] = std::array::from_fn(|place| wr(place.min(list - 1)));
+    endpoint.ctx.post_sends(lane.qp, &wrs[..list]).map_err(|(_, error)| error.into())
+}
+
+/// Posts a list of Writes, each with Immediate Data behind it that says which message it is.
+fn post_announced(
+    endpoint: &mut Endpoint,
+    open: &OpenCase,
+    index: usize,
+    (first, list): (u64, usize),
+) -> Result<(), RdmaError> {
+    let (case, lane) = (&open.case, &open.lanes[index]);
+    let numbers: [[u8; 8]; LIST_MAX] = std::array::from_fn(|place| (first + place as u64).to_be_bytes());
+    let wrs: [SendWr<'_>; 2 * LIST_MAX] = std::array::from_fn(|at| {
+        let place = (at / 2).min(list - 1);
+        let message = first + place as u64;
+        let slot = slot_of(lane, message);
+        let there = lane.remote.sink(slot as u64 * case.bytes);
+        let [write, immediate] =
+            SendWr::write_with_immediate(wr_id(index, slot), &lane.gather[slot], there, &numbers[place]);
+        match at % 2 {
+            0 => write,
+            _ if asks(case, message) => immediate,
+            _ => immediate.unsignaled(),
+        }
+    });
+    endpoint.ctx.post_sends(lane.qp, &wrs[..2 * list]).map_err(|(_, error)| error.into())
+}
+
+/// Where a message lies, at both ends.
+fn slot_of(lane: &Lane, message: u64) -> usize {
+    (message % lane.gather.len() as u64) as usize
+}
+
+/// Whether a message asks for a completion.
+fn asks(case: &ironwarp_bench::Case, message: u64) -> bool {
+    (message + 1).is_multiple_of(u64::from(case.signal_every))
 }
 
 /// Messages after which a lane may stop: a whole lot, or a whole stretch up to a completion.
