@@ -41,7 +41,12 @@ pub fn open_stations(session: &Session, more: &str) -> Result<Vec<Station>, Rdma
     let stations = near_workers.into_iter().zip(far_workers).zip(ports).map(|((one, other), port)| {
         Station::new((&near, one), (&far, other), SocketAddr::new(peer.ip(), port))
     });
-    stations.collect()
+    let mut stations = stations.collect::<Result<Vec<Station>, _>>()?;
+    // Each listens at a port of its own, which the others' cores must know of too: the first one's passes it on.
+    for _ in 0..2 {
+        stations.iter_mut().try_for_each(Station::hear)?;
+    }
+    Ok(stations)
 }
 
 type Stacks = [(Stack, Vec<Worker>); 2];

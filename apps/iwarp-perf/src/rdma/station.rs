@@ -92,6 +92,11 @@ impl Station {
         self.near.turn();
     }
 
+    /// Lets the far end's core hear what it was told.
+    pub fn hear(&mut self) -> Result<(), RdmaError> {
+        self.beside()?.endpoint.hear()
+    }
+
     /// Opens and connects the next case, or leaves its place empty where this station has no part in it.
     /// `words` are the far end's, where stations share them.
     pub fn open(&mut self, case: &Case, takes_part: bool, words: Option<Words>) -> Result<(), RdmaError> {
@@ -111,6 +116,11 @@ impl Station {
         let beside = self.beside()?;
         beside.connecting = None;
         beside.check()
+    }
+
+    /// What the far end has done with atomic operations so far: those on words of its own core, and those that it mailed.
+    pub fn atomics(&mut self) -> [u64; 2] {
+        self.beside().map_or([0; 2], |beside| beside.endpoint.atomics())
     }
 
     /// Words for the far ends of all stations.

@@ -36,18 +36,18 @@ impl Driver {
         Ok(Driver::Threads(threads.collect::<Result<_, _>>()?, processors, idle))
     }
 
-    /// Lends the first worker while all of them stand still.
-    pub fn with_worker<T>(&mut self, work: impl FnOnce(&mut Worker) -> T) -> Result<T, RdmaError> {
+    /// Lends the workers while all of them stand still.
+    pub fn with_workers<T>(&mut self, work: impl FnOnce(&mut [Worker]) -> T) -> Result<T, RdmaError> {
         match std::mem::replace(self, Driver::Nobody) {
             Driver::Here(mut worker) => {
-                let outcome = work(&mut worker);
+                let outcome = work(std::slice::from_mut(&mut worker));
                 *self = Driver::Here(worker);
                 Ok(outcome)
             }
             Driver::Threads(threads, processors, _) => {
                 let workers: Option<Vec<Worker>> = threads.into_iter().map(WorkerThread::stop).collect();
                 let mut workers = workers.ok_or(RdmaError::NoDevice)?;
-                let outcome = work(workers.first_mut().ok_or(RdmaError::NoDevice)?);
+                let outcome = work(&mut workers);
                 *self = Driver::apart(workers, processors)?;
                 Ok(outcome)
             }
@@ -69,10 +69,15 @@ impl Driver {
         }
     }
 
-    /// Lets a core hear what it was told, without a look at its device; threads do so by themselves.
-    pub fn hear(&mut self) {
-        if let Driver::Here(worker) = self {
-            worker.poll(0);
-        }
+    /// Lets the cores hear what they were told, without a look at their devices. What is told to one core comes to the
+    /// others through it, so whoever has heard tells, and the others hear then.
+    pub fn hear(&mut self) -> Result<(), RdmaError> {
+        self.with_workers(|workers| {
+            for _ in 0..2 {
+                workers.iter_mut().for_each(|worker| {
+                    worker.poll(0);
+                });
+            }
+        })
     }
 }

@@ -196,7 +196,7 @@ impl Endpoint {
 
     /// Who is to own the sets of words that queue pairs use in turn; nobody in particular where it does not matter.
     pub fn owners(&self, whose: WordOwner) -> Vec<Option<u16>> {
-        let cores = self.home.map_or(0..self.cores, |home| home..home + 1);
+        let cores = self.polled_cores();
         match whose {
             WordOwner::Spread => vec![None],
             WordOwner::Local => cores.map(Some).collect(),
@@ -212,14 +212,27 @@ impl Endpoint {
     /// How often each core has looked for work, since the start.
     pub fn polls(&self) -> Vec<CorePolls> {
         let of = |core| {
-            let counters = self.stack.core_counters(core);
-            let count = |name| counters.iter().find(|(one, _)| *one == name).map_or(0, |(_, count)| *count);
-            CorePolls { core, polls: count("cores_polls"), idle: count("cores_polls_idle") }
+            let [polls, idle] = self.counts(core, ["cores_polls", "cores_polls_idle"]);
+            CorePolls { core, polls, idle }
         };
-        match self.home {
-            Some(core) => vec![of(core)],
-            None => (0..self.cores).map(of).collect(),
-        }
+        self.polled_cores().map(of).collect()
+    }
+
+    /// What became of peers' atomic operations, since the start: those done by the core that they came to, and those that
+    /// it mailed to another one.
+    pub fn atomics(&self) -> [u64; 2] {
+        let of = |core| self.counts(core, ["atomics_here", "atomics_mailed"]);
+        self.polled_cores().map(of).fold([0; 2], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
+    }
+
+    /// The cores of its stack that this end uses.
+    fn polled_cores(&self) -> std::ops::Range<u16> {
+        self.home.map_or(0..self.cores, |home| home..home + 1)
+    }
+
+    fn counts<const N: usize>(&self, core: u16, names: [&str; N]) -> [u64; N] {
+        let counters = self.stack.core_counters(core);
+        names.map(|name| counters.iter().find(|(one, _)| *one == name).map_or(0, |(_, count)| *count))
     }
 
     /// Waits until the device has a link: a memif must not be polled before.
@@ -239,9 +252,8 @@ impl Endpoint {
     /// Listens for the near end.
     pub fn listen(&mut self, address: SocketAddr) -> Result<(), RdmaError> {
         self.ctx.listen(address)?;
-        // Before the core has heard of it, whatever arrives is refused.
-        self.driver.hear();
-        Ok(())
+        // Before the cores have heard of it, whatever arrives is refused.
+        self.driver.hear()
     }
 
     /// One turn of the polled loop, where this thread is the one that polls.
@@ -308,7 +320,12 @@ impl Endpoint {
 
     /// Lends the first worker, stopping the threads that poll for as long.
     pub fn with_worker<T>(&mut self, work: impl FnOnce(&mut Worker) -> T) -> Result<T, RdmaError> {
-        self.driver.with_worker(work)
+        self.driver.with_workers(|workers| workers.first_mut().map(work))?.ok_or(RdmaError::NoDevice)
+    }
+
+    /// Lets this end's cores hear what they were told, without a look at their devices.
+    pub fn hear(&mut self) -> Result<(), RdmaError> {
+        self.driver.hear()
     }
 
     /// Captures every frame of this end from now on. The file is complete when the endpoint has been dropped.
@@ -339,17 +356,25 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ironwarp::memory::{MemoryConfig, pair};
+    use ironwarp::IdlePolicy;
+    use ironwarp::memory::{MemoryConfig, pair_of_queues};
 
-    /// A SYN that comes with the next burst is for a listener then, though nobody has polled yet.
+    /// A SYN that comes with the next burst is for a listener then, though nobody has polled yet, whichever core it comes to.
     #[test]
-    fn who_listens_is_known_to_the_core_before_its_first_poll() {
-        let (port, _other) = pair(&MemoryConfig::default(), &MemoryConfig::default());
-        let config = Config::in_memory("10.0.0.1/24").expect("a valid configuration");
-        let (stack, workers) = Stack::builder(config).memory_port(port).build().expect("a stack");
-        let mut endpoint = Endpoint::new(stack, workers, None, false).expect("an end");
-        endpoint.listen("10.0.0.1:18515".parse().expect("an address")).expect("free");
-        let listeners = endpoint.with_worker(|worker| worker.holdings().listeners);
-        assert_eq!(listeners.expect("a worker"), 1);
+    fn who_listens_is_known_to_every_core_before_a_frame_is() {
+        for cores in [1, 2] {
+            let port = MemoryConfig::default();
+            let (ports, _others) = pair_of_queues((&port, cores), (&port, cores));
+            let mut config = Config::in_memory("10.0.0.1/24").expect("a valid configuration");
+            config.core.count = cores as u16;
+            config.core.idle = IdlePolicy::Yield;
+            let (stack, workers) = Stack::builder(config).memory_ports(ports).build().expect("a stack");
+            let mut endpoint = Endpoint::new(stack, workers, None, false).expect("an end");
+            endpoint.listen("10.0.0.1:18515".parse().expect("an address")).expect("free");
+            let listeners = |workers: &mut [Worker]| -> Vec<usize> {
+                workers.iter().map(|worker| worker.holdings().listeners).collect()
+            };
+            assert_eq!(endpoint.driver.with_workers(listeners).expect("workers"), vec![1; cores]);
+        }
     }
 }
