@@ -13,12 +13,12 @@ const CREDITS: usize = 32;
 
 /// Two stacks that have the operations of RFC 7306, queue joined to queue: what core 1 of one sends, core 1 of the other
 /// receives.
-fn bench(cores: u16) -> Bench {
+pub fn bench(cores: u16) -> Bench {
     Plan { cores, rule: None, tune: |config| config.rdmap.extensions = Extensions::Rfc7306 }.bench()
 }
 
 /// Zeros that a peer may run atomic operations on.
-fn words(node: &Node) -> Region {
+pub fn words(node: &Node) -> Region {
     let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC | Access::BIND;
     node.ctx.register(node.pd, AlignedBuf::pages(4096).expect("a page"), rights).expect("a region")
 }
@@ -29,22 +29,22 @@ fn word(region: &Region, at: usize) -> u64 {
     u64::from_ne_bytes(octets)
 }
 
-fn there(region: &Region, at: usize) -> RemoteMemory {
+pub fn there(region: &Region, at: usize) -> RemoteMemory {
     RemoteMemory { stag: region.stag(), tagged_offset: region.base_to() + at as u64 * 8 }
 }
 
-fn sink(region: &Region, at: usize) -> [Sge; 1] {
+pub fn sink(region: &Region, at: usize) -> [Sge; 1] {
     [region.slice(at * 8, 8).expect("inside")]
 }
 
 /// Words of a region that core `owner` of `cores` owns, a line apart.
-fn owned(region: &Region, owner: u16, cores: u16) -> Vec<usize> {
+pub fn owned(region: &Region, owner: u16, cores: u16) -> Vec<usize> {
     let is_its = |at: &usize| CoreId::owner_of(region.base_to() + *at as u64 * 8, cores) == CoreId(owner);
     (0..region.len() / 8).step_by(8).filter(is_its).collect()
 }
 
 impl Bench {
-    fn add(&mut self, qp: QueuePair, id: u64, into: [Sge; 1], at: RemoteMemory) {
+    pub fn add(&mut self, qp: QueuePair, id: u64, into: [Sge; 1], at: RemoteMemory) {
         self.near.ctx.post_send(qp, &SendWr::atomic(id, &into, at, &AtomicOp::add(1))).expect("room");
     }
 

@@ -3,6 +3,7 @@
 mod atomics;
 mod bench;
 mod network;
+mod pace;
 mod stress;
 mod threads;
 
