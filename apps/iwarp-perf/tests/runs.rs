@@ -101,6 +101,7 @@ fn every_rdma_test_checks_every_byte_over_memory() {
         ("send-bw", "10000"),
         ("write-bw", "10000"),
         ("read-bw", "10000"),
+        ("write-imm-bw", "10000"),
     ] {
         let arguments = [test, "--pair", "memory", "--size", bytes, "--iterations", "60", "--validate"];
         let result = measured(test, &arguments)["results"][0].clone();
@@ -171,22 +172,45 @@ fn what_two_cores_bring_is_told_beside_what_they_bring_to_raw_frames() {
     }
 }
 
-/// Round trips at hand, remote and locked, then rates of both kinds on few words and on many: every sum is exact.
+/// Round trips at hand, remote and locked, then rates of both kinds on few words and on many: every sum is exact, and words go
+/// by mail where their owner is another core and nowhere else.
 #[test]
 fn owners_and_locked_instructions_stand_side_by_side() {
-    let json = measured("atomics", &["atomics", "--pair", "memory", "--cores", "2", "--iterations", "2000"]);
+    let json = measured("atomics", &["atomics", "--pair", "memory", "--cores", "2", "--iterations", "500"]);
     let results = json["results"].as_array().expect("a list");
-    assert_eq!(results.len(), 3 + 4 * 2);
+    assert_eq!(results.len(), 3 + 6 * 2);
+    let says = |result: &Value, what: &str| {
+        result["notes"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|note| note.as_str().expect("text").contains(what))
+    };
     for result in results {
-        assert_eq!((&result["errors"], &result["operation"]), (&0.into(), &"fetch-add".into()), "{result}");
+        assert_eq!(result["errors"], 0, "{result}");
+        assert!(says(result, "the sum is exactly that"), "{result}");
+        assert_eq!(says(result, "mailed"), result["atomics"] == "owner", "{result}");
+        let share = match result["owner"].as_str() {
+            _ if result["atomics"] == "locked" => continue,
+            Some("local") => "of them 0 %",
+            Some("remote") => "of them 100 %",
+            _ => " % were mailed",
+        };
+        assert!(says(result, share), "{share}: {result}");
     }
-    let (local, remote) = (&results[0], &results[1]);
-    assert_eq!((&local["owner"], &remote["owner"]), (&"local".into(), &"remote".into()));
+    let [locked, local, remote] = &results[..3] else { panic!("three round trips") };
+    let against = |result: &Value| result["against"][0]["baseline"].clone();
+    assert_eq!(
+        (&locked["atomics"], against(local), against(remote)),
+        (&"locked".into(), "atomic-lat-locked".into(), "atomic-lat".into())
+    );
     assert!(local["rtt_ns"]["p50"].as_u64() > Some(0), "{local}");
-    assert!(remote["notes"][0].as_str().expect("a note").contains("above at hand"), "{remote}");
+    assert!(says(remote, "above at hand") && !says(local, "above at hand"), "{remote}");
     for pair in results[3..].chunks(2) {
-        assert_eq!((&pair[0]["atomics"], &pair[1]["atomics"]), (&"owner".into(), &"locked".into()));
-        assert_eq!(pair[0]["words"], pair[1]["words"]);
+        let of = |key: &str| (pair[0][key].clone(), pair[1][key].clone());
+        assert_eq!(of("atomics"), ("locked".into(), "owner".into()));
+        assert!([of("words"), of("operation"), of("owner")].iter().all(|(locked, owner)| locked == owner));
+        assert_eq!(against(&pair[1]), "atomic-bw-locked");
         assert!(pair[1]["against"][0]["ratio_gbit"]["median"].as_f64() > Some(0.0), "{}", pair[1]);
     }
 }

@@ -36,6 +36,10 @@ impl Args {
             Some(option) => Err(Refusal::Refused(format!("{option} does not apply to {whom}"))),
             None => Ok(()),
         };
+        if let (Some(cores), true) = (self.cores.filter(|&cores| cores > 1), self.config.is_some()) {
+            let line = "1 with --config; several polled cores are measured with both ends on one machine: use --pair";
+            return Err(Refusal::Refused(format!("--cores {cores}: {line}")));
+        }
         match self.what.test() {
             Some(test) if self.connect.is_some() && test.transport() != Transport::Ironwarp => {
                 let line = "is measured with both ends on one machine: use --pair, without --connect";

@@ -54,6 +54,7 @@ fn options_that_mean_nothing_to_a_test_are_refused_and_not_ignored() {
         ("scaling --quick", "--quick does not apply to scaling"),
         ("send-bw --words 4", "--words does not apply to send-bw"),
         ("read-lat --operation cmp-swap", "--operation does not apply to read-lat"),
+        ("write-imm-bw --inline 8", "--inline does not apply to write-imm-bw"),
         ("send-lat --owner local", "--owner does not apply to send-lat"),
         ("atomics --size 8", "--size does not apply to atomics"),
         ("atomics --words 8", "--words does not apply to atomics"),
@@ -98,6 +99,13 @@ fn more_memory_than_an_end_may_take_is_refused_with_the_sum() {
 fn a_completion_is_asked_for_before_the_queue_is_full() {
     let text = refusal("write-bw --depth 4 --signal-every 8");
     assert_eq!(text, "--signal-every 8: at most the depth, which is 4");
+}
+
+#[test]
+fn several_cores_are_for_both_ends_on_one_machine() {
+    for line in ["read-bw --config f --connect 10.0.0.1 --cores 2", "server --config f --cores 2"] {
+        assert!(refusal(line).starts_with("--cores 2: 1 with --config"), "{line}");
+    }
 }
 
 #[test]

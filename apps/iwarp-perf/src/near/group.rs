@@ -15,6 +15,7 @@ use ironwarp_bench::{Case, FarSlice, Latency, Pace, PathKind, Slice, Test, Trans
 use super::NearError;
 use super::link::{FarLink, due};
 use super::sockets::Sockets;
+use super::words::Account;
 use crate::control::{Channel, FromFar, FromNear, Measured, ToFar, ToNear};
 use crate::plan::{FarPlace, Group, Session};
 use crate::rdma::{Endpoint, OpenRdma, RdmaError, Sleeps, frames_near, open_pair};
@@ -55,6 +56,8 @@ struct OpenGroup<'m, 'a> {
     cases: Vec<Case>,
     /// The cases that run over the stack, in their places.
     rdma: Vec<Option<OpenRdma>>,
+    /// What became of the operations of the cases that are atomic tests.
+    accounts: Vec<Account>,
 }
 
 impl<'a> Measuring<'a> {
@@ -137,15 +140,17 @@ impl<'a> Measuring<'a> {
             rounds: group.rounds,
             spare_rounds: group.spare_rounds,
         };
-        let mut open = OpenGroup { measuring: self, group, cases, rdma };
+        let accounts = vec![Account::default(); cases.len()];
+        let mut open = OpenGroup { measuring: self, group, cases, rdma, accounts };
         let polls_before = open.measuring.endpoint.as_ref().map(Endpoint::polls).unwrap_or_default();
         let (rounds, why) = alternate(&mut open, &plan);
-        let OpenGroup { cases, rdma, .. } = open;
+        let OpenGroup { cases, rdma, accounts, .. } = open;
         if !rounds.rounds.is_empty() {
             let polls = self.endpoint.as_ref().map(|endpoint| since(&polls_before, endpoint.polls()));
             let sleeps = self.endpoint.as_mut().and_then(Endpoint::take_sleeps);
             let results = (0..cases.len()).map(|index| {
                 let mut measured = self.measured(group, &cases, &notes, &rounds, index);
+                accounts[index].note(&cases[index], &mut measured.result);
                 if let Some(open) = &rdma[index] {
                     open.state_framing(&mut measured.result);
                     measured.result.polls = polls.clone();
@@ -302,6 +307,7 @@ impl Pair for OpenGroup<'_, '_> {
         let before = cpu_ns();
         let (mut slice, expected) = self.measure(case)?;
         slice.cpu_ns = Some(cpu_ns().saturating_sub(before));
+        self.accounts[case].changed = expected;
         let far = self.stop(case, expected)?;
         Ok(account(&self.cases[case], slice, &far))
     }

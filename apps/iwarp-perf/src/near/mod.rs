@@ -4,6 +4,7 @@ mod group;
 mod link;
 mod sockets;
 mod stations;
+mod words;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use ironwarp_bench::{Case, Latency, Pace, Slice, Test, Transport, WordOwner};
 
 use super::NearError;
 use super::group::since;
+use super::words::Account;
 use crate::control::{Channel, FromNear, Measured, ToNear};
 use crate::plan::{Group, Session};
 use crate::rdma::{RdmaError, Station, Words, open_stations, sum_of};
@@ -24,6 +25,8 @@ struct OpenStations<'a> {
     /// The same over stacks that change words with locked instructions, where a case asks for them.
     locked: Vec<Station>,
     processors: Vec<usize>,
+    /// What became of the operations of the cases that are atomic tests.
+    accounts: Vec<Account>,
 }
 
 /// Measures a session's groups and tells the parent.
@@ -32,7 +35,8 @@ pub fn session(parent: &Channel<ToNear>, halt: &AtomicBool, session: &Session) -
         let locked = group.cases.iter().any(|case| case.case.locked);
         let locked = locked.then(|| open_stations(session, LOCKED)).transpose()?.unwrap_or_default();
         let (stations, processors) = (open_stations(session, "")?, allowed());
-        let mut open = OpenStations { parent, halt, group, stations, locked, processors };
+        let accounts = vec![Account::default(); group.cases.len()];
+        let mut open = OpenStations { parent, halt, group, stations, locked, processors, accounts };
         connect(group, false, &mut open.stations)?;
         connect(group, true, &mut open.locked)?;
         open.measure(session.device.as_deref())?;
@@ -58,10 +62,19 @@ fn beside_others<T>(missing: &AtomicUsize, station: &mut Station, work: impl FnO
     let busy = Busy(missing);
     let outcome = work(station);
     drop(busy);
+    poll_until_none(missing, station);
+    outcome
+}
+
+/// Polls a station as long as others are at work, and until what came last is acknowledged: nobody polls it then, and the
+/// next slice would begin with repetitions.
+fn poll_until_none(missing: &AtomicUsize, station: &mut Station) {
+    /// An acknowledgement is held for one turn.
+    const LAST_TURNS: usize = 4;
     while missing.load(Ordering::Relaxed) > 0 {
         station.turn();
     }
-    outcome
+    (0..LAST_TURNS).for_each(|_| station.turn());
 }
 
 /// Opens every case at every station that takes part.
@@ -111,6 +124,7 @@ impl OpenStations<'_> {
         let results = (0..group.cases.len()).map(|index| {
             let mut measured = measured(group, &rounds, index, device);
             let cores = group.cases[index].case.cores as usize;
+            self.accounts[index].note(&group.cases[index].case, &mut measured.result);
             measured.result.polls = Some(polls.iter().take(cores).copied().collect());
             measured
         });
@@ -130,7 +144,7 @@ fn measured(group: &Group, rounds: &Rounds, index: usize, device: Option<&str>) 
     let tally = Tally::of(&rounds.case(index));
     let mut result = tally.result(case, device.map(str::to_owned), &rounds.case(index), &baselines);
     let note = match (case.test, wanted.against.first()) {
-        (Test::AtomicLat, Some(&one)) => added_note(rounds, one, index),
+        (Test::AtomicLat, Some(&one)) if case.owner == WordOwner::Remote => added_note(rounds, one, index),
         (_, Some(&one)) if case.cores > 1 => scaling_note(group, rounds, one, index),
         _ => None,
     };
@@ -160,21 +174,30 @@ fn scaling_note(group: &Group, rounds: &Rounds, one: usize, all: usize) -> Optio
     Some(format!("{of_one}: {median:.3} times as well as raw frames scale [{min:.3}, {max:.3}]"))
 }
 
-/// What a round trip takes more than another one, and what a hop between two cores takes: round by round, the median.
+/// What a round trip to a remote word takes more than one to a word at hand, beside what two hops between the cores and
+/// a tenth of a microsecond take: round by round, the median.
 fn added_note(rounds: &Rounds, one: usize, other: usize) -> Option<String> {
+    /// What the owner core may take for its part.
+    const SPARE_NS: f64 = 100.0;
     let middle = |case: usize| {
         let of = |slice: &Slice| slice.latency.as_ref()?.quantile(0.5);
         rounds.case(case).all().map(|(_, slice)| of(slice)).collect::<Vec<_>>()
     };
     let pairs = middle(other).into_iter().zip(middle(one));
-    let added = Spread::of(pairs.filter_map(|(other, one)| Some(other? as f64 - one? as f64)))?;
-    let Spread { median, min, max } = added;
-    let hops = Spread::of(rounds.rounds.iter().filter_map(|round| round.hop_ns));
-    let hops = hops.map_or_else(String::new, |hop| {
-        let Spread { median, min, max } = hop;
-        format!("; a hop from core to core {median:.0} ns [{min:.0}, {max:.0}]")
-    });
-    Some(format!("{median:.0} ns above at hand [{min:.0}, {max:.0}]{hops}"))
+    let added: Vec<Option<f64>> =
+        pairs.map(|(other, one)| other.zip(one).map(|(other, one)| other as f64 - one as f64)).collect();
+    let allowed = rounds.rounds.iter().map(|round| round.hop_ns.map(|hop| 2.0 * hop + SPARE_NS));
+    let both: Vec<(f64, f64)> =
+        added.iter().copied().zip(allowed).filter_map(|(added, allowed)| added.zip(allowed)).collect();
+    let Spread { median, min, max } = Spread::of(added.into_iter().flatten())?;
+    let text = format!("{median:.0} ns above at hand [{min:.0}, {max:.0}]");
+    let Some(Spread { median, min, max }) = Spread::of(both.iter().map(|(_, allowed)| *allowed)) else {
+        return Some(text);
+    };
+    let (within, all) = (both.iter().filter(|(added, allowed)| added <= allowed).count(), both.len());
+    Some(format!(
+        "{text}; two hops and 100 ns are {median:.0} ns [{min:.0}, {max:.0}]; no more than that in {within} of {all} rounds"
+    ))
 }
 
 /// What all cores carried over what one did, round by round.
@@ -204,6 +227,7 @@ impl Pair for OpenStations<'_> {
         let pace = Pace { budget: wanted.budget, halt: self.halt };
         let case = &wanted.case;
         let stations = if case.locked { &mut self.locked } else { &mut self.stations };
+        let done_before = done(stations);
         let (measured, polled) = (case.cores as usize, polled(case, stations.len()));
         let (begin, missing) = (Barrier::new(polled), AtomicUsize::new(measured));
         let processors = &self.processors;
@@ -217,9 +241,7 @@ impl Pair for OpenStations<'_> {
                         processor.map(pin);
                         begin.wait();
                         if place >= measured {
-                            while missing.load(Ordering::Relaxed) > 0 {
-                                station.turn();
-                            }
+                            poll_until_none(missing, station);
                             return Ok(Default::default());
                         }
                         beside_others(missing, station, |station| {
@@ -236,6 +258,13 @@ impl Pair for OpenStations<'_> {
         let changed = outcomes.iter().map(|(_, changed)| changed).sum();
         let slices = outcomes.into_iter().take(measured).map(|(slice, _)| slice).collect();
         let whole = together(case, slices);
+        let done = done(stations);
+        let account = &mut self.accounts[number];
+        account.changed = changed;
+        account.done = (!case.locked).then(|| {
+            let before = account.done.unwrap_or_default();
+            std::array::from_fn(|at| before[at] + done[at] - done_before[at])
+        });
         Ok(Slice { errors: whole.errors + wrong_words(stations, number, case, changed)?, ..whole })
     }
 
@@ -258,6 +287,11 @@ impl Pair for OpenStations<'_> {
 fn polled(case: &Case, all: usize) -> usize {
     let elsewhere = case.test == Test::AtomicLat || (case.owner != WordOwner::Local && !case.locked);
     if case.test.is_atomic() && elsewhere { all } else { case.cores as usize }
+}
+
+/// What the far ends have done with atomic operations so far.
+fn done(stations: &mut [Station]) -> [u64; 2] {
+    stations.iter_mut().map(Station::atomics).fold([0; 2], |sum, one| [sum[0] + one[0], sum[1] + one[1]])
 }
 
 /// By how much the words of all stations differ from the number of operations that changed one.

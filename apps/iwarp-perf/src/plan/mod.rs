@@ -161,11 +161,17 @@ impl Group {
     }
 
     fn expected(&self) -> Duration {
-        /// What a slice of counted messages takes, at a guess, and what any slice costs beside its time.
+        /// What a slice of counted messages takes at least, and a message of it, at a guess; and what any slice costs
+        /// beside its time.
         const COUNTED: Duration = Duration::from_millis(20);
+        const MESSAGE: Duration = Duration::from_micros(1);
         const OVERHEAD: Duration = Duration::from_millis(1);
-        let round: Duration =
-            self.cases.iter().map(|case| case.budget.duration.unwrap_or(COUNTED) + OVERHEAD).sum();
+        let counted = |count: Option<u64>| {
+            let count = u32::try_from(count.unwrap_or(0)).unwrap_or(u32::MAX);
+            COUNTED.max(MESSAGE * count)
+        };
+        let slice = |budget: &Budget| budget.duration.unwrap_or_else(|| counted(budget.iterations));
+        let round: Duration = self.cases.iter().map(|case| slice(&case.budget) + OVERHEAD).sum();
         round * self.rounds
     }
 }

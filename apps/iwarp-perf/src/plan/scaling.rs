@@ -46,40 +46,41 @@ fn into_stations(session: &mut Session, roomy: bool) {
 }
 
 /// Queue pairs on each core, and what each has on its way: enough that a core always has something to do.
-const QPS_A_CORE: u32 = 2;
+const QPS_A_CORE: u32 = 4;
 const ATOMICS_DEPTH: u32 = 16;
-/// Words that all queue pairs of all cores share: one that all want, a few, more than there are operations on their way.
-const WORDS: [u32; 3] = [1, 16, 1024];
+/// More words than there are operations on their way.
+const MANY: u32 = 1024;
+/// Whose rates are measured: what is done to how many words of whom. One word that all queue pairs of all cores want, a few,
+/// many; and many that each core has for itself.
+const RATES: [(AtomicKind, u32, WordOwner); 6] = [
+    (AtomicKind::FetchAdd, 1, WordOwner::Spread),
+    (AtomicKind::FetchAdd, 16, WordOwner::Spread),
+    (AtomicKind::FetchAdd, MANY, WordOwner::Spread),
+    (AtomicKind::FetchAdd, MANY, WordOwner::Local),
+    (AtomicKind::CmpSwap, 1, WordOwner::Spread),
+    (AtomicKind::CmpSwap, MANY, WordOwner::Spread),
+];
 
-/// Who should change a word. Round trips from one core to a word that it owns, that another one owns, and to one that is
-/// changed by locked instructions; then rates of all cores together, the owners' beside the locked ones.
+/// Who should change a word. Round trips from one core to a word that is changed by locked instructions, to one that it owns
+/// and to one that another core owns; then rates of all cores together. What owners do stands beside the same done locked.
 pub fn atomics(mut session: Session, path: PathKind, whole: Budget, roomy: bool) -> Plan {
     into_stations(&mut session, roomy);
     let budget = Budget { duration: whole.duration.map(|all| all / ROUNDS), ..whole };
     let mut group = Group { rounds: ROUNDS, ..Group::default() };
-    let cores = u32::from(session.cores);
-    let bytes = Test::AtomicLat.fixed_bytes().unwrap_or(0);
-    let case = |test: Test| Case {
-        operation: Some(AtomicKind::FetchAdd),
-        ..Case::new(test, bytes, session.mtu, path)
+    let (cores, mtu) = (u32::from(session.cores), session.mtu);
+    let case = |test: Test, operation: AtomicKind| Case {
+        operation: Some(operation),
+        ..Case::new(test, test.fixed_bytes().unwrap_or(0), mtu, path)
     };
-    let lat = |owner: WordOwner, locked: bool| Case { owner, locked, ..case(Test::AtomicLat) };
-    let local = group.add(lat(WordOwner::Local, false), budget, &[]);
+    let lat = |owner, locked| Case { owner, locked, ..case(Test::AtomicLat, AtomicKind::FetchAdd) };
+    let locked = group.add(lat(WordOwner::Local, true), budget, &[]);
+    let local = group.add(lat(WordOwner::Local, false), budget, &[locked]);
     group.add(lat(WordOwner::Remote, false), budget, &[local]);
-    group.add(lat(WordOwner::Local, true), budget, &[local]);
-    let shared = WORDS.map(|words| (words, WordOwner::Spread));
-    for (words, owner) in shared.into_iter().chain([(WORDS[2], WordOwner::Local)]) {
-        let bw = |locked: bool| Case {
-            words,
-            owner,
-            locked,
-            cores,
-            qps: cores * QPS_A_CORE,
-            depth: ATOMICS_DEPTH,
-            ..case(Test::AtomicBw)
-        };
-        let owners = group.add(bw(false), budget, &[]);
-        group.add(bw(true), budget, &[owners]);
+    for (operation, words, owner) in RATES {
+        let (qps, depth) = (cores * QPS_A_CORE, ATOMICS_DEPTH);
+        let bw = |locked| Case { words, owner, locked, cores, qps, depth, ..case(Test::AtomicBw, operation) };
+        let locked = group.add(bw(true), budget, &[]);
+        group.add(bw(false), budget, &[locked]);
     }
     session.groups.push(group);
     Plan { sessions: vec![session] }

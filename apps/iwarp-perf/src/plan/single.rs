@@ -10,6 +10,8 @@ use super::{Group, Plan, Session};
 const ROUNDS: u32 = 10;
 /// A slice is at most this long, so that Ctrl-C loses little.
 const SLICE_MAX: Duration = Duration::from_secs(1);
+/// And it has at most so many messages: about a second of the quickest.
+const SLICE_MESSAGES_MAX: u64 = 1 << 20;
 
 /// One group a case, its budget spread over rounds.
 pub fn single(mut session: Session, cases: Vec<Case>, whole: Budget) -> Plan {
@@ -26,7 +28,9 @@ pub fn single(mut session: Session, cases: Vec<Case>, whole: Budget) -> Plan {
 fn spread(whole: Budget) -> (u32, Budget) {
     let by_time = whole.duration.map_or(0, |limit| limit.div_duration_f64(SLICE_MAX).ceil() as u32);
     let most = whole.iterations.map_or(u32::MAX, |limit| u32::try_from(limit).unwrap_or(u32::MAX)).max(1);
-    let rounds = ROUNDS.max(by_time).min(most);
+    let by_count = whole.iterations.map_or(0, |limit| limit.div_ceil(SLICE_MESSAGES_MAX));
+    let by_count = u32::try_from(by_count).unwrap_or(u32::MAX);
+    let rounds = ROUNDS.max(by_time).max(by_count).min(most);
     let part = Budget {
         iterations: whole.iterations.map(|limit| limit.div_ceil(u64::from(rounds))),
         duration: whole.duration.map(|limit| limit / rounds),
@@ -51,6 +55,15 @@ mod tests {
     fn a_long_run_has_slices_of_a_second() {
         let (rounds, part) = spread(Budget::duration(Duration::from_secs(60), 0));
         assert_eq!((rounds, part.duration), (60, Some(SLICE_MAX)));
+    }
+
+    /// Ctrl-C loses little of a long count too, and its progress is seen.
+    #[test]
+    fn a_long_count_has_slices_of_a_million() {
+        let (rounds, part) = spread(Budget::iterations(100_000_000, 0));
+        assert_eq!(rounds, 96);
+        let each = part.iterations.expect("counted");
+        assert!(each <= SLICE_MESSAGES_MAX && each * 96 >= 100_000_000);
     }
 
     #[test]

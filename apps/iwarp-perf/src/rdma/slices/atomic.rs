@@ -17,8 +17,10 @@ use super::timer::{Timer, nanos};
 
 /// Completions reaped at a time.
 const REAP: usize = 64;
-/// What is on its way when a slice ends is waited for so long: on a busy machine an owner may not run for seconds.
-const DRAIN_WITHIN: Duration = Duration::from_secs(10);
+/// What is on its way when the user, or an end that goes, says halt is waited for so long.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// Turns between two looks at whether somebody said so.
+const TURNS_A_LOOK: u32 = 1 << 10;
 /// How long the far end polls on so that what came last is acknowledged.
 const SETTLE: Duration = Duration::from_millis(1);
 /// From one queue pair's first word to the next one's: prime to every number of words that is none of its multiples.
@@ -84,7 +86,7 @@ impl Atomics {
             self.turn(endpoint, open)?;
         }
         let slice = timer.slice(self.completed, open.case.bytes);
-        self.drain(endpoint, open)?;
+        self.drain(endpoint, open, pace)?;
         Ok(slice)
     }
 
@@ -95,27 +97,28 @@ impl Atomics {
         pace: Pace<'_>,
     ) -> Result<Slice, RdmaError> {
         let mut latency = Latency::new();
-        let mut counted = None;
+        let begun = Instant::now();
+        let mut counted: Option<(Instant, u64)> = None;
         let mut number = 0_u64;
         loop {
-            if number == pace.budget.warmup {
-                counted.get_or_insert_with(Instant::now);
+            if counted.is_none() && pace.budget.is_warm(number, nanos(begun.elapsed())) {
+                counted = Some((Instant::now(), number));
             }
-            let done = number.saturating_sub(pace.budget.warmup);
-            let spent = counted.is_some_and(|start| pace.is_spent(done, nanos(start.elapsed())));
-            if spent || pace.halted() {
+            let is_spent =
+                |(start, base): (Instant, u64)| pace.is_spent(number - base, nanos(start.elapsed()));
+            if counted.is_some_and(is_spent) || pace.halted() {
                 break;
             }
             let began = Instant::now();
             self.post(endpoint, open, (number % self.lanes.len() as u64) as usize)?;
-            self.drain(endpoint, open)?;
+            self.drain(endpoint, open, pace)?;
             if counted.is_some() {
                 latency.record(nanos(began.elapsed()));
             }
             number += 1;
         }
-        let messages = number.saturating_sub(pace.budget.warmup);
-        let elapsed_ns = counted.map_or(0, |start| nanos(start.elapsed()));
+        let messages = counted.map_or(0, |(_, base)| number - base);
+        let elapsed_ns = counted.map_or(0, |(start, _)| nanos(start.elapsed()));
         let bytes = messages * open.case.bytes;
         Ok(Slice { latency: Some(latency), messages, bytes, elapsed_ns, ..Slice::default() })
     }
@@ -180,16 +183,18 @@ impl Atomics {
         flow.expected[word] = value.wrapping_add(1);
     }
 
-    /// Waits until nothing is on its way. What then still is, the sum will miss.
-    fn drain(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
-        let (mut turns, mut since) = (0_u32, None);
+    /// Waits until nothing is on its way. The owner of a word may have to wait for a processor, however long; an operation
+    /// that gets no further ends its connection, which the stack sees to.
+    fn drain(&mut self, endpoint: &mut Endpoint, open: &OpenCase, pace: Pace<'_>) -> Result<(), RdmaError> {
+        let (mut turns, mut halted) = (0_u32, None);
         while (0..self.lanes.len()).any(|index| self.outstanding(index) > 0) {
             self.turn(endpoint, open)?;
             turns = turns.wrapping_add(1);
-            let late =
-                |since: &mut Option<Instant>| since.get_or_insert_with(Instant::now).elapsed() > DRAIN_WITHIN;
-            if turns.is_multiple_of(1 << 10) && (endpoint.is_cut_off() || late(&mut since)) {
-                return Err(RdmaError::Timeout("an atomic operation"));
+            let halted = turns.is_multiple_of(TURNS_A_LOOK)
+                && pace.halted()
+                && halted.get_or_insert_with(Instant::now).elapsed() > LEAVE_WITHIN;
+            if halted || endpoint.is_cut_off() {
+                return Err(RdmaError::Halted);
             }
         }
         Ok(())
