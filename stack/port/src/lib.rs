@@ -17,6 +17,7 @@ pub mod memory;
 mod port;
 #[cfg(test)]
 mod sample;
+mod several;
 mod wire;
 
 #[cfg(all(feature = "dpdk", dpdk_missing))]
@@ -27,4 +28,5 @@ compile_error!(
 
 pub use frame::{Checksum, Frame, RxMeta, Sealed, TxMeta, TxOffloads};
 pub use port::{Burst, Port, PortCaps, Spread};
+pub use several::{PerPort, Ports};
 pub use wire::Wire;

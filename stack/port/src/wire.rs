@@ -11,7 +11,7 @@
 use arrayvec::ArrayVec;
 use ironwarp_types::MacAddr;
 
-use crate::{Burst, Frame, Port, PortCaps, RxMeta, Sealed};
+use crate::{Burst, Frame, PerPort, Port, PortCaps, RxMeta, Sealed};
 
 /// Places kept back from data for acknowledgements, ARP and resets.
 pub const RESERVE_FRAMES: usize = 8;
@@ -20,18 +20,64 @@ pub const RESERVE_FRAMES: usize = 8;
 pub const LOOP_FRAMES: usize = 64;
 
 /// A port and its frames in waiting.
+///
+/// A port of several devices is asked about one at a time, see [`Wire::select`]; each has its own frames in waiting.
 pub struct Wire<P: Port> {
     port: P,
-    waiting: Burst<<P::Frame as Frame>::Sealed>,
+    lanes: PerPort<Lane<<P::Frame as Frame>::Sealed>>,
+    at: u8,
+}
+
+/// What waits for one device.
+struct Lane<S> {
+    waiting: Burst<S>,
     /// Frames for this address come back. [`None`] sends them out like any other.
     own: Option<MacAddr>,
-    looped: ArrayVec<<P::Frame as Frame>::Sealed, LOOP_FRAMES>,
+    looped: ArrayVec<S, LOOP_FRAMES>,
+}
+
+impl<S> Lane<S> {
+    fn new() -> Self {
+        Lane { waiting: Burst::new(), own: None, looped: ArrayVec::new() }
+    }
 }
 
 impl<P: Port> Wire<P> {
     /// Takes the port over.
     pub fn new(port: P) -> Self {
-        Wire { port, waiting: Burst::new(), own: None, looped: ArrayVec::new() }
+        let others = (1..port.devices()).map(|_| Lane::new());
+        Wire { lanes: PerPort::new(Lane::new(), others), port, at: 0 }
+    }
+
+    /// From now on everything is about the device of this number. One device is always selected.
+    #[inline(always)]
+    pub fn select(&mut self, number: u8) {
+        if P::SEVERAL && number != self.at {
+            self.at = number;
+            self.port.select(number);
+        }
+    }
+
+    /// The number of the selected device.
+    #[inline(always)]
+    pub fn selected(&self) -> u8 {
+        if P::SEVERAL { self.at } else { 0 }
+    }
+
+    /// How many devices there are.
+    #[inline(always)]
+    pub fn devices(&self) -> u8 {
+        if P::SEVERAL { self.port.devices() } else { 1 }
+    }
+
+    #[inline(always)]
+    fn lane(&self) -> &Lane<<P::Frame as Frame>::Sealed> {
+        self.lanes.at::<P>(self.at)
+    }
+
+    #[inline(always)]
+    fn parts(&mut self) -> (&mut P, &mut Lane<<P::Frame as Frame>::Sealed>) {
+        (&mut self.port, self.lanes.at_mut::<P>(self.at))
     }
 
     /// What the device can do.
@@ -46,22 +92,23 @@ impl<P: Port> Wire<P> {
 
     /// From now on frames for the link address `own` come back through [`Wire::rx_own`].
     pub fn loop_back(&mut self, own: MacAddr) {
-        self.own = Some(own);
+        self.parts().1.own = Some(own);
     }
 
     /// Whether frames to ourselves wait.
     #[inline]
     pub fn has_own(&self) -> bool {
-        !self.looped.is_empty()
+        !self.lane().looped.is_empty()
     }
 
     /// Appends frames to ourselves to `into`, up to its room: copies in frames of the transmit pool, since what was sent
     /// stays as it is until it is acknowledged. While the pool is empty they wait. No device has looked at them.
     #[cold]
     pub fn rx_own(&mut self, into: &mut Burst<P::Frame>) {
-        let room = into.remaining_capacity().min(self.looped.len());
-        let copied = self.looped.iter().take(room).map_while(|sealed| {
-            let mut frame = self.port.alloc()?;
+        let (port, lane) = self.parts();
+        let room = into.remaining_capacity().min(lane.looped.len());
+        let copied = lane.looped.iter().take(room).map_while(|sealed| {
+            let mut frame = port.alloc()?;
             frame.resize(sealed.bytes().len());
             // A frame that came from the same pool fits.
             if frame.bytes().len() == sealed.bytes().len() {
@@ -72,7 +119,7 @@ impl<P: Port> Wire<P> {
         });
         let before = into.len();
         into.extend(copied);
-        self.looped.drain(..into.len() - before);
+        lane.looped.drain(..into.len() - before);
     }
 
     /// An empty frame to fill, or `None` when the transmit pool is empty.
@@ -82,44 +129,64 @@ impl<P: Port> Wire<P> {
 
     /// Whether a data frame may be pushed now. Flushes first when the burst is full.
     pub fn has_room(&mut self) -> bool {
-        if self.waiting.remaining_capacity() <= RESERVE_FRAMES {
-            self.flush();
+        let (port, lane) = self.parts();
+        if lane.waiting.remaining_capacity() <= RESERVE_FRAMES {
+            port.tx_burst(&mut lane.waiting);
         }
-        self.waiting.remaining_capacity().min(self.looped.remaining_capacity()) > RESERVE_FRAMES
+        lane.waiting.remaining_capacity().min(lane.looped.remaining_capacity()) > RESERVE_FRAMES
     }
 
     /// Queues a frame. Answers `false`, and drops the frame, when even the reserve is taken: TCP will send again.
     pub fn push(&mut self, frame: <P::Frame as Frame>::Sealed) -> bool {
-        if self.own.is_some() && self.is_own(&frame) {
-            return self.looped.try_push(frame).is_ok();
+        let (port, lane) = self.parts();
+        if lane.own.is_some() && lane.is_own(&frame) {
+            return lane.looped.try_push(frame).is_ok();
         }
-        if self.waiting.is_full() {
-            self.flush();
+        if lane.waiting.is_full() {
+            port.tx_burst(&mut lane.waiting);
         }
-        self.waiting.try_push(frame).is_ok()
+        lane.waiting.try_push(frame).is_ok()
     }
 
-    /// Whether a frame goes to ourselves.
-    #[cold]
-    fn is_own(&self, frame: &<P::Frame as Frame>::Sealed) -> bool {
-        frame.bytes().first_chunk::<6>().is_some_and(|to| self.own == Some(MacAddr(*to)))
-    }
-
-    /// Hands the waiting frames to the device.
+    /// Hands the waiting frames to the device, of several devices to each.
     pub fn flush(&mut self) {
-        if !self.waiting.is_empty() {
-            self.port.tx_burst(&mut self.waiting);
+        if !P::SEVERAL {
+            return self.flush_selected();
+        }
+        for number in 0..self.devices() {
+            self.select(number);
+            self.flush_selected();
         }
     }
 
-    /// Frames that the device has not taken yet, and those to ourselves that nobody has fetched.
+    #[inline(always)]
+    fn flush_selected(&mut self) {
+        let (port, lane) = self.parts();
+        if !lane.waiting.is_empty() {
+            port.tx_burst(&mut lane.waiting);
+        }
+    }
+
+    /// Frames that no device has taken yet, and those to ourselves that nobody has fetched.
     pub fn waiting_frames(&self) -> usize {
-        self.waiting.len() + self.looped.len()
+        if P::SEVERAL { self.lanes.iter().map(Lane::frames).sum() } else { self.lane().frames() }
     }
 
     /// The port itself, for control.
     pub fn port_mut(&mut self) -> &mut P {
         &mut self.port
+    }
+}
+
+impl<S: Sealed> Lane<S> {
+    fn frames(&self) -> usize {
+        self.waiting.len() + self.looped.len()
+    }
+
+    /// Whether a frame goes to ourselves.
+    #[cold]
+    fn is_own(&self, frame: &S) -> bool {
+        frame.bytes().first_chunk::<6>().is_some_and(|to| self.own == Some(MacAddr(*to)))
     }
 }
 
