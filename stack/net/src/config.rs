@@ -48,6 +48,8 @@ pub struct DuplicateProbes {
 pub struct NetConfig {
     /// What this core has to do with ARP and neighbour discovery.
     pub part: Part,
+    /// The number of our port, from 0, which paths name.
+    pub port: u8,
     /// Our link address.
     pub mac: MacAddr,
     /// Our network addresses with their networks. The first of a family is the usual source.
@@ -130,6 +132,7 @@ impl NetConfig {
     ) -> Self {
         NetConfig {
             part: Part::Alone,
+            port: 0,
             mac,
             addresses: ArrayVec::from_iter([Prefix { addr: addr.into(), len: prefix_len }]),
             gateway: None,

@@ -38,6 +38,7 @@ pub struct Net {
     pub(crate) icmp_errors: Pace,
     pub(crate) route_changes: u32,
     pub(crate) outbox: Outbox,
+    port: u8,
     marking: Marking,
     mtu_bytes: u16,
     offloads: TxOffloads,
@@ -61,6 +62,7 @@ impl Net {
             icmp_errors: Pace::new(cfg.icmp_errors_per_second, ICMP_ERROR_BURST),
             route_changes: 0,
             outbox: Outbox::new(cfg.part),
+            port: cfg.port,
             marking: cfg.marking,
             mtu_bytes: cfg.mtu_bytes.min(caps.mtu_bytes),
             offloads: caps.tx_offloads,
@@ -86,6 +88,11 @@ impl Net {
     /// Our addresses in the configured order, a link-local one that was made last.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.own.iter().map(|(prefix, _)| prefix.addr)
+    }
+
+    /// What one of its counters says.
+    pub fn counted(&self, counter: Counter) -> u64 {
+        self.stats.read(counter)
     }
 
     /// The largest IP packet we send, in bytes.
@@ -119,6 +126,7 @@ impl Net {
         // A frame to ourselves meets no device that could finish its checksum.
         let offloads = if mac == self.link.mac { TxOffloads::empty() } else { self.offloads };
         Path::over(&self.link, self.marking, source, Station { mac, addr: dst }, mtu_bytes, offloads)
+            .through(self.port)
     }
 
     /// Remembers that packets to `dst` may have at most `mtu_bytes`, for ten minutes: TCP has believed a report that

@@ -52,6 +52,8 @@ bitflags! {
 pub struct Path {
     header: [u8; HEADER_BYTES_MAX],
     shape: Shape,
+    /// Which of our ports it leaves through.
+    port: u8,
     mtu_bytes: u16,
     /// Sum of addresses and protocol, folded: the pseudo-header without its length.
     pseudo_sum: u16,
@@ -90,6 +92,7 @@ impl Path {
         let mut path = Path {
             header: [0; HEADER_BYTES_MAX],
             shape: if link.vlan.is_some() { Shape::TAGGED } else { Shape::empty() },
+            port: 0,
             mtu_bytes,
             pseudo_sum: ip::pseudo_sum(ours, theirs.addr, ip::TCP),
         };
@@ -132,6 +135,18 @@ impl Path {
     #[inline]
     pub const fn ip_bytes(&self) -> usize {
         if self.shape.contains(Shape::IPV6) { IPV6_BYTES } else { IPV4_BYTES }
+    }
+
+    /// The number of the port that it leaves through.
+    #[inline]
+    pub const fn port(&self) -> u8 {
+        self.port
+    }
+
+    /// Which port that is.
+    pub(crate) fn through(mut self, port: u8) -> Self {
+        self.port = port;
+        self
     }
 
     /// The largest IP packet that this way takes, in bytes.

@@ -73,6 +73,12 @@ impl Routes {
         Some(entry.via.unwrap_or(dst))
     }
 
+    /// How near a network with `dst` in it is: the more bits name it the nearer.
+    fn nearness(&self, dst: IpAddr) -> Option<u8> {
+        let entry = self.entries.iter().find(|entry| shares_prefix(entry.to.addr, dst, entry.to.len))?;
+        Some(entry.to.len)
+    }
+
     /// Whether the address is that of a router which leads somewhere.
     fn is_router(&self, addr: IpAddr) -> bool {
         self.entries.iter().any(|entry| entry.via == Some(addr))
@@ -80,6 +86,20 @@ impl Routes {
 }
 
 impl Net {
+    /// How near `dst` is to this port, for who has several: the address of the port itself is nearer than any, then goes
+    /// the length of the prefix of the network or route that leads there. `None`: this port does not lead there.
+    ///
+    /// A link-local address may be on the link of every port that has one of its family.
+    pub fn nearness(&self, dst: IpAddr) -> Option<u8> {
+        if self.own.has(dst) {
+            return Some(u8::MAX);
+        }
+        if is_link_local(dst) {
+            return self.addresses().any(|ours| ours.is_ipv4() == dst.is_ipv4()).then_some(0);
+        }
+        self.routes.nearness(dst)
+    }
+
     /// The way to `dst`. Asks the network when it is not known. The path says which of our addresses it begins at.
     ///
     /// Frames for an address of our own go through the wire's loop, which this switches on.

@@ -40,7 +40,10 @@ impl<P: Port> Tcp<P> {
             |tcp| &mut tcp.shared.acks,
             |tcp, slot, aged| {
                 let conn = tcp.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut());
-                conn.is_some_and(|conn| conn.pay_acks(&mut Io { now, wire, shared: &mut tcp.shared }, aged))
+                conn.is_some_and(|conn| {
+                    let mut io = Io::over(&conn.path, now, wire, &mut tcp.shared);
+                    conn.pay_acks(&mut io, aged)
+                })
             },
         );
     }

@@ -81,7 +81,8 @@ impl<P: Port> Tcp<P> {
         let conn = slot.conn.as_mut()?;
         let id = ConnId { slot: at, generation: slot.generation };
         let before = conn.state;
-        let events = conn.on_segment(&mut Io { now, wire, shared: &mut self.shared }, segment, arrived);
+        let mut io = Io::over(&conn.path, now, wire, &mut self.shared);
+        let events = conn.on_segment(&mut io, segment, arrived);
         if conn.state != before {
             self.settle(at, before, now);
         }
@@ -109,7 +110,7 @@ impl<P: Port> Tcp<P> {
             return;
         }
         let answer = self.time_wait.on_segment(at - base, now, segment);
-        let mut io = Io { now, wire, shared: &mut self.shared };
+        let mut io = Io::over(&path, now, wire, &mut self.shared);
         if let Some(control) = answer
             && io.may_reply()
         {
@@ -135,7 +136,7 @@ impl<P: Port> Tcp<P> {
             return self.open_passively(now, listener, segment, arrived, path, wire);
         }
         self.shared.stats.count(Counter::TcpDropNoConnection);
-        let mut io = Io { now, wire, shared: &mut self.shared };
+        let mut io = Io::over(&path, now, wire, &mut self.shared);
         if !segment.has(Flags::RST) && io.may_reply() {
             let ack = segment.has(Flags::ACK).then_some(segment.ack);
             io.send_reset(&path, &arrived.flow, (ack, segment.seq.plus(segment.seq_len())));

@@ -105,7 +105,8 @@ impl<P: Port> Tcp<P> {
     ) -> Option<(&'a mut Conn, Io<'a, P>)> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         let conn = if slot.generation == id.generation { slot.conn.as_mut()? } else { return None };
-        Some((conn, Io { now, wire, shared: &mut self.shared }))
+        let io = Io::over(&conn.path, now, wire, &mut self.shared);
+        Some((conn, io))
     }
 
     fn id_of(&self, slot: u32) -> Option<ConnId> {

@@ -124,6 +124,7 @@ impl<P: Port> Tcp<P> {
         wire: &mut Wire<P>,
     ) {
         // Established connections have the first call on a device that is busy.
+        wire.select(path.port());
         if !self.shared.config.syn_cookies || !wire.has_room() {
             self.shared.stats.count(Counter::TcpDropHalfOpenFull);
             return;
@@ -149,12 +150,8 @@ impl<P: Port> Tcp<P> {
             stamps.value = cookies::stamp_of_offer(stamps.value, &conn.agreed(offer), conn.opts.ecn);
         }
         self.shared.stats.count(Counter::TcpSynCookiesSent);
-        Io { now, wire, shared: &mut self.shared }.send_control(
-            &conn.path,
-            &flow,
-            control,
-            options.as_slice(),
-        );
+        let mut io = Io::over(&conn.path, now, wire, &mut self.shared);
+        io.send_control(&conn.path, &flow, control, options.as_slice());
     }
 
     /// The ACK of a SYN-ACK that nobody remembers opens the connection, when it brings the cookie back. Answers its place,
@@ -211,7 +208,8 @@ impl<P: Port> Tcp<P> {
         let at = conn.slot;
         let slot = self.slots.get_mut(at as usize)?;
         let conn = slot.conn.insert(conn);
-        conn.send_syn(&mut Io { now, wire, shared: &mut self.shared });
+        let mut io = Io::over(&conn.path, now, wire, &mut self.shared);
+        conn.send_syn(&mut io);
         Some(ConnId { slot: at, generation: slot.generation })
     }
 }

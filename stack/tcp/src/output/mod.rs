@@ -95,6 +95,15 @@ pub(crate) struct Io<'a, P: Port> {
     pub(crate) shared: &'a mut Shared<P>,
 }
 
+impl<'a, P: Port> Io<'a, P> {
+    /// For what leaves by `path`: through the port that it names.
+    #[inline(always)]
+    pub(crate) fn over(path: &Path, now: Nanos, wire: &'a mut Wire<P>, shared: &'a mut Shared<P>) -> Self {
+        wire.select(path.port());
+        Io { now, wire, shared }
+    }
+}
+
 impl<P: Port> Io<'_, P> {
     pub(crate) fn count(&self, counter: Counter) {
         self.shared.stats.count(counter);
