@@ -28,15 +28,23 @@ pub fn end_dpdk() {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
 
-/// Opens the configured device with a queue pair for each core.
+/// Opens the device of a port, by its number, with a queue pair for each core.
 pub(crate) fn open(
     config: &Config,
+    number: usize,
     adopted: Option<Eal>,
     stats: Vec<CoreStats>,
 ) -> Result<Vec<DpdkPort>, SetupError> {
     let host = Host::this();
     // An application that owns DPDK's environment has settled memory and processors by itself.
-    let findings = if adopted.is_some() { host.device(config) } else { host.examine(config) };
+    let of_port = config.of_port(number);
+    let findings = match (&adopted, number) {
+        (Some(_), _) => host.device(&of_port),
+        (None, 0) => host.examine(config),
+        // Looked at with the first one, before DPDK took its memory.
+        (None, _) => Vec::new(),
+    };
+    let config = &of_port;
     for finding in findings {
         match finding.severity {
             Severity::Fault => return Err(SetupError::Host(finding)),
@@ -156,6 +164,12 @@ fn environment(config: &Config, device: &Device) -> EalConfig {
         Device::Virtual(vdev) => environment.vdev(vdev.clone()),
         Device::Pci(address) => environment.pci(address),
     };
+    // DPDK looks for cards when it starts: those of further ports are named now.
+    for port in config.fabrics.iter().map(|fabric| &fabric.port) {
+        if let DeviceConfig::Pci { address } = &port.device {
+            environment = environment.pci(address);
+        }
+    }
     config.eal.extra.iter().fold(environment, |environment, argument| environment.extra(argument))
 }
 

@@ -119,6 +119,8 @@ pub enum Event {
     },
     /// The device has lost its link, or has it again. Connections live on for as long as TCP waits for their peers.
     Link {
+        /// Which port, from 0.
+        port: u8,
         /// Whether it is there now.
         up: bool,
     },

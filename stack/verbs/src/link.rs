@@ -92,8 +92,10 @@ pub(crate) struct ContextLink {
     /// Notices that found the ring full, oldest first. A handful for each queue pair of the context: while any wait, no
     /// peer is announced.
     delayed: VecDeque<Notice>,
-    /// Whether the link was there when it changed last, until the context can be told: links may flap for ever.
-    link_news: Option<bool>,
+    /// Ports whose link has changed, one bit each, until the context can be told, and whether it was there when it changed
+    /// last: links may flap for ever.
+    links_changed: u8,
+    links_up: u8,
 }
 
 impl ContextLink {
@@ -106,10 +108,12 @@ impl ContextLink {
         waits
     }
 
-    /// Tells of the link's last change; of earlier ones that have not been told, no more.
+    /// Tells of the last change of a port's link; of earlier ones that have not been told, no more.
     #[cold]
-    pub(crate) fn tell_link(&mut self, up: bool) {
-        self.link_news = Some(up);
+    pub(crate) fn tell_link(&mut self, port: u8, up: bool) {
+        let bit = 1u8.checked_shl(port.into()).unwrap_or_default();
+        self.links_changed |= bit;
+        self.links_up = if up { self.links_up | bit } else { self.links_up & !bit };
         self.retry();
     }
 
@@ -129,12 +133,25 @@ impl ContextLink {
     /// Passes on how the link is, behind everything that waits.
     #[inline]
     fn retry_link(&mut self) -> usize {
-        let Some(up) = self.link_news.filter(|_| self.delayed.is_empty()) else { return 0 };
-        let told = self.notices.push(Notice::Event(Event::Link { up })).is_ok();
-        if told {
-            self.link_news = None;
+        if self.links_changed == 0 || !self.delayed.is_empty() {
+            return 0;
         }
-        usize::from(told)
+        self.tell_links()
+    }
+
+    #[cold]
+    fn tell_links(&mut self) -> usize {
+        let mut told = 0;
+        while self.links_changed != 0 {
+            let port = self.links_changed.trailing_zeros() as u8;
+            let up = self.links_up & 1 << port != 0;
+            if self.notices.push(Notice::Event(Event::Link { port, up })).is_err() {
+                break;
+            }
+            self.links_changed &= self.links_changed - 1;
+            told += 1;
+        }
+        told
     }
 
     /// Whether the context asks for nothing, waits for nothing and is there.
@@ -142,7 +159,7 @@ impl ContextLink {
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.control.available() == 0
             && self.delayed.is_empty()
-            && self.link_news.is_none()
+            && self.links_changed == 0
             && !self.control.is_abandoned()
     }
 
@@ -166,7 +183,8 @@ pub(crate) fn link(number: u16, queue_pairs: usize) -> (CoreLink, ContextLink) {
             control: control_rx,
             notices: notices_tx,
             delayed: VecDeque::new(),
-            link_news: None,
+            links_changed: 0,
+            links_up: 0,
         },
     )
 }
@@ -180,11 +198,11 @@ mod tests {
     fn a_link_that_flaps_unheard_is_told_once() {
         let (mut core, mut context) = link(0, 1);
         for flap in 0..10 * NOTICES {
-            context.tell_link(flap % 2 == 0);
+            context.tell_link(1, flap % 2 == 0);
         }
         assert!(context.delayed.is_empty());
         let mut told = Vec::new();
-        while let Some(Notice::Event(Event::Link { up })) = core.notices.pop() {
+        while let Some(Notice::Event(Event::Link { port: 1, up })) = core.notices.pop() {
             told.push(up);
             context.retry();
         }

@@ -1,6 +1,6 @@
 //! Building a stack: configuration in, workers and contexts out.
 //!
-//! A stack owns one port and the workers that poll it. It is built on a control thread; what it gives out is then
+//! A stack owns its ports, nearly always one, and the workers that poll them. It is built on a control thread; what it gives out is then
 //! handed to the threads that use it.
 
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use ironwarp_arch::clock::TscClock;
 use ironwarp_mem::{MemLimits, MemTable};
 use ironwarp_net::Steering;
-use ironwarp_port::instrument::{Instrumented, WallClock};
+use ironwarp_port::instrument::{Instrumented, PortControl, WallClock};
 use ironwarp_port::memory::MemoryPort;
-use ironwarp_port::{Port, Spread};
+use ironwarp_port::{Port, Ports, Spread};
 use ironwarp_stats::{Counter, StatsPage};
 use ironwarp_types::{Clock, CoreId, Nanos};
 
@@ -31,7 +31,8 @@ pub struct Stack {
 /// What a stack is built from.
 pub struct StackBuilder {
     config: Config,
-    memory: Vec<MemoryPort>,
+    /// By port, then by core.
+    memory: Vec<Vec<MemoryPort>>,
     #[cfg(feature = "dpdk")]
     eal: Option<ironwarp_port::dpdk::Eal>,
 }
@@ -99,19 +100,40 @@ impl Stack {
             ));
         }
         let frames = [Frame::new(near)?, Frame::new(far)?];
-        let stats = [frames[0].all_stats(), frames[1].all_stats()];
+        let stats = [frames[0].stats_of(0), frames[1].stats_of(0)];
+        if frames.iter().any(|frame| frame.shared.config.ports() > 1) {
+            return Err(SetupError::Port("ring", "is the only port of its stack"));
+        }
         let [near_port, far_port] = crate::device::open_ring(&frames[0].shared.config, eal, stats)?;
         let [near, far] = frames;
-        Ok([
-            near.finish(near_port, |port| port.port_mut().link_up())?,
-            far.finish(far_port, |port| port.port_mut().link_up())?,
-        ])
+        Ok([near.finish(vec![near_port])?, far.finish(vec![far_port])?])
     }
 
     /// Every counter of one core by name.
     pub fn core_counters(&self, core: u16) -> Vec<(&'static str, u64)> {
-        let stats = self.stats.core(core);
-        Counter::ALL.iter().map(|counter| (counter.name(), stats.read(*counter))).collect()
+        let rows = (0..self.shared.config.ports()).map(|port| row(&self.shared.config, port, core));
+        self.sums(rows, |_| true)
+    }
+
+    /// The counters of one port by name, all cores together: those of the device, and of the network on it. The first port
+    /// is number 0.
+    pub fn port_counters(&self, port: usize) -> Vec<(&'static str, u64)> {
+        let config = &self.shared.config;
+        let rows = (0..config.core.count).map(|core| row(config, port, core));
+        self.sums(rows, |name| name.starts_with("port_") || name.starts_with("net_"))
+    }
+
+    /// Counters of some rows of the page together.
+    fn sums(
+        &self,
+        rows: impl Iterator<Item = u16> + Clone,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Vec<(&'static str, u64)> {
+        let sum = |counter: Counter| {
+            rows.clone().map(|row| self.stats.core(row).read(counter)).fold(0, u64::wrapping_add)
+        };
+        let counters = Counter::ALL.iter().filter(|counter| wanted(counter.name()));
+        counters.map(|counter| (counter.name(), sum(*counter))).collect()
     }
 
     /// Every counter by name, all cores together.
@@ -130,7 +152,14 @@ impl StackBuilder {
     /// Runs over these ports, the queues of one device, one for each core.
     #[must_use]
     pub fn memory_ports(mut self, ports: Vec<MemoryPort>) -> Self {
-        self.memory = ports;
+        self.memory = vec![ports];
+        self
+    }
+
+    /// And over these, the queues of one more device, one for each core: the next one of [`Config::fabrics`].
+    #[must_use]
+    pub fn more_memory_ports(mut self, ports: Vec<MemoryPort>) -> Self {
+        self.memory.push(ports);
         self
     }
 
@@ -147,12 +176,12 @@ impl StackBuilder {
         self.config.validate()?;
         let frame = Frame::new(self.config)?;
         if !self.memory.is_empty() {
-            return frame.finish(self.memory, |port| port.port_mut().link_up());
+            return frame.finish(self.memory);
         }
         #[cfg(feature = "dpdk")]
         {
-            let ports = crate::device::open(&frame.shared.config, self.eal, frame.all_stats())?;
-            frame.finish(ports, |port| port.port_mut().link_up())
+            let ports = frame.open(self.eal)?;
+            frame.finish(ports)
         }
         #[cfg(not(feature = "dpdk"))]
         Err(SetupError::Port(
@@ -221,7 +250,11 @@ impl StackBuilder {
         let mem = MemTable::replayable(limits, secret).map_err(SetupError::Regions)?;
         let frame = Frame::with_memory(self.config, mem)?;
         let times = Times { core: clock.clone(), capture: clock, link_every: Nanos::MAX };
-        frame.assemble(ports, |_| true, &times, secret)
+        let config = &frame.shared.config;
+        let allowed = "none: what replays has one port";
+        in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
+        let fabrics = frame.instrument(vec![ports], &times)?;
+        frame.assemble(fabrics.alone(), |_| true, &times, secret)
     }
 }
 
@@ -239,76 +272,129 @@ impl Frame {
     }
 
     fn with_memory(config: Config, mem: MemTable) -> Result<Self, SetupError> {
+        // Behind the cores' rows are those of what each of them counts of further ports.
         let cores = config.core.count;
+        let rows = row(&config, config.ports(), 0);
         let stats = match &config.stats.page {
-            Some(path) => StatsPage::create(path, cores).map_err(SetupError::StatsPage)?,
-            None => StatsPage::private(cores),
+            Some(path) => StatsPage::create(path, rows).map_err(SetupError::StatsPage)?,
+            None => StatsPage::private(rows),
         };
         Ok(Frame { shared: Shared::new(config, mem, cores.into()), stats })
     }
 
-    /// The counters of each core.
+    /// The counters of each core for what is one port's own. The first port's are those of the core itself.
     #[cfg(feature = "dpdk")]
-    fn all_stats(&self) -> Vec<ironwarp_stats::CoreStats> {
-        (0..self.stats.cores()).map(|core| self.stats.core(core)).collect()
+    fn stats_of(&self, port: usize) -> Vec<ironwarp_stats::CoreStats> {
+        let config = &self.shared.config;
+        (0..config.core.count).map(|core| self.stats.core(row(config, port, core))).collect()
     }
 
-    fn finish<P: Port + Send>(
-        self,
-        ports: Vec<P>,
-        link_up: fn(&mut Instrumented<P, WallClock>) -> bool,
-    ) -> Result<(Stack, Vec<Worker>), SetupError>
+    /// Opens the device of each port.
+    #[cfg(feature = "dpdk")]
+    fn open(
+        &self,
+        eal: Option<ironwarp_port::dpdk::Eal>,
+    ) -> Result<Vec<Vec<ironwarp_port::dpdk::DpdkPort>>, SetupError> {
+        let config = &self.shared.config;
+        let open = |port| crate::device::open(config, port, eal.clone(), self.stats_of(port));
+        (0..config.ports()).map(open).collect()
+    }
+
+    /// Builds the workers over `ports`, by port and then by core.
+    fn finish<P: Port + Send + HasLink>(self, ports: Vec<Vec<P>>) -> Result<(Stack, Vec<Worker>), SetupError>
     where
         CoreLoop<Instrumented<P, WallClock>, TscTime>: Send,
+        CoreLoop<Ports<Instrumented<P, WallClock>>, TscTime>: Send,
     {
         let times =
             Times { core: TscTime(TscClock::calibrated()), capture: WallClock, link_every: LINK_EVERY };
-        self.assemble(ports, link_up, &times, secret()?)
+        let fabrics = self.instrument(ports, &times)?;
+        if fabrics.is_one() {
+            return self.assemble(fabrics.alone(), |port| port.port_mut().link_up(), &times, secret()?);
+        }
+        self.assemble(fabrics.together(), |ports| ports.selected().port_mut().link_up(), &times, secret()?)
     }
 
-    fn assemble<P: Port, C: Clock + Clone + 'static, W: Clock + Clone + 'static>(
+    /// Puts the fault injector and the tap before each port, and gives each core its ports.
+    fn instrument<P: Port, C, W: Clock + Clone + 'static>(
+        &self,
+        ports: Vec<Vec<P>>,
+        times: &Times<C, W>,
+    ) -> Result<Fabrics<Instrumented<P, W>>, SetupError> {
+        let config = &self.shared.config;
+        let there = ports.len();
+        in_range("fabrics", config.ports(), there..=there, "as many ports as are given")?;
+        let mut fabrics = Fabrics::new(config.core.count);
+        for (number, queues) in ports.into_iter().enumerate() {
+            let there = queues.len().try_into().unwrap_or(u16::MAX);
+            in_range("core.count", config.core.count, there..=there, "as many as there are ports")?;
+            if let (Some(port), Some(of)) = (queues.first(), config.port_configs().nth(number)) {
+                tracing::info!("{}: {}", of.device.kind(), offloads::said(port.caps(), config.core.count));
+                fabrics.spread(port.caps().spread);
+            }
+            for (core, port) in (0..).zip(queues) {
+                if let Some(apart) = numa::apart(port.caps().numa_node, config.core.processor_of(core)) {
+                    tracing::warn!("core {core}: {apart}");
+                }
+                let stats = self.stats.core(row(config, number, core));
+                fabrics.give(core, Instrumented::new(port, times.capture.clone(), stats));
+            }
+        }
+        Ok(fabrics)
+    }
+
+    fn assemble<P: Port, C: Clock + Clone + 'static, W>(
         self,
-        ports: Vec<P>,
-        link_up: fn(&mut Instrumented<P, W>) -> bool,
+        (ports, spread): (Vec<(P, Vec<PortControl>)>, Spread),
+        link_up: fn(&mut P) -> bool,
         times: &Times<C, W>,
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
-        CoreLoop<Instrumented<P, W>, C>: Send,
+        CoreLoop<P, C>: Send,
     {
         let config = &self.shared.config;
-        let there = ports.len().try_into().unwrap_or(u16::MAX);
-        in_range("core.count", config.core.count, there..=there, "as many as there are ports")?;
-        let spread = ports.first().map_or(Spread::Unknown, |port| port.caps().spread);
-        if let Some(port) = ports.first() {
-            let kind = config.port.device.kind();
-            tracing::info!("{kind}: {}", offloads::said(port.caps(), config.core.count));
-        }
         let peers = mesh(Steering::new(config.core.count, spread), steered_frames(config));
         let mut workers = Vec::new();
         let owners = owners(config.core.count, config.limits.queue_pairs);
-        for (((core, port), peers), owners) in (0..).zip(ports).zip(peers).zip(owners) {
+        for (((core, (port, controls)), peers), owners) in (0..).zip(ports).zip(peers).zip(owners) {
             let stats = self.stats.core(core);
-            if let Some(apart) = numa::apart(port.caps().numa_node, config.core.processor_of(core)) {
-                tracing::warn!("core {core}: {apart}");
-            }
-            let port = Instrumented::new(port, times.capture.clone(), stats.clone());
-            let control = port.control();
+            let rows = (0..config.ports()).map(|port| row(config, port, core));
+            let port_stats = rows.map(|row| self.stats.core(row)).collect();
             let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
             let (clock, link_every) = (times.core.clone(), times.link_every);
-            let parts =
-                CoreParts { core, clock, port, link_up, link_every, mem, stats, peers, owners, secret };
+            let parts = CoreParts {
+                core,
+                clock,
+                port,
+                link_up,
+                link_every,
+                mem,
+                stats,
+                port_stats,
+                peers,
+                owners,
+                secret,
+            };
             let looped = CoreLoop::new(self.shared.clone(), parts)?;
-            workers.push(Worker::new(Box::new(looped), control, (core, &config.core)));
+            workers.push(Worker::new(Box::new(looped), controls, (core, &config.core)));
         }
         Ok((Stack { shared: self.shared, stats: self.stats }, workers))
     }
 }
 
+/// The row of the counters' page for what a core counts of a port: its own for the first port, behind the cores' for others.
+fn row(config: &Config, port: usize, core: u16) -> u16 {
+    u16::try_from(port).unwrap_or(u16::MAX).saturating_mul(config.core.count).saturating_add(core)
+}
+
 #[cfg(test)]
 mod tests;
 
+mod fabrics;
 mod numa;
+
+use fabrics::{Fabrics, HasLink};
 
 /// The clock that the loop reads and the one that stamps captures, and how often the link is looked at.
 struct Times<C, W> {

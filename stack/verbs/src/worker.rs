@@ -79,7 +79,7 @@ pub trait PortVisit {
 /// A worker may be sent to the thread that will poll it, and is polled by one thread at a time.
 pub struct Worker {
     inner: Box<dyn PollLoop>,
-    control: PortControl,
+    controls: Vec<PortControl>,
     idle: IdlePolicy,
     core: u16,
     processor: Option<usize>,
@@ -88,10 +88,10 @@ pub struct Worker {
 impl Worker {
     pub(crate) fn new(
         inner: Box<dyn PollLoop>,
-        control: PortControl,
+        controls: Vec<PortControl>,
         (core, config): (u16, &CoreConfig),
     ) -> Self {
-        Worker { inner, control, idle: config.idle, core, processor: config.processor_of(core) }
+        Worker { inner, controls, idle: config.idle, core, processor: config.processor_of(core) }
     }
 
     /// The number of its core, from 0.
@@ -118,7 +118,7 @@ impl Worker {
         self.inner.now()
     }
 
-    /// Whether the device has a link. A memif device must be polled only once it has one.
+    /// Whether the device has a link; every device, where there are several. A memif device must be polled only once it has one.
     pub fn link_up(&mut self) -> bool {
         self.inner.link_up()
     }
@@ -136,9 +136,14 @@ impl Worker {
         self.inner.holdings()
     }
 
-    /// Switches the port's fault injector and its capture on and off, from any thread.
+    /// Switches the port's fault injector and its capture on and off, from any thread. Of several ports this is the first.
     pub fn port_control(&self) -> PortControl {
-        self.control.clone()
+        self.controls[0].clone()
+    }
+
+    /// The same for each port.
+    pub fn port_controls(&self) -> Vec<PortControl> {
+        self.controls.clone()
     }
 
     /// What the configuration says to do between two fruitless polls.
@@ -147,7 +152,7 @@ impl Worker {
     }
 
     /// Lends the port itself, for raw frames, while the stack stands still. Frames that are none of the visitor's are
-    /// lost to the stack.
+    /// lost to the stack. `None` for a worker of several ports.
     pub fn with_port<V: PortVisit>(&mut self, visit: V) -> Option<V::Output> {
         let port = self.inner.port_any();
         if let Some(port) = port.downcast_mut::<Tapped<ironwarp_port::memory::MemoryPort>>() {

@@ -22,12 +22,15 @@ const CONNECTIONS: usize = 6;
 const BYTES: usize = 20_000;
 /// Where the accepting end is.
 const FAR: &str = "10.78.0.2:4791";
+/// The same by the second port, where there is one.
+const FAR_BY_THE_SECOND: &str = "10.79.0.2:4791";
 /// After this something is stuck; the lab's own deadline is longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One stack, all of its workers polled by this thread in turn.
 struct End {
     stack: Stack,
+    ports: usize,
     workers: Vec<Worker>,
     ctx: Context,
     pd: ProtectionDomain,
@@ -44,12 +47,18 @@ struct End {
 
 /// A stack of two cores over `device`, a TOML value, with host number `host`.
 fn open(host: u8, device: &str) -> Result<End, SetupError> {
+    open_all(host, device, "")
+}
+
+/// The same with what `fabrics` says of further ports.
+fn open_all(host: u8, device: &str, fabrics: &str) -> Result<End, SetupError> {
     let text = format!(
         "[eal]\nhugepages = \"never\"\nmemory_mib = 256\n[port]\ndevice.{device}\nring = 256\nrx_frames = 4096\n\
          tx_frames = 2048\n[net]\naddress = \"10.78.0.{host}/24\"\n[core]\ncount = 2\nidle = \"yield\"\n\
-         [rdmap]\nextensions = \"rfc7306\"\n"
+         [rdmap]\nextensions = \"rfc7306\"\n{fabrics}"
     );
     let config = Config::from_toml(&text).unwrap_or_else(|error| panic!("{error}"));
+    let ports = config.ports();
     let (stack, workers) = Stack::builder(config).build()?;
     assert_eq!(workers.len(), 2);
     let mut ctx = stack.context().unwrap();
@@ -58,7 +67,7 @@ fn open(host: u8, device: &str) -> Result<End, SetupError> {
     let offered = AlignedBuf::pages((CONNECTIONS + 1) * BYTES.next_multiple_of(4096)).unwrap();
     let offered = ctx.register(pd, offered, rights).unwrap();
     let (qps, completions, there) = (Vec::new(), Vec::new(), None);
-    Ok(End { stack, workers, ctx, pd, cq, qps, up: 0, gone: 0, completions, there, offered })
+    Ok(End { stack, ports, workers, ctx, pd, cq, qps, up: 0, gone: 0, completions, there, offered })
 }
 
 impl End {
@@ -136,7 +145,9 @@ fn calls(near: &mut End, mut far: Option<&mut End>) {
     for core in 0..CONNECTIONS as u16 {
         let attr = QpAttr { core: Some(core % 2), ..QpAttr::new(near.cq) };
         let qp = near.qp(&attr);
-        near.ctx.connect(qp, FAR.parse().unwrap(), b"").unwrap();
+        // Of several ports each has connections of either core.
+        let at = if near.ports > 1 && core / 2 % 2 == 1 { FAR_BY_THE_SECOND } else { FAR };
+        near.ctx.connect(qp, at.parse().unwrap(), b"").unwrap();
     }
     until("connections", near, far.as_deref_mut(), |near, _| near.up == CONNECTIONS);
     let RemoteMemory { stag, tagged_offset: to } = near.there.expect("an offer");
@@ -264,5 +275,37 @@ fn two_cores_over_memif_with_two_queues() {
         let output = peer.wait_with_output().expect("its end");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         far.both_cores_worked();
+    });
+}
+
+/// Two pairs of interfaces, each a network of its own, under one stack at either end.
+#[test]
+fn two_cores_over_two_fabrics_of_raw_sockets() {
+    alone("two_cores_over_two_fabrics_of_raw_sockets", Needs::Namespace, |_| {
+        veth();
+        system(
+            "ip link add veth2 numrxqueues 2 numtxqueues 2 type veth peer name veth3 numrxqueues 2 numtxqueues 2",
+        );
+        for end in ["veth2", "veth3"] {
+            system(&format!("ethtool -K {end} tx off gso off tso off"));
+            system(&format!("ip link set {end} up"));
+        }
+        let end = |host: u8, first: &str, second: &str| {
+            let fabrics = format!(
+                "[[fabrics]]\nport = {{ device.af_packet = {{ interface = \"{second}\" }}, ring = 256, rx_frames = 4096, \
+                 tx_frames = 2048 }}\nnet = {{ address = \"10.79.0.{host}/24\" }}\n"
+            );
+            open_all(host, &format!("af_packet = {{ interface = \"{first}\" }}"), &fabrics)
+                .unwrap_or_else(|error| panic!("{error}"))
+        };
+        let (mut near, mut far) = (end(1, "veth0", "veth2"), end(2, "veth1", "veth3"));
+        far.ctx.listen("0.0.0.0:4791".parse().unwrap()).unwrap();
+        far.turn();
+        calls(&mut near, Some(&mut far));
+        for port in 0..2 {
+            let counters = near.stack.port_counters(port);
+            let of = |name| counters.iter().find(|(one, _)| *one == name).unwrap().1;
+            assert!(of("port_rx_frames") > 20 && of("port_tx_frames") > 20, "port {port}: {counters:?}");
+        }
     });
 }

@@ -34,7 +34,7 @@ fn a_link_that_fails_and_returns_is_told() {
     let target = pair.far.memory(&[0; 8]);
     pair.near.events.clear();
     let told = |pair: &Pair| -> Vec<bool> {
-        let link = |event: &Event| if let Event::Link { up } = event { Some(*up) } else { None };
+        let link = |event: &Event| if let Event::Link { up, .. } = event { Some(*up) } else { None };
         pair.near.events.iter().filter_map(link).collect()
     };
     cable.set_link(false);
@@ -47,7 +47,7 @@ fn a_link_that_fails_and_returns_is_told() {
     pair.until("the Write", |pair| pair.near.completions.len() == 1);
     assert_eq!((pair.near.completions[0].status, &contents(&target)[..5]), (OK, &b"waits"[..]));
     let mut others = Vec::new();
-    while let Some(Event::Link { up }) = other.poll_event() {
+    while let Some(Event::Link { up, .. }) = other.poll_event() {
         others.push(up);
     }
     assert_eq!(others, [false, true]);

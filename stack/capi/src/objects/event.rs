@@ -187,7 +187,7 @@ fn told_rarely(event: &Event) -> iw_event {
             iw_event { kind: IW_EVENT_SRQ_LIMIT, srq: iw_srq { id: srq.to_bits() }, ..NOTHING }
         }
         Event::LastReceiveReached { qp } => of(IW_EVENT_LAST_RECEIVE, qp),
-        Event::Link { up } => iw_event { kind: IW_EVENT_LINK, reason: (*up).into(), ..NOTHING },
+        Event::Link { up, .. } => iw_event { kind: IW_EVENT_LINK, reason: (*up).into(), ..NOTHING },
         Event::ListenFailed { local } => {
             iw_event { kind: IW_EVENT_LISTEN_FAILED, local: (*local).into(), ..NOTHING }
         }

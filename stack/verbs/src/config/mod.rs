@@ -5,6 +5,7 @@
 //! not silently keep its default.
 
 mod device;
+mod fabrics;
 mod limits;
 mod net;
 mod tcp;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, PortConfig};
+pub use fabrics::FabricConfig;
 pub use limits::{
     AtomicsBy, DdpConfig, Extensions, IdlePolicy, Indication, LimitsConfig, MpaConfig, RdmapConfig,
 };
@@ -31,6 +33,9 @@ pub struct Config {
     pub port: PortConfig,
     /// Our addresses on it, and the ways from there.
     pub net: AddressConfig,
+    /// Further ports, each with a network of its own, that the same cores poll.
+    #[serde(default)]
+    pub fabrics: Vec<FabricConfig>,
     /// The polled cores.
     #[serde(default)]
     pub core: CoreConfig,
@@ -147,6 +152,14 @@ pub enum ConfigError {
         /// What it may be set to.
         allowed: &'static str,
     },
+    /// A value of a further port is out of range.
+    #[error("fabrics, entry {number}: {error}")]
+    Fabric {
+        /// Its number: the first entry of `fabrics` is 1, since 0 is `port` and `net` themselves.
+        number: usize,
+        /// What is wrong.
+        error: Box<ConfigError>,
+    },
 }
 
 impl Config {
@@ -180,6 +193,7 @@ impl Config {
         self.port.validate()?;
         self.core.validate()?;
         self.port.validate_for(self.core.count)?;
+        self.validate_fabrics()?;
         self.tcp.validate()?;
         self.mpa.validate()?;
         self.ddp.validate(&self.mpa)?;

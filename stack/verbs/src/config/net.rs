@@ -169,7 +169,7 @@ fn is_host(addr: IpAddr) -> bool {
     }
 }
 
-fn on_network(prefix: &Prefix, addr: IpAddr) -> bool {
+pub(super) fn on_network(prefix: &Prefix, addr: IpAddr) -> bool {
     let differs = match (prefix.addr, addr) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),

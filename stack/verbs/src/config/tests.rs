@@ -333,3 +333,82 @@ fn a_socket_of_vhost_is_a_path_that_fits() {
     assert_eq!(Config::from_toml(&with("/run/v.sock")).expect("a path").port.device.kind(), "vhost");
     assert!(refusal(&with("/run/v,client=1")).starts_with("port.device.vhost.socket"));
 }
+
+const FABRIC: &str = r#"
+[[fabrics]]
+port = { mtu = 9000, device.memif = { role = "client", socket = "/run/other.sock" } }
+net = { address = "10.1.0.1/24" }
+"#;
+
+fn with_fabric(from: &str, to: &str) -> String {
+    assert!(FABRIC.contains(from), "{from}");
+    format!("{GOOD}{}", FABRIC.replace(from, to))
+}
+
+/// semantics "Many cores": several ports, each with a network of its own.
+#[test]
+fn further_ports_have_tables_of_the_same_keys() {
+    let config = Config::from_toml(&format!("{GOOD}{FABRIC}")).expect("two ports");
+    assert_eq!((config.ports(), config.fabrics[0].port.mtu, config.fabrics[0].port.ring), (2, 9000, 1024));
+    let second = config.of_port(1);
+    assert_eq!(second.net.parse().expect("an address"), (IpAddr::from([10, 1, 0, 1]), 24));
+    assert_eq!(
+        (second.ports(), config.of_port(0).net.address, config.of_port(0).ports()),
+        (1, config.net.address.clone(), 2)
+    );
+    assert_eq!(Config::from_toml(GOOD).expect("one port").ports(), 1);
+}
+
+/// Two ports never lead to one place: the mistake is named with the entry, the key, the value and what is allowed.
+#[test]
+fn ports_whose_networks_are_not_apart_are_refused() {
+    let apart = "a network that no address of another port is on, so that one port leads to each peer";
+    for address in ["10.0.0.1/24", "10.0.0.9/24", "10.0.0.200/32", "10.9.9.9/8"] {
+        let message = refusal(&with_fabric("10.1.0.1/24", address));
+        assert_eq!(message, format!("fabrics, entry 1: net.addresses = {address}: {apart}"));
+    }
+}
+
+#[test]
+fn every_mistake_in_a_further_port_is_named() {
+    let two_gateways = with_fabric("10.1.0.1/24\"", "10.1.0.1/24\", gateway = \"10.1.0.254\"").replacen(
+        "address = \"10.0.0.1/24\"",
+        "address = \"10.0.0.1/24\"\ngateway = \"10.0.0.254\"",
+        1,
+    );
+    assert!(refusal(&two_gateways).starts_with("fabrics, entry 1: net.gateway = 10.1.0.254: no gateway"));
+    let route = |via: &str| format!("routes = [{{ to = \"192.168.0.0/16\", via = \"{via}\" }}]");
+    let two_routes = with_fabric("10.1.0.1/24\"", &format!("10.1.0.1/24\", {}", route("10.1.0.254")))
+        .replacen(
+            "address = \"10.0.0.1/24\"",
+            &format!("address = \"10.0.0.1/24\"\n{}", route("10.0.0.254")),
+            1,
+        );
+    assert!(refusal(&two_routes).starts_with("fabrics, entry 1: net.routes.to = 192.168.0.0/16: "));
+    let mistakes = [
+        ("mtu = 9000", "mtu = 70", "port.mtu = 70: 576 to 9600 bytes"),
+        ("10.1.0.1/24", "10.1.0.1", "net.address = \"10.1.0.1\": a unicast address"),
+        ("/run/other.sock", "/run/ironwarp.sock", "port.device = memif: a device that no other port has"),
+        (
+            "memif = { role = \"client\", socket = \"/run/other.sock\" }",
+            "ring = {}",
+            "port.device = ring: a device",
+        ),
+        (
+            "memif = { role = \"client\", socket = \"/run/other.sock\" }",
+            "memory = {}",
+            "port.device = memory: memory",
+        ),
+    ];
+    for (from, to, said) in mistakes {
+        let message = refusal(&with_fabric(from, to));
+        assert!(message.starts_with(&format!("fabrics, entry 1: {said}")), "{message}");
+    }
+    assert!(refusal(&with_fabric("net =", "nets =")).contains("unknown field `nets`"));
+    let many = (0..8)
+        .map(|at| FABRIC.replace("10.1.", &format!("10.{}.", at + 1)).replace("other", &format!("o{at}")));
+    assert_eq!(
+        refusal(&format!("{GOOD}{}", many.collect::<String>())),
+        "fabrics = 8: at most 7 further ports"
+    );
+}

@@ -7,7 +7,7 @@ use ironwarp_net::{DuplicateProbes, Marking, NetConfig, Part, VlanTag};
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::MacAddr;
 
-use crate::config::{Config, ConfigError, DeviceConfig};
+use crate::config::{Config, ConfigError, DeviceConfig, PortConfig};
 
 /// What a core loop is built from, beside the configuration.
 pub(crate) struct CoreParts<P: Port, C: Clock> {
@@ -19,6 +19,8 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) link_every: Nanos,
     pub(crate) mem: CoreMem,
     pub(crate) stats: CoreStats,
+    /// The counters of what is each port's own.
+    pub(crate) port_stats: Vec<CoreStats>,
     /// The other cores, where there are any.
     pub(crate) peers: Option<Box<Peers<P::Frame>>>,
     /// The mail about words between them, likewise.
@@ -33,18 +35,27 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let config = &shared.config;
         let limits = &config.limits;
         let now = parts.clock.now();
-        let caps = parts.port.caps();
         let part = parts.peers.as_ref().map_or(Part::Alone, |peers| peers.part());
-        let net = NetConfig { part, ..net_config(config, caps.mac, parts.secret)? };
-        let net = Net::new(net, caps, parts.stats.clone());
+        let mut wire = Wire::new(parts.port);
+        let mut nets = Vec::new();
+        for (port, stats) in (0..wire.devices()).zip(parts.port_stats) {
+            wire.select(port);
+            let net = net_config(&config.of_port(port.into()), wire.caps().mac, parts.secret)?;
+            nets.push(Net::new(NetConfig { part, port, ..net }, wire.caps(), stats));
+        }
+        let mut nets = nets.into_iter();
+        // There is a page of counters for each port, and one port at least.
+        let first = nets.next().ok_or(ConfigError::Parse("a stack has at least one port".into()))?;
+        let nets = PerPort::new(first, nets);
+        let first = nets.at::<P>(0);
         let tcp_config = tcp_config(config);
         let connections = tcp_config.connections_max as usize;
         Ok(CoreLoop {
             core: parts.core,
             steering: parts.peers.as_ref().map(|peers| peers.steering()),
             peers: parts.peers,
-            tcp: Tcp::new(tcp_config, net.hasher(), parts.secret, parts.stats.clone()),
-            wire: Wire::new(parts.port),
+            tcp: Tcp::new(tcp_config, first.hasher(), parts.secret, parts.stats.clone()),
+            wire,
             mem: parts.mem,
             received: Some(Box::new(Burst::new())),
             scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
@@ -56,17 +67,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             contexts: Vec::with_capacity(limits.contexts as usize),
             ready: VecDeque::with_capacity((limits.queue_pairs + limits.half_open) as usize),
             waiting: Vec::with_capacity(limits.queue_pairs as usize),
-            routes_seen: net.route_changes(),
+            routes_seen: 0,
             paths_at: None,
             paths_due: now,
-            net,
+            nets,
             resolving: Vec::with_capacity(limits.queue_pairs as usize),
             wheel: Wheel::new(limits.queue_pairs + limits.half_open + 1, now),
             mpa: config.mpa.clone(),
             patience: config.tcp.patience(),
             link_up: parts.link_up,
             link_every: parts.link_every,
-            link_lost: false,
+            links_lost: 0,
             conflict_told: false,
             // Whoever leads does that.
             announced: part == Part::Follows,
@@ -91,7 +102,7 @@ where
     }
 
     fn link_up(&mut self) -> bool {
-        (self.link_up)(self.wire.port_mut())
+        (0..self.wire.devices()).all(|port| self.has_link(port))
     }
 
     fn check(&mut self) -> Result<(), String> {
@@ -147,7 +158,6 @@ fn station_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
 /// Connections in set-up and in teardown come on top of those that queue pairs hold.
 fn tcp_config(config: &Config) -> TcpConfig {
     let limits = &config.limits;
-    let port = &config.port;
     let connections_max = limits.queue_pairs + 2 * limits.half_open;
     let (rx_reserve, rx_shared) = shares(
         rx_frames_a_core(config).saturating_sub(u32::from(RX_RESCUE)),
@@ -155,7 +165,7 @@ fn tcp_config(config: &Config) -> TcpConfig {
         RX_RESERVE_MAX,
     );
     let (tx_reserve, tx_shared) = shares(
-        (port.tx_frames - u32::from(port.ring)).saturating_sub(u32::from(TERMINATES)),
+        least(config, |port| port.tx_frames - u32::from(port.ring)).saturating_sub(u32::from(TERMINATES)),
         connections_max,
         TX_RESERVE_MAX,
     );
@@ -176,10 +186,16 @@ fn tcp_config(config: &Config) -> TcpConfig {
 /// Frames kept for Terminates. What a Terminate says is kept by each queue pair; it is the frame that an empty pool would
 /// not give. Those of more queue pairs take turns: each comes back with the peer's acknowledgement.
 const TERMINATES: u16 = 8;
+
+/// The least of something that the ports have. Each port has its own pools, and what the stack holds may all be of one.
+fn least(config: &Config, of: impl Fn(&PortConfig) -> u32) -> u32 {
+    config.port_configs().map(of).min().unwrap_or_default()
+}
+
 /// Received frames beyond the device's ring that one core may hold. Where there are several, a frame may come from any
 /// queue's pool, so each pool must last for all of them and for what is on its way between them.
 fn rx_frames_a_core(config: &Config) -> u32 {
-    let beyond = config.port.rx_frames - u32::from(config.port.ring);
+    let beyond = least(config, |port| port.rx_frames - u32::from(port.ring));
     match u32::from(config.core.count) {
         1 => beyond,
         cores => (beyond - beyond / STEERED_SHARE) / cores,
@@ -188,7 +204,7 @@ fn rx_frames_a_core(config: &Config) -> u32 {
 
 /// Frames that may be on their way from one core to another: a power of two.
 pub(crate) fn steered_frames(config: &Config) -> usize {
-    let beyond = config.port.rx_frames - u32::from(config.port.ring);
+    let beyond = least(config, |port| port.rx_frames - u32::from(port.ring));
     let others = u32::from(config.core.count).saturating_sub(1).max(1);
     let share = (beyond / STEERED_SHARE / others).clamp(STEERED_MIN, STEERED_MAX);
     // The greatest power of two that is not greater.

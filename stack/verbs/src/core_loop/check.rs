@@ -10,7 +10,9 @@ use crate::worker::Holdings;
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Whether every layer's state is sound and the layers agree with each other.
     pub(super) fn examine(&mut self) -> Result<(), String> {
-        self.net.check().map_err(|fault| format!("net: {fault}"))?;
+        for net in self.nets.iter() {
+            net.check().map_err(|fault| format!("net: {fault}"))?;
+        }
         self.tcp.check().map_err(|fault| format!("tcp: {fault}"))?;
         self.check_owners()?;
         self.check_senders()?;

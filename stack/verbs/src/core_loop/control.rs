@@ -166,10 +166,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// Tells every context whether the link is there.
-    pub(super) fn tell_link(&mut self, up: bool) {
+    /// Tells every context whether a port's link is there.
+    pub(super) fn tell_link(&mut self, port: u8, up: bool) {
         for link in self.contexts.iter_mut().flatten() {
-            link.tell_link(up);
+            link.tell_link(port, up);
         }
     }
 

@@ -16,6 +16,7 @@ mod connection;
 mod control;
 mod cores;
 mod owners;
+mod ports;
 mod qp;
 mod queues;
 mod receive;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 
 use ironwarp_mem::CoreMem;
 use ironwarp_net::{Net, Steering};
-use ironwarp_port::{Burst, Port, Wire};
+use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::wheel::Wheel;
 use ironwarp_tcp::{ConnId, Patience, Tcp, TcpEvents};
@@ -90,7 +91,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     steering: Option<Steering>,
     clock: C,
     wire: Wire<P>,
-    net: Net,
+    /// What is known of the network of each port.
+    nets: PerPort<Net>,
     tcp: Tcp<P>,
     mem: CoreMem,
     /// Where bursts arrive. Taken while its frames are worked on, by its box: a burst moved is a copy of all its places.
@@ -110,7 +112,7 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     waiting: Vec<u32>,
     /// Queue pairs that wait for a link address.
     resolving: Vec<u32>,
-    /// [`Net::route_changes`] when they were last looked at.
+    /// [`Self::route_changes`] when they were last looked at.
     routes_seen: u32,
     /// Which connection's path is looked at next, while that goes on.
     paths_at: Option<u32>,
@@ -122,11 +124,11 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     patience: Patience,
     link_up: fn(&mut P) -> bool,
     link_every: Nanos,
-    /// The link was there and is not.
-    link_lost: bool,
+    /// Ports whose link was there and is not, or has not been there, one bit each.
+    links_lost: u8,
     /// Whether an address that another station claims has been told of.
     conflict_told: bool,
-    /// Whether the link has been told our address.
+    /// Whether a link has been told our address.
     announced: bool,
     shared: Arc<Shared>,
     stats: CoreStats,
@@ -187,7 +189,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         let never = Nanos::MAX;
         let tcp = self.tcp.next_deadline().unwrap_or(never);
-        let net = self.net.next_deadline().unwrap_or(never);
+        let net = self.nets_deadline();
         let next = tcp.min(net).min(self.wheel.next_deadline().unwrap_or(never));
         (next != never).then_some(next)
     }

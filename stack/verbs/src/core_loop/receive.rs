@@ -14,17 +14,27 @@ use crate::event::Event;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(super) fn receive(&mut self, now: Nanos, bursts: usize) {
+        for port in 0..self.wire.devices() {
+            self.wire.select(port);
+            self.receive_from(now, port, bursts);
+        }
+    }
+
+    /// From one port. What a frame leads to may select another.
+    #[inline(always)]
+    fn receive_from(&mut self, now: Nanos, port: u8, bursts: usize) {
         if self.wire.has_own() {
-            self.receive_own(now);
+            self.receive_own(now, port);
         }
         for _ in 0..bursts.max(1) {
             let Some(mut burst) = self.received.take() else { return };
+            self.wire.select(port);
             self.wire.rx_burst(&mut burst);
             let frames = burst.len();
             if frames > 0 {
                 self.work += frames;
                 for frame in burst.drain(..) {
-                    self.on_frame(now, frame);
+                    self.on_frame(now, port, frame);
                 }
             }
             self.received = Some(burst);
@@ -36,12 +46,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// One burst of what connections to ourselves have sent.
     #[cold]
-    fn receive_own(&mut self, now: Nanos) {
+    fn receive_own(&mut self, now: Nanos, port: u8) {
         let Some(mut burst) = self.received.take() else { return };
         self.wire.rx_own(&mut burst);
         self.work += burst.len();
         for frame in burst.drain(..) {
-            if let Some(received) = self.net.on_own_frame(now, frame, &mut self.wire) {
+            self.wire.select(port);
+            if let Some(received) = self.nets.at_mut::<P>(port).on_own_frame(now, frame, &mut self.wire) {
                 self.on_received(now, received);
             }
         }
@@ -49,8 +60,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     #[inline]
-    fn on_frame(&mut self, now: Nanos, frame: P::Frame) {
-        if let Some(received) = self.net.on_frame(now, frame, &mut self.wire) {
+    fn on_frame(&mut self, now: Nanos, port: u8, frame: P::Frame) {
+        self.wire.select(port);
+        if let Some(received) = self.nets.at_mut::<P>(port).on_frame(now, frame, &mut self.wire) {
             self.on_received(now, received);
         }
     }
@@ -65,9 +77,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if let Some(peers) = &mut self.peers
             && let Some(to) = peers.elsewhere(&segment.flow, segment.hash)
         {
-            return peers.hand(to, Steered::Segment(segment), &self.stats);
+            return peers.hand(to, Steered::Segment(self.wire.selected(), segment), &self.stats);
         }
-        let (net, wire) = (&self.net, &mut self.wire);
+        let (net, wire) = (self.nets.at::<P>(self.wire.selected()), &mut self.wire);
         let (flow, mac) = (segment.flow, segment.remote_mac);
         let path = || net.path_to(&flow, mac);
         if let Some((conn, events)) = self.tcp.on_segment(now, segment, path, wire) {
@@ -78,13 +90,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Somebody on the way reports. What TCP believes of the path's MTU holds for later connections too.
     #[cold]
     pub(super) fn on_icmp_error(&mut self, now: Nanos, error: &IcmpError) {
+        let port = self.wire.selected();
         if let Some((conn, events)) = self.tcp.on_icmp_error(now, error, &mut self.wire) {
             self.on_tcp_events(now, conn, events);
         }
         if let IcmpErrorKind::TooBig { mtu_bytes } = error.kind
             && self.tcp.keeps_to(error, mtu_bytes)
         {
-            self.net.lower_path_mtu(now, error.flow.remote.ip(), mtu_bytes);
+            self.wire.select(port);
+            self.net().lower_path_mtu(now, error.flow.remote.ip(), mtu_bytes);
         }
     }
 

@@ -18,8 +18,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if !self.announced {
             self.begin_on_link(now);
         }
-        self.net.on_timers(now, &mut self.wire);
-        if self.net.route_changes() != self.routes_seen || now >= self.paths_due || self.paths_at.is_some() {
+        self.nets_timers(now);
+        if self.route_changes() != self.routes_seen || now >= self.paths_due || self.paths_at.is_some() {
             self.on_routes(now);
         }
         self.tcp.on_timers(now, &mut self.wire, &mut |conn, events| self.fired.push((conn, events)));
@@ -145,14 +145,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// connections are brought up to date, a few in an iteration.
     #[cold]
     fn on_routes(&mut self, now: Nanos) {
-        if self.net.route_changes() != self.routes_seen || now >= self.paths_due {
+        if self.route_changes() != self.routes_seen || now >= self.paths_due {
             self.paths_at = Some(0);
             self.paths_due = now + PATHS_EVERY;
         }
         self.resolve_waiting(now);
-        self.routes_seen = self.net.route_changes();
-        let (net, wire) = (&mut self.net, &mut self.wire);
+        self.routes_seen = self.route_changes();
+        let (nets, wire) = (&mut self.nets, &mut self.wire);
         let update = |path: &mut Path, mtu_bytes: u16| {
+            wire.select(path.port());
+            let net = nets.at_mut::<P>(path.port());
             net.refresh(now, path, wire);
             if mtu_bytes < path.mtu_bytes() {
                 net.lower_path_mtu(now, path.remote_addr(), mtu_bytes);
@@ -161,45 +163,72 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.paths_at = self.paths_at.and_then(|at| self.tcp.update_paths(at, PATHS_BUDGET, update));
     }
 
-    /// Tells the link whose addresses ours are, once it is up: a peer may remember an earlier station of theirs.
+    /// Tells the links whose addresses ours are, once one is up: a peer may remember an earlier station of theirs. Those
+    /// that are not up yet are looked for with the others' loss.
     #[cold]
     fn begin_on_link(&mut self, now: Nanos) {
-        if (self.link_up)(self.wire.port_mut()) {
-            self.announced = true;
-            self.net.on_link_up(now, &mut self.wire);
-            self.arm_link(now);
+        self.links_lost = (0..self.wire.devices())
+            .filter(|port| !self.has_link(*port))
+            .fold(0, |all, port| all | 1 << port);
+        if u32::from(self.wire.devices()) == self.links_lost.count_ones() {
+            self.links_lost = 0;
+            return;
         }
+        self.announced = true;
+        let there = !self.links_lost;
+        for port in (0..self.wire.devices()).filter(|port| there & 1 << port != 0) {
+            self.greet(now, port);
+        }
+        self.arm_link(now);
     }
 
-    /// Looks whether the link is still there, or again. Connections live on without it until TCP gives them up.
+    pub(super) fn has_link(&mut self, port: u8) -> bool {
+        self.wire.select(port);
+        (self.link_up)(self.wire.port_mut())
+    }
+
+    /// Tells a link our addresses.
+    fn greet(&mut self, now: Nanos, port: u8) {
+        self.wire.select(port);
+        self.nets.at_mut::<P>(port).on_link_up(now, &mut self.wire);
+    }
+
+    /// Looks whether the links are still there, or again. Connections live on without until TCP gives them up.
     #[cold]
     #[inline(never)]
     fn on_link_timer(&mut self, now: Nanos) {
         self.arm_link(now);
         self.warn_of_conflicts();
-        let up = (self.link_up)(self.wire.port_mut());
-        if up != self.link_lost {
+        for port in 0..self.wire.devices() {
+            self.look_at_link(now, port);
+        }
+    }
+
+    fn look_at_link(&mut self, now: Nanos, port: u8) {
+        let (up, lost) = (self.has_link(port), self.links_lost & 1 << port != 0);
+        if up != lost {
             return;
         }
-        self.link_lost = !up;
+        self.links_lost ^= 1 << port;
         self.stats.count(Counter::VerbsLinkChanges);
         tracing::info!(core = self.core, "the link is {}", if up { "up" } else { "down" });
         if up {
             // Whoever is at the far end may not have been there before.
-            self.net.on_link_up(now, &mut self.wire);
+            self.greet(now, port);
         }
-        self.tell_link(up);
+        self.tell_link(port, up);
     }
 
     /// Says once that another station has an address of ours. Both would be reached by turns, or neither.
     fn warn_of_conflicts(&mut self) {
         let signs = [Counter::NetAddressesDuplicate, Counter::NetDropArpConflict, Counter::NetDropNdConflict];
-        if self.conflict_told || signs.iter().all(|sign| self.stats.read(*sign) == 0) {
+        if self.conflict_told || self.nets.iter().all(|net| signs.iter().all(|sign| net.counted(*sign) == 0))
+        {
             return;
         }
         self.conflict_told = true;
-        let ours = self.shared.config.net.prefixes().unwrap_or_default();
-        let ours: Vec<String> = ours.iter().map(|prefix| prefix.addr.to_string()).collect();
+        let configured = self.shared.config.nets().filter_map(|net| net.prefixes().ok()).flatten();
+        let ours: Vec<String> = configured.map(|prefix| prefix.addr.to_string()).collect();
         tracing::warn!(
             "another station on the link claims an address of net.address or net.addresses ({}); give each node an \
              address of its own",

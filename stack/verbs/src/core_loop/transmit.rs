@@ -32,7 +32,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     pub(super) fn transmit(&mut self, now: Nanos) {
         for _ in 0..self.ready.len() {
-            if !self.wire.has_room() {
+            // Of several ports one may be full: TCP asks again for the sender's.
+            if !P::SEVERAL && !self.wire.has_room() {
                 return;
             }
             let Some(sender) = self.ready.pop_front() else { return };

@@ -55,7 +55,8 @@ impl Host {
 
 /// MiB that DPDK is to have.
 pub(crate) fn needed_mib(config: &Config) -> u32 {
-    config.eal.memory_mib.max(pools_mib(&config.port, config.core.count))
+    let pools = config.port_configs().map(|port| pools_mib(port, config.core.count));
+    config.eal.memory_mib.max(pools.fold(0, u32::saturating_add))
 }
 
 /// MiB that the two pools of each core take, with what surrounds each buffer, and as much again for DPDK itself.

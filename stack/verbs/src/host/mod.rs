@@ -104,7 +104,9 @@ impl Host {
     /// the device from the bottom up.
     pub fn examine(&self, config: &Config) -> Vec<Finding> {
         let mut findings = self.privileges(&config.port.device);
-        findings.extend(self.device(config));
+        for port in 0..config.ports() {
+            findings.extend(self.device(&config.of_port(port)));
+        }
         findings.extend(self.memory(config));
         findings.extend(self.processors(config));
         findings

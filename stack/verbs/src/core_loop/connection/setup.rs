@@ -85,7 +85,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Tries again for everyone who waits for a link address.
     pub(in crate::core_loop) fn resolve_waiting(&mut self, now: Nanos) {
-        if self.resolving.is_empty() || self.routes_seen == self.net.route_changes() {
+        if self.resolving.is_empty() || self.routes_seen == self.route_changes() {
             return;
         }
         let mut index = self.resolving.len();
@@ -102,7 +102,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         let Phase::Setup(Setup::Resolving { goal }) = &qp.phase else { return };
         let remote = goal.remote;
-        let path = match self.net.route(now, remote.ip(), &mut self.wire) {
+        let path = match self.route(now, remote.ip()) {
             Route::Ready(path) => path,
             Route::Pending => return,
             Route::Unreachable => return self.stop_resolving(now, slot, ConnectFailure::Unreachable),

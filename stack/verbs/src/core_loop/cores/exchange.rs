@@ -43,16 +43,21 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     fn on_steered(&mut self, now: Nanos, steered: Steered<P::Frame>) {
         match steered {
-            Steered::Segment(segment) => {
+            Steered::Segment(port, segment) => {
+                self.wire.select(port);
                 // One of ours to ourselves: so are the answers.
-                if segment.remote_mac == self.net.mac() {
+                if segment.remote_mac == self.net().mac() {
                     self.wire.loop_back(segment.remote_mac);
                 }
                 self.on_received(now, Received::Segment(segment));
             }
-            Steered::Report(error) => self.on_icmp_error(now, &error),
-            Steered::ForLeader(frame) => {
-                self.net.on_handed_frame(now, frame, &mut self.wire);
+            Steered::Report(port, error) => {
+                self.wire.select(port);
+                self.on_icmp_error(now, &error);
+            }
+            Steered::ForLeader(port, frame) => {
+                self.wire.select(port);
+                self.nets.at_mut::<P>(port).on_handed_frame(now, frame, &mut self.wire);
             }
         }
     }
@@ -68,7 +73,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 Mail::Listen { context, local } => self.listen_too(context, local),
                 Mail::Unlisten { context, local } => self.unlisten_here(context, local),
                 Mail::ContextGone { context } => self.on_context_gone(context),
-                Mail::Net(news) => self.net.on_news(now, news, &mut self.wire),
+                Mail::Net(port, news) => {
+                    self.wire.select(port);
+                    self.nets.at_mut::<P>(port).on_news(now, news, &mut self.wire);
+                }
             }
         }
         peers.more |= read == MAIL_BUDGET;
@@ -80,8 +88,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(in crate::core_loop) fn post_news(&mut self) {
         let Some(peers) = self.peers.as_deref_mut() else { return };
         peers.retry();
-        while let Some(news) = self.net.take_news() {
-            peers.tell_news(news, &self.stats);
+        for port in 0..self.wire.devices() {
+            while let Some(news) = self.nets.at_mut::<P>(port).take_news() {
+                peers.tell_news(port, news, &self.stats);
+            }
         }
     }
 
@@ -105,7 +115,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if let Some(peers) = &mut self.peers
             && let Some(to) = peers.elsewhere(&error.flow, error.hash)
         {
-            return peers.hand(to, Steered::Report(error), &self.stats);
+            return peers.hand(to, Steered::Report(self.wire.selected(), error), &self.stats);
         }
         self.on_icmp_error(now, &error);
     }
@@ -115,7 +125,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(never)]
     pub(in crate::core_loop) fn hand_to_leader(&mut self, frame: P::Frame) {
         if let Some(peers) = &mut self.peers {
-            peers.hand(LEADER, Steered::ForLeader(frame), &self.stats);
+            peers.hand(LEADER, Steered::ForLeader(self.wire.selected(), frame), &self.stats);
         }
     }
 }

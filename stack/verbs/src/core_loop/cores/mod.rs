@@ -34,11 +34,12 @@ const MAIL_WAITING: usize = 128;
 
 /// Something that arrived at one core and belongs to another.
 pub(super) enum Steered<F> {
-    Segment(TcpSegment<F>),
+    /// From the port of this number, here and below.
+    Segment(u8, TcpSegment<F>),
     /// Somebody on the way reports about a flow of that core.
-    Report(IcmpError),
+    Report(u8, IcmpError),
     /// ARP or neighbour discovery, not looked at yet.
-    ForLeader(F),
+    ForLeader(u8, F),
 }
 
 /// What cores tell each other.
@@ -50,8 +51,8 @@ pub(super) enum Mail {
     Unlisten { context: u16, local: SocketAddr },
     /// A context is gone, and all its listeners are.
     ContextGone { context: u16 },
-    /// What one core knows of the network and others must or may know.
-    Net(NetNews),
+    /// What one core knows of the network of a port and others must or may know.
+    Net(u8, NetNews),
 }
 
 /// The rings between this core and one other.
@@ -147,14 +148,14 @@ impl<F> Peers<F> {
     }
 
     /// Tells those whom it concerns.
-    fn tell_news(&mut self, news: NetNews, stats: &CoreStats) {
+    fn tell_news(&mut self, port: u8, news: NetNews, stats: &CoreStats) {
         let (core, for_leader) = (self.core, news.is_for_leader());
         let concerned = |at: usize| !for_leader || (at == usize::from(LEADER) && core != LEADER);
         let others = self.others.iter_mut().enumerate().filter(|(at, _)| concerned(*at));
         for peer in others.filter_map(|(_, peer)| peer.as_mut()) {
             if news.must_arrive() {
-                peer.tell(Mail::Net(news));
-            } else if !peer.waiting.is_empty() || peer.mail_out.push(Mail::Net(news)).is_err() {
+                peer.tell(Mail::Net(port, news));
+            } else if !peer.waiting.is_empty() || peer.mail_out.push(Mail::Net(port, news)).is_err() {
                 stats.count(Counter::CoresNewsDropped);
             }
         }

@@ -39,12 +39,12 @@ fn every_two_cores_have_rings_of_their_own() {
 fn a_full_ring_drops_the_newest_frame_and_counts_it() {
     let ([mut near, mut far], stats) = (two(), CoreStats::detached());
     for frame in 0..6 {
-        near.hand(1, Steered::ForLeader(frame), &stats);
+        near.hand(1, Steered::ForLeader(0, frame), &stats);
     }
     near.publish();
     let peer = far.others.iter_mut().flatten().next().expect("another core");
     let frames: Vec<u32> = core::iter::from_fn(|| peer.frames_in.pop())
-        .map(|steered| if let Steered::ForLeader(frame) = steered { frame } else { u32::MAX })
+        .map(|steered| if let Steered::ForLeader(0, frame) = steered { frame } else { u32::MAX })
         .collect();
     assert_eq!(frames, [0, 1, 2, 3]);
     assert_eq!((stats.read(Counter::CoresSteered), stats.read(Counter::CoresSteerDrops)), (4, 2));

@@ -1,0 +1,134 @@
+//! Several ports under one stack: what each is, and that their networks are apart.
+//!
+//! `port` and `net` are the first port; each entry of `fabrics` is one more, with tables of the same keys. A connection leaves
+//! through the port whose network or route leads to its peer, so no two may lead to the same place equally well.
+
+use core::net::IpAddr;
+
+use ironwarp_net::Prefix;
+use serde::Deserialize;
+
+use super::net::on_network;
+use super::{AddressConfig, Config, ConfigError, DeviceConfig, PortConfig};
+
+/// A further port and its network.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FabricConfig {
+    /// The device and its buffers.
+    pub port: PortConfig,
+    /// Our addresses on it, and the ways from there.
+    pub net: AddressConfig,
+}
+
+/// The most ports of one stack: each is asked for frames in every iteration.
+pub(crate) const PORTS_MAX: usize = 8;
+
+const COUNT: &str = "at most 7 further ports";
+const ONE_KIND: &str = "memory for all ports, or for none: memory ports and devices do not go together";
+const NO_RING: &str = "a device of its own: a ring has one port at each end";
+const APART: &str = "a network that no address of another port is on, so that one port leads to each peer";
+const ROUTE: &str = "a network that no other port has a route to";
+const GATEWAY: &str = "no gateway: another port has one, and packets for other networks have one way";
+const DEVICE: &str = "a device that no other port has";
+
+impl Config {
+    /// Ports of the stack.
+    pub fn ports(&self) -> usize {
+        1 + self.fabrics.len()
+    }
+
+    /// What there is to say of one port, as if it were the only one. Beyond the last one it is the first.
+    pub(crate) fn of_port(&self, number: usize) -> Config {
+        let further = number.checked_sub(1).and_then(|at| self.fabrics.get(at));
+        match further {
+            Some(fabric) => Config {
+                port: fabric.port.clone(),
+                net: fabric.net.clone(),
+                fabrics: Vec::new(),
+                ..self.clone()
+            },
+            None => self.clone(),
+        }
+    }
+
+    /// The port configurations, the first one's first.
+    pub(crate) fn port_configs(&self) -> impl Iterator<Item = &PortConfig> {
+        core::iter::once(&self.port).chain(self.fabrics.iter().map(|fabric| &fabric.port))
+    }
+
+    /// The network configurations, likewise.
+    pub(crate) fn nets(&self) -> impl Iterator<Item = &AddressConfig> {
+        core::iter::once(&self.net).chain(self.fabrics.iter().map(|fabric| &fabric.net))
+    }
+
+    pub(super) fn validate_fabrics(&self) -> Result<(), ConfigError> {
+        if self.ports() > PORTS_MAX {
+            return Err(refused("fabrics", self.fabrics.len(), COUNT));
+        }
+        for (number, fabric) in (1..).zip(&self.fabrics) {
+            self.validate_fabric(number, fabric)
+                .map_err(|error| ConfigError::Fabric { number, error: Box::new(error) })?;
+        }
+        Ok(())
+    }
+
+    fn validate_fabric(&self, number: usize, fabric: &FabricConfig) -> Result<(), ConfigError> {
+        fabric.net.validate(fabric.port.mtu)?;
+        fabric.port.validate()?;
+        fabric.port.validate_for(self.core.count)?;
+        let (ours, first) = (&fabric.port.device, &self.port.device);
+        if matches!(ours, DeviceConfig::Ring { .. }) || matches!(first, DeviceConfig::Ring { .. }) {
+            return Err(refused("port.device", ours.kind(), NO_RING));
+        }
+        if matches!(ours, DeviceConfig::Memory {}) != matches!(first, DeviceConfig::Memory {}) {
+            return Err(refused("port.device", ours.kind(), ONE_KIND));
+        }
+        if self.port_configs().take(number).any(|other| is_same_device(&other.device, ours)) {
+            return Err(refused("port.device", ours.kind(), DEVICE));
+        }
+        self.nets().take(number).try_for_each(|other| apart(other, &fabric.net))
+    }
+}
+
+/// Whether two ports lead to different places.
+fn apart(other: &AddressConfig, net: &AddressConfig) -> Result<(), ConfigError> {
+    let theirs = other.prefixes()?;
+    let shared =
+        |one: &Prefix| theirs.iter().any(|two| on_network(two, one.addr) || on_network(one, two.addr));
+    if let Some(one) = net.prefixes()?.iter().find(|one| shared(one)) {
+        return Err(refused("net.addresses", format!("{}/{}", one.addr, one.len), APART));
+    }
+    let routes = other.static_routes()?;
+    let same = |a: &Prefix, b: &Prefix| a.len == b.len && on_network(a, b.addr);
+    let ours = net.static_routes()?;
+    if let Some(twice) = ours.iter().find(|one| routes.iter().any(|two| same(&one.to, &two.to))) {
+        return Err(refused("net.routes.to", format!("{}/{}", twice.to.addr, twice.to.len), ROUTE));
+    }
+    let both = |key, ours: Option<IpAddr>, theirs: Option<IpAddr>| match (ours, theirs) {
+        (Some(gateway), Some(_)) => Err(refused(key, gateway, GATEWAY)),
+        _ => Ok(()),
+    };
+    both("net.gateway", net.gateway.map(IpAddr::V4), other.gateway.map(IpAddr::V4))?;
+    both("net.gateway6", net.gateway6.map(IpAddr::V6), other.gateway6.map(IpAddr::V6))
+}
+
+/// Whether both name one device. Memory is given by the caller, one for each.
+fn is_same_device(a: &DeviceConfig, b: &DeviceConfig) -> bool {
+    use DeviceConfig::{AfPacket, AfXdp, Dpdk, Memif, Pci, Tap, Vhost};
+    match (a, b) {
+        (Memif { socket: a, id: i, .. }, Memif { socket: b, id: j, .. }) => (a, i) == (b, j),
+        (
+            Tap { interface: a } | AfPacket { interface: a } | AfXdp { interface: a },
+            Tap { interface: b } | AfPacket { interface: b } | AfXdp { interface: b },
+        ) => a == b,
+        (Vhost { socket: a }, Vhost { socket: b }) => a == b,
+        (Dpdk { name: a }, Dpdk { name: b }) => a == b,
+        (Pci { address: a }, Pci { address: b }) => a.eq_ignore_ascii_case(b),
+        _ => false,
+    }
+}
+
+fn refused(key: &'static str, value: impl core::fmt::Display, allowed: &'static str) -> ConfigError {
+    ConfigError::Value { key, value: value.to_string(), allowed }
+}
