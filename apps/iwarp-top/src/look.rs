@@ -1,4 +1,4 @@
-//! A look at a page: what every counter says, and how fast it grew since the look before.
+//! A look at a page: what every counter says, and how fast it grew since the look before, by core and by port.
 
 use std::path::Path;
 use std::time::Instant;
@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 
 /// The version of the JSON.
 const SCHEMA: u32 = 1;
+/// The layers that count by port.
+const BY_PORT: [&str; 2] = ["port", "net"];
 
 /// What is looked at.
 pub(crate) struct Subject {
@@ -23,6 +25,14 @@ pub(crate) struct Look<'a> {
     /// The sample before, and the seconds since then.
     before: Option<(f64, Sample)>,
     cores: usize,
+    ports: usize,
+}
+
+/// Whose counters: a core's, what it counts of all its ports together, or a port's, what all cores count of it.
+#[derive(Clone, Copy)]
+pub(crate) enum Of {
+    Core(usize),
+    Port(usize),
 }
 
 impl Subject {
@@ -39,14 +49,23 @@ impl Subject {
         let (at, now) = (Instant::now(), self.reader.sample()?);
         let last = self.last.replace((at, now.clone()));
         let before = last.map(|(then, sample)| (at.duration_since(then).as_secs_f64(), sample));
-        let (pid, cores) = (self.reader.pid(), self.reader.cores());
-        Ok(Look { pid, counters: self.reader.counters(), now, before, cores })
+        let (pid, cores, ports) = (self.reader.pid(), self.reader.cores(), self.reader.ports());
+        Ok(Look { pid, counters: self.reader.counters(), now, before, cores, ports })
     }
 }
 
 impl Look<'_> {
-    pub(crate) fn cores(&self) -> usize {
-        self.cores
+    pub(crate) fn cores(&self) -> impl Iterator<Item = Of> + Clone + use<> {
+        (0..self.cores).map(Of::Core)
+    }
+
+    pub(crate) fn ports(&self) -> impl Iterator<Item = Of> + Clone + use<> {
+        (0..self.ports).map(Of::Port)
+    }
+
+    /// Whether a counter is counted by port.
+    pub(crate) fn is_by_port(info: &CounterInfo) -> bool {
+        BY_PORT.contains(&info.layer.as_str())
     }
 
     /// Seconds since the look before.
@@ -54,15 +73,15 @@ impl Look<'_> {
         self.before.as_ref().map(|(seconds, _)| *seconds)
     }
 
-    /// What a counter of a core says.
-    pub(crate) fn value(&self, core: usize, counter: usize) -> u64 {
-        at(&self.now, core, counter)
+    /// What a counter says.
+    pub(crate) fn value(&self, of: Of, counter: usize) -> u64 {
+        self.at(&self.now, of, counter)
     }
 
-    /// How much a counter of a core grew in a second.
-    pub(crate) fn rate(&self, core: usize, counter: usize) -> Option<f64> {
+    /// How much a counter grew in a second.
+    pub(crate) fn rate(&self, of: Of, counter: usize) -> Option<f64> {
         let (seconds, before) = self.before.as_ref()?;
-        let grown = self.value(core, counter).wrapping_sub(at(before, core, counter));
+        let grown = self.value(of, counter).wrapping_sub(self.at(before, of, counter));
         Some(grown as f64 / seconds.max(f64::EPSILON))
     }
 
@@ -73,23 +92,36 @@ impl Look<'_> {
 
     /// All of it as one line.
     pub(crate) fn json(&self) -> Value {
-        let cores = (0..self.cores).map(|core| {
-            json!({
-                "core": core,
-                "counters": self.by_name(|counter| self.value(core, counter).into()),
-                "per_second": self.before.as_ref().map(|_| self.by_name(|counter| self.rate(core, counter).into())),
-            })
-        });
+        let cores: Vec<_> = self.cores().map(|core| self.json_of(core)).collect();
+        let ports: Vec<_> = self.ports().map(|port| self.json_of(port)).collect();
+        json!({ "schema": SCHEMA, "pid": self.pid, "seconds": self.seconds(), "cores": cores, "ports": ports })
+    }
+
+    fn json_of(&self, of: Of) -> Value {
+        let (key, number) = match of {
+            Of::Core(core) => ("core", core),
+            Of::Port(port) => ("port", port),
+        };
         json!({
-            "schema": SCHEMA, "pid": self.pid, "seconds": self.seconds(), "cores": cores.collect::<Vec<_>>(),
+            key: number,
+            "counters": self.by_name(of, |counter| self.value(of, counter).into()),
+            "per_second": self.before.as_ref().map(|_| self.by_name(of, |counter| self.rate(of, counter).into())),
         })
     }
 
-    fn by_name(&self, value: impl Fn(usize) -> Value) -> Map<String, Value> {
-        self.counters.iter().enumerate().map(|(place, info)| (info.name.clone(), value(place))).collect()
+    /// Every counter of a core; of a port those that are counted by port.
+    fn by_name(&self, of: Of, value: impl Fn(usize) -> Value) -> Map<String, Value> {
+        let wanted = |info: &CounterInfo| matches!(of, Of::Core(_)) || Self::is_by_port(info);
+        let counters = self.counters.iter().enumerate().filter(|(_, info)| wanted(info));
+        counters.map(|(place, info)| (info.name.clone(), value(place))).collect()
     }
-}
 
-fn at(sample: &Sample, core: usize, counter: usize) -> u64 {
-    sample.core(core).and_then(|values| values.get(counter)).copied().unwrap_or(0)
+    fn at(&self, sample: &Sample, of: Of, counter: usize) -> u64 {
+        let value =
+            |port, core| sample.port(port, core).and_then(|values| values.get(counter)).copied().unwrap_or(0);
+        match of {
+            Of::Core(core) => (0..self.ports).map(|port| value(port, core)).fold(0, u64::wrapping_add),
+            Of::Port(port) => (0..self.cores).map(|core| value(port, core)).fold(0, u64::wrapping_add),
+        }
+    }
 }

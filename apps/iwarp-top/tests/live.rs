@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use ironwarp_stats::{Counter, StatsPage};
+use ironwarp_stats::{Counter, Rows, StatsPage};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -93,6 +93,37 @@ fn a_screen_has_a_column_a_core_and_losses_by_reason() {
     assert_eq!(row("core ").split_whitespace().collect::<Vec<_>>(), ["core", "0", "1"]);
     assert!(text.contains("42  tcp_drop_paws: Segments older"), "{text}");
     assert!(!text.contains("tcp_drop_header") && !text.contains('\x1b'), "{text}");
+}
+
+/// Further ports are no cores: a core shows what it counts of all of them, and each port has a column of its own.
+#[test]
+fn several_ports_are_told_apart() {
+    let path = std::env::temp_dir().join(format!("iwarp-top-ports-{}", std::process::id()));
+    let page = StatsPage::create_for(&path, Rows { cores: 2, ports: 3 }).expect("a writable folder");
+    page.core(0).add(Counter::PortRxFrames, 1);
+    page.port(1, 0).add(Counter::PortRxFrames, 20);
+    page.port(2, 1).add(Counter::PortRxFrames, 300);
+    page.port(2, 0).add(Counter::NetDropShort, 7);
+    page.core(1).add(Counter::TcpDropPaws, 5);
+    let path = path.to_str().expect("text");
+    let look: Value = serde_json::from_slice(&run(&[path, "--once", "--json"]).stdout).expect("JSON");
+    let of = |list: &str, name: &str| -> Vec<Value> {
+        look[list].as_array().expect("a list").iter().map(|one| one["counters"][name].clone()).collect()
+    };
+    assert_eq!(of("cores", "port_rx_frames"), [21, 300]);
+    assert_eq!(of("ports", "port_rx_frames"), [1, 20, 300]);
+    assert_eq!(of("ports", "net_drop_short"), [0, 0, 7]);
+    assert_eq!(
+        (of("ports", "tcp_drop_paws"), of("cores", "tcp_drop_paws")),
+        (vec![Value::Null; 3], vec![0.into(), 5.into()])
+    );
+    assert_eq!((&look["ports"][2]["port"], &look["ports"][2]["per_second"]), (&2.into(), &Value::Null));
+
+    let text = String::from_utf8(run(&[path, "--once"]).stdout).expect("text");
+    let (cores, ports) = text.split_once("\nport ").expect("a table of ports");
+    assert!(cores.contains("2 cores") && cores.contains("5  tcp_drop_paws: "), "{text}");
+    assert_eq!(ports.lines().next().map(|line| line.split_whitespace().collect()), Some(vec!["0", "1", "2"]));
+    assert!(ports.contains("7  net_drop_short: ") && !ports.contains("tcp_drop_paws"), "{text}");
 }
 
 #[test]

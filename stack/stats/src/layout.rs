@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! 0       header: the words below
-//! 16      one block a core, each in lines of its own: one word a counter, in the order of the names
+//! 16      one block a core, each in lines of its own: one word a counter, in the order of the names; where a core has
+//!         several ports, behind all of these one block a core for what it counts of the second port, and so on
 //! names   the table of names: a line of text a counter, "layer<TAB>name<TAB>meaning<LF>"
 //! ```
 //! A reader goes by the header and the names alone, so it need not come from the same build as the writer.
@@ -43,6 +44,8 @@ pub(crate) enum Header {
     NamesBytes,
     /// The process that writes.
     Pid,
+    /// Number of ports that each core polls. Nought, as pages without the word have it, is one.
+    Ports,
 }
 
 /// The table of names of this build.

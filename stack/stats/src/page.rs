@@ -14,20 +14,40 @@ use crate::{CoreStats, Counter};
 /// The process that counts writes; everybody may read.
 const FILE_MODE: u32 = 0o644;
 
+/// What a page has blocks of counters for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rows {
+    /// Cores.
+    pub cores: u16,
+    /// Ports that each of them polls, at least one.
+    pub ports: u8,
+}
+
+impl Rows {
+    fn count(self) -> usize {
+        usize::from(self.cores) * usize::from(self.ports.max(1))
+    }
+}
+
 /// The counters of a stack's cores.
 ///
 /// In a file, the page is there from [`StatsPage::create`] until it is dropped; handles that count may outlive it.
 pub struct StatsPage {
     words: SharedWords,
-    cores: u16,
+    rows: Rows,
     _file: Option<PageFile>,
 }
 
 impl StatsPage {
     /// A page on the heap, which only this process reads.
     pub fn private(cores: u16) -> Self {
-        let words = SharedWords::on_heap(HEADER_WORDS + usize::from(cores) * CORE_WORDS);
-        StatsPage { words, cores, _file: None }
+        Self::private_for(Rows { cores, ports: 1 })
+    }
+
+    /// The same for cores that may have several ports.
+    pub fn private_for(rows: Rows) -> Self {
+        let words = SharedWords::on_heap(HEADER_WORDS + rows.count() * CORE_WORDS);
+        StatsPage { words, rows, _file: None }
     }
 
     /// A page in a new file at `path`, which [`StatsReader`](crate::StatsReader) reads; missing folders are made.
@@ -35,34 +55,50 @@ impl StatsPage {
     /// A page that a process left behind when it died is replaced. A page in use, and a file that is not a page, is
     /// an [`ErrorKind::AlreadyExists`]. Choose a path in memory, such as under `/run` or `/dev/shm`.
     pub fn create(path: impl AsRef<Path>, cores: u16) -> io::Result<Self> {
+        Self::create_for(path, Rows { cores, ports: 1 })
+    }
+
+    /// The same for cores that may have several ports.
+    pub fn create_for(path: impl AsRef<Path>, rows: Rows) -> io::Result<Self> {
         let file = PageFile::claim(path.as_ref())?;
         let names = layout::names();
-        let names_at = HEADER_WORDS + usize::from(cores) * CORE_WORDS;
+        let names_at = HEADER_WORDS + rows.count() * CORE_WORDS;
         let words = SharedWords::in_file(&file.file, names_at + names.len().div_ceil(8))?;
-        describe(&words, cores, names_at, &names);
-        Ok(StatsPage { words, cores, _file: Some(file) })
+        describe(&words, rows, names_at, &names);
+        Ok(StatsPage { words, rows, _file: Some(file) })
     }
 
     /// Number of cores.
     pub fn cores(&self) -> u16 {
-        self.cores
+        self.rows.cores
     }
 
     /// The counters of one core. A core that the page was not made for counts where nobody sees it.
     pub fn core(&self, core: u16) -> CoreStats {
-        let from = HEADER_WORDS + usize::from(core) * CORE_WORDS;
-        let block = (core < self.cores).then(|| self.words.slice(from..from + CORE_WORDS)).flatten();
+        self.port(0, core)
+    }
+
+    /// What one core counts of one of its ports: of the first, number 0, among its own counters. The rest as above.
+    pub fn port(&self, port: u8, core: u16) -> CoreStats {
+        let Rows { cores, ports } = self.rows;
+        let row = usize::from(port) * usize::from(cores) + usize::from(core);
+        let from = HEADER_WORDS + row * CORE_WORDS;
+        let is_there = core < cores && port < ports.max(1);
+        let block = is_there.then(|| self.words.slice(from..from + CORE_WORDS)).flatten();
         block.map_or_else(CoreStats::detached, CoreStats::new)
     }
 
-    /// What a counter says now, all cores together.
+    /// What a counter says now, all cores and ports together.
     pub fn total(&self, counter: Counter) -> u64 {
-        (0..self.cores).map(|core| self.core(core).read(counter)).fold(0, u64::wrapping_add)
+        let ports = 0..self.rows.ports.max(1);
+        let each =
+            ports.flat_map(|port| (0..self.rows.cores).map(move |core| self.port(port, core).read(counter)));
+        each.fold(0, u64::wrapping_add)
     }
 }
 
 /// Writes names and header, the magic word last: who sees it sees the rest.
-fn describe(words: &[core::sync::atomic::AtomicU64], cores: u16, names_at: usize, names: &str) {
+fn describe(words: &[core::sync::atomic::AtomicU64], rows: Rows, names_at: usize, names: &str) {
     for (word, text) in words.iter().skip(names_at).zip(names.as_bytes().chunks(8)) {
         let mut bytes = [0; 8];
         bytes.iter_mut().zip(text).for_each(|(byte, text)| *byte = *text);
@@ -72,7 +108,8 @@ fn describe(words: &[core::sync::atomic::AtomicU64], cores: u16, names_at: usize
         words.iter().skip(field as usize).take(1).for_each(|w| w.store(value, Release))
     };
     set(Header::Version, layout::VERSION);
-    set(Header::Cores, cores.into());
+    set(Header::Cores, rows.cores.into());
+    set(Header::Ports, rows.ports.into());
     set(Header::Counters, Counter::ALL.len() as u64);
     set(Header::CoreWords, CORE_WORDS as u64);
     set(Header::NamesAt, names_at as u64);

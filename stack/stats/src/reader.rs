@@ -12,7 +12,7 @@ use std::path::Path;
 
 use crate::layout::{self, HEADER_WORDS, Header};
 
-/// The most cores a page may claim: far beyond any machine, near enough to bound what is read.
+/// The most cores, or cores times ports, that a page may claim: far beyond any machine, near enough to bound what is read.
 const CORES_MAX: usize = 1024;
 
 /// The most counters a page may claim.
@@ -54,7 +54,9 @@ pub struct CounterInfo {
 /// Each value is as it was at some moment during the read; two values need not belong to the same moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sample {
-    cores: Box<[Box<[u64]>]>,
+    /// Of the cores, then of the cores for the second port, and so on.
+    rows: Box<[Box<[u64]>]>,
+    cores: usize,
 }
 
 /// An open page.
@@ -69,6 +71,7 @@ pub struct StatsReader {
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     cores: usize,
+    ports: usize,
     counters: usize,
     core_words: usize,
     names_at: usize,
@@ -100,6 +103,11 @@ impl StatsReader {
         self.shape.cores
     }
 
+    /// Ports that each core polls, at least one.
+    pub fn ports(&self) -> usize {
+        self.shape.ports
+    }
+
     /// The process that counts.
     pub fn pid(&self) -> u32 {
         self.shape.pid
@@ -107,11 +115,11 @@ impl StatsReader {
 
     /// Reads every value.
     pub fn sample(&self) -> Result<Sample, ReadError> {
-        let cores = (0..self.shape.cores).map(|core| {
-            let words = read_words(&self.file, self.shape.block(core))?;
+        let rows = (0..self.shape.rows()).map(|row| {
+            let words = read_words(&self.file, self.shape.block(row))?;
             Ok(words.into_boxed_slice())
         });
-        Ok(Sample { cores: cores.collect::<Result<_, ReadError>>()? })
+        Ok(Sample { rows: rows.collect::<Result<_, ReadError>>()?, cores: self.shape.cores })
     }
 
     /// Whether the page's file is gone: its process has ended, or no longer counts there.
@@ -121,15 +129,21 @@ impl StatsReader {
 }
 
 impl Sample {
-    /// The values of one core.
+    /// The values of one core. What it counts of further ports is apart.
     pub fn core(&self, core: usize) -> Option<&[u64]> {
-        self.cores.get(core).map(AsRef::as_ref)
+        self.port(0, core)
     }
 
-    /// The values of all cores together.
+    /// What one core counts of one of its ports; of the first, number 0, among all that it counts.
+    pub fn port(&self, port: usize, core: usize) -> Option<&[u64]> {
+        let row = port.checked_mul(self.cores)?.checked_add(core).filter(|_| core < self.cores)?;
+        self.rows.get(row).map(AsRef::as_ref)
+    }
+
+    /// The values of all cores and ports together.
     pub fn totals(&self) -> Vec<u64> {
-        let mut totals = vec![0u64; self.cores.first().map_or(0, |core| core.len())];
-        for core in &self.cores {
+        let mut totals = vec![0u64; self.rows.first().map_or(0, |row| row.len())];
+        for core in &self.rows {
             totals.iter_mut().zip(core).for_each(|(total, value)| *total = total.wrapping_add(*value));
         }
         totals
@@ -148,8 +162,10 @@ impl Shape {
             (layout::MAGIC, version) => return Err(ReadError::Version(version)),
             _ => return Err(ReadError::NotAPage),
         }
+        let cores = at_most(word(Header::Cores), CORES_MAX)?;
         let shape = Shape {
-            cores: at_most(word(Header::Cores), CORES_MAX)?,
+            cores,
+            ports: at_most(word(Header::Ports).max(1), CORES_MAX / cores.max(1))?,
             counters: at_most(word(Header::Counters), COUNTERS_MAX)?,
             core_words: at_most(word(Header::CoreWords), 2 * COUNTERS_MAX)?,
             names_at: at_most(word(Header::NamesAt), HEADER_WORDS + 2 * COUNTERS_MAX * CORES_MAX)?,
@@ -162,14 +178,18 @@ impl Shape {
     /// Whether blocks and names lie behind the header, apart from each other, inside a file of so many bytes. None
     /// of these sums can overflow: each term is bounded.
     fn fits(&self, file_bytes: u64) -> bool {
-        let blocks_end = HEADER_WORDS + self.cores * self.core_words;
+        let blocks_end = HEADER_WORDS + self.rows() * self.core_words;
         let end_bytes = self.names_at * 8 + self.names_bytes;
         self.counters <= self.core_words && blocks_end <= self.names_at && end_bytes as u64 <= file_bytes
     }
 
-    /// The words of a core's values.
-    fn block(&self, core: usize) -> Range<usize> {
-        let from = HEADER_WORDS + core * self.core_words;
+    fn rows(&self) -> usize {
+        self.cores * self.ports
+    }
+
+    /// The words of a row's values.
+    fn block(&self, row: usize) -> Range<usize> {
+        let from = HEADER_WORDS + row * self.core_words;
         from..from + self.counters
     }
 }

@@ -57,6 +57,31 @@ fn a_reader_sees_each_core_and_the_totals_as_they_are_now() {
     assert_eq!((page.total(Counter::PortRxFrames), page.cores()), (12, 3));
 }
 
+/// What a core counts of its further ports has a row of its own; what it counts of the first is among its own.
+#[test]
+fn each_core_has_a_row_for_each_port() {
+    let place = Place::new("ports");
+    let rows = Rows { cores: 2, ports: 3 };
+    let (page, private) = (StatsPage::create_for(place.page(), rows).unwrap(), StatsPage::private_for(rows));
+    let reader = StatsReader::open(place.page()).unwrap();
+    assert_eq!((reader.cores(), reader.ports()), (2, 3));
+    for page in [&page, &private] {
+        page.core(1).add(Counter::PortRxFrames, 1);
+        page.port(1, 0).add(Counter::PortRxFrames, 20);
+        page.port(2, 1).add(Counter::PortRxFrames, 300);
+        // Neither is there: nobody sees it, and no other row has it.
+        page.port(0, 2).add(Counter::PortRxFrames, 4000);
+        page.port(3, 0).add(Counter::PortRxFrames, 4000);
+        assert_eq!(page.total(Counter::PortRxFrames), 321);
+        assert_eq!(page.port(0, 1).read(Counter::PortRxFrames), 1);
+    }
+    let (sample, rx) = (reader.sample().unwrap(), index_of(&reader, "port_rx_frames"));
+    let read = |port| [0, 1].map(|core| sample.port(port, core).unwrap()[rx]);
+    assert_eq!([0, 1, 2].map(read), [[0, 1], [20, 0], [0, 300]]);
+    assert_eq!((sample.core(1).unwrap()[rx], sample.totals()[rx]), (1, 321));
+    assert_eq!((sample.core(2), sample.port(3, 0), sample.port(usize::MAX, 1)), (None, None, None));
+}
+
 #[test]
 fn a_page_names_its_counters_as_the_list_does() {
     let place = Place::new("names");
