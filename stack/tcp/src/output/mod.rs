@@ -138,7 +138,9 @@ impl<P: Port> Io<'_, P> {
     /// A frame of `len` bytes to fill.
     #[inline]
     fn frame(&mut self, len: usize) -> Option<P::Frame> {
-        let frame = self.shared.spare.take().or_else(|| self.wire.alloc());
+        // One that was made for another port may be too small for this one.
+        let spare = self.shared.spare.take().filter(|frame| !P::SEVERAL || frame.capacity() >= len);
+        let frame = spare.or_else(|| self.wire.alloc());
         let sized = frame.and_then(|mut frame| {
             frame.resize(len);
             (frame.bytes().len() == len).then_some(frame)
@@ -149,13 +151,14 @@ impl<P: Port> Io<'_, P> {
         sized
     }
 
-    /// A frame of `len` bytes for a source's last unit, when the pool has none.
+    /// A frame of `len` bytes for a source's last unit, when the pool has none. Of several ports it may be one of another's,
+    /// and shorter: such units are short.
     #[cold]
     #[inline(never)]
     fn kept_frame(&mut self, len: usize) -> Option<P::Frame> {
         let mut frame = self.shared.kept.pop()?;
         frame.resize(len);
-        (frame.bytes().len() == len).then_some(frame)
+        (P::SEVERAL || frame.bytes().len() == len).then_some(frame)
     }
 
     /// Fills up what is kept for the last units of sources.
