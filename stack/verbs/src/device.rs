@@ -28,23 +28,16 @@ pub fn end_dpdk() {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
 
-/// Opens the device of a port, by its number, with a queue pair for each core.
-pub(crate) fn open(
-    config: &Config,
-    number: usize,
-    adopted: Option<Eal>,
-    stats: Vec<CoreStats>,
-) -> Result<Vec<DpdkPort>, SetupError> {
+/// Looks whether this machine has what a port needs, and with the first one what all need together: before any is opened.
+pub(crate) fn examine(config: &Config, number: usize, adopted: bool) -> Result<(), SetupError> {
     let host = Host::this();
-    // An application that owns DPDK's environment has settled memory and processors by itself.
     let of_port = config.of_port(number);
-    let findings = match (&adopted, number) {
-        (Some(_), _) => host.device(&of_port),
-        (None, 0) => host.examine(config),
-        // Looked at with the first one, before DPDK took its memory.
-        (None, _) => Vec::new(),
+    let findings = match number {
+        // An application that owns DPDK's environment has settled memory and processors by itself.
+        _ if adopted => host.device(&of_port),
+        0 => host.examine_all(config),
+        _ => host.examine_port(&of_port),
     };
-    let config = &of_port;
     for finding in findings {
         match finding.severity {
             Severity::Fault => return Err(SetupError::Host(finding)),
@@ -52,6 +45,17 @@ pub(crate) fn open(
             Severity::Good => tracing::debug!("{finding}"),
         }
     }
+    Ok(())
+}
+
+/// Opens the device of a port, by its number, with a queue pair for each core.
+pub(crate) fn open(
+    config: &Config,
+    number: usize,
+    adopted: Option<Eal>,
+    stats: Vec<CoreStats>,
+) -> Result<Vec<DpdkPort>, SetupError> {
+    let config = &config.of_port(number);
     let device = Device::from_config(config)?;
     let eal = match adopted {
         Some(eal) => plug(eal, &device)?,

@@ -133,6 +133,15 @@ pub enum SetupError {
     /// This machine does not have what the configuration wants, or the process may not have it.
     #[error(transparent)]
     Host(#[from] crate::host::Finding),
+    /// A further port cannot be had.
+    #[cfg(feature = "dpdk")]
+    #[error("fabrics, entry {number}: {error}")]
+    Fabric {
+        /// Its number: the first entry of `fabrics` is 1, since 0 is `port` and `net` themselves.
+        number: usize,
+        /// What is wrong.
+        error: Box<SetupError>,
+    },
     /// The device cannot be had in this way, or not in this build.
     #[error("port.device = {0}: {1}")]
     Port(&'static str, &'static str),

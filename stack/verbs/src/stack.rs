@@ -1,7 +1,7 @@
 //! Building a stack: configuration in, workers and contexts out.
 //!
-//! A stack owns its ports, nearly always one, and the workers that poll them. It is built on a control thread; what it gives out is then
-//! handed to the threads that use it.
+//! A stack owns its ports, nearly always one, and the workers that poll them. It is built on a control thread; what it
+//! gives out is then handed to the threads that use it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use ironwarp_net::Steering;
 use ironwarp_port::instrument::{Instrumented, PortControl, WallClock};
 use ironwarp_port::memory::MemoryPort;
 use ironwarp_port::{Port, Ports, Spread};
-use ironwarp_stats::{Counter, StatsPage};
+use ironwarp_stats::{CoreStats, Counter, Rows, StatsPage};
 use ironwarp_types::{Clock, CoreId, Nanos};
 
 use crate::config::{Config, in_range};
@@ -101,9 +101,6 @@ impl Stack {
         }
         let frames = [Frame::new(near)?, Frame::new(far)?];
         let stats = [frames[0].stats_of(0), frames[1].stats_of(0)];
-        if frames.iter().any(|frame| frame.shared.config.ports() > 1) {
-            return Err(SetupError::Port("ring", "is the only port of its stack"));
-        }
         let [near_port, far_port] = crate::device::open_ring(&frames[0].shared.config, eal, stats)?;
         let [near, far] = frames;
         Ok([near.finish(vec![near_port])?, far.finish(vec![far_port])?])
@@ -111,29 +108,31 @@ impl Stack {
 
     /// Every counter of one core by name.
     pub fn core_counters(&self, core: u16) -> Vec<(&'static str, u64)> {
-        let rows = (0..self.shared.config.ports()).map(|port| row(&self.shared.config, port, core));
-        self.sums(rows, |_| true)
+        self.sums((0..self.ports()).map(|port| self.stats.port(port, core)), |_| true)
     }
 
     /// The counters of one port by name, all cores together: those of the device, and of the network on it. The first port
     /// is number 0.
-    pub fn port_counters(&self, port: usize) -> Vec<(&'static str, u64)> {
-        let config = &self.shared.config;
-        let rows = (0..config.core.count).map(|core| row(config, port, core));
-        self.sums(rows, |name| name.starts_with("port_") || name.starts_with("net_"))
+    pub fn port_counters(&self, port: u8) -> Vec<(&'static str, u64)> {
+        let rows = (0..self.stats.cores()).map(|core| self.stats.port(port, core));
+        self.sums(rows, |counter| matches!(counter.layer(), "port" | "net"))
+    }
+
+    /// Ports of each core.
+    pub fn ports(&self) -> u8 {
+        number(self.shared.config.ports())
     }
 
     /// Counters of some rows of the page together.
     fn sums(
         &self,
-        rows: impl Iterator<Item = u16> + Clone,
-        wanted: impl Fn(&str) -> bool,
+        rows: impl Iterator<Item = CoreStats>,
+        wanted: impl Fn(Counter) -> bool,
     ) -> Vec<(&'static str, u64)> {
-        let sum = |counter: Counter| {
-            rows.clone().map(|row| self.stats.core(row).read(counter)).fold(0, u64::wrapping_add)
-        };
-        let counters = Counter::ALL.iter().filter(|counter| wanted(counter.name()));
-        counters.map(|counter| (counter.name(), sum(*counter))).collect()
+        let rows: Vec<CoreStats> = rows.collect();
+        let sum = |counter| rows.iter().map(|row| row.read(counter)).fold(0, u64::wrapping_add);
+        let counters = Counter::ALL.iter().copied().filter(|counter| wanted(*counter));
+        counters.map(|counter| (counter.name(), sum(counter))).collect()
     }
 
     /// Every counter by name, all cores together.
@@ -272,21 +271,19 @@ impl Frame {
     }
 
     fn with_memory(config: Config, mem: MemTable) -> Result<Self, SetupError> {
-        // Behind the cores' rows are those of what each of them counts of further ports.
         let cores = config.core.count;
-        let rows = row(&config, config.ports(), 0);
+        let rows = Rows { cores, ports: number(config.ports()) };
         let stats = match &config.stats.page {
-            Some(path) => StatsPage::create(path, rows).map_err(SetupError::StatsPage)?,
-            None => StatsPage::private(rows),
+            Some(path) => StatsPage::create_for(path, rows).map_err(SetupError::StatsPage)?,
+            None => StatsPage::private_for(rows),
         };
         Ok(Frame { shared: Shared::new(config, mem, cores.into()), stats })
     }
 
     /// The counters of each core for what is one port's own. The first port's are those of the core itself.
     #[cfg(feature = "dpdk")]
-    fn stats_of(&self, port: usize) -> Vec<ironwarp_stats::CoreStats> {
-        let config = &self.shared.config;
-        (0..config.core.count).map(|core| self.stats.core(row(config, port, core))).collect()
+    fn stats_of(&self, port: u8) -> Vec<CoreStats> {
+        (0..self.stats.cores()).map(|core| self.stats.port(port, core)).collect()
     }
 
     /// Opens the device of each port.
@@ -296,7 +293,12 @@ impl Frame {
         eal: Option<ironwarp_port::dpdk::Eal>,
     ) -> Result<Vec<Vec<ironwarp_port::dpdk::DpdkPort>>, SetupError> {
         let config = &self.shared.config;
-        let open = |port| crate::device::open(config, port, eal.clone(), self.stats_of(port));
+        let examine = |port| crate::device::examine(config, port, eal.is_some());
+        (0..config.ports()).try_for_each(|port| examine(port).map_err(|error| of_fabric(port, error)))?;
+        let open = |port| {
+            let ports = crate::device::open(config, port, eal.clone(), self.stats_of(number(port)));
+            ports.map_err(|error| of_fabric(port, error))
+        };
         (0..config.ports()).map(open).collect()
     }
 
@@ -328,15 +330,16 @@ impl Frame {
         for (number, queues) in ports.into_iter().enumerate() {
             let there = queues.len().try_into().unwrap_or(u16::MAX);
             in_range("core.count", config.core.count, there..=there, "as many as there are ports")?;
-            if let (Some(port), Some(of)) = (queues.first(), config.port_configs().nth(number)) {
-                tracing::info!("{}: {}", of.device.kind(), offloads::said(port.caps(), config.core.count));
+            let name = config.port_name(number);
+            if let Some(port) = queues.first() {
+                tracing::info!("{name}: {}", offloads::said(port.caps(), config.core.count));
                 fabrics.spread(port.caps().spread);
             }
             for (core, port) in (0..).zip(queues) {
                 if let Some(apart) = numa::apart(port.caps().numa_node, config.core.processor_of(core)) {
-                    tracing::warn!("core {core}: {apart}");
+                    tracing::warn!("{name}, core {core}: {apart}");
                 }
-                let stats = self.stats.core(row(config, number, core));
+                let stats = self.stats.port(self::number(number), core);
                 fabrics.give(core, Instrumented::new(port, times.capture.clone(), stats));
             }
         }
@@ -359,8 +362,7 @@ impl Frame {
         let owners = owners(config.core.count, config.limits.queue_pairs);
         for (((core, (port, controls)), peers), owners) in (0..).zip(ports).zip(peers).zip(owners) {
             let stats = self.stats.core(core);
-            let rows = (0..config.ports()).map(|port| row(config, port, core));
-            let port_stats = rows.map(|row| self.stats.core(row)).collect();
+            let port_stats = (0..number(config.ports())).map(|port| self.stats.port(port, core)).collect();
             let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
             let (clock, link_every) = (times.core.clone(), times.link_every);
             let parts = CoreParts {
@@ -383,9 +385,15 @@ impl Frame {
     }
 }
 
-/// The row of the counters' page for what a core counts of a port: its own for the first port, behind the cores' for others.
-fn row(config: &Config, port: usize, core: u16) -> u16 {
-    u16::try_from(port).unwrap_or(u16::MAX).saturating_mul(config.core.count).saturating_add(core)
+/// A number of ports, of which there are few.
+fn number(ports: usize) -> u8 {
+    u8::try_from(ports).unwrap_or(u8::MAX)
+}
+
+/// Says which of several ports an error is about.
+#[cfg(feature = "dpdk")]
+fn of_fabric(port: usize, error: SetupError) -> SetupError {
+    if port == 0 { error } else { SetupError::Fabric { number: port, error: Box::new(error) } }
 }
 
 #[cfg(test)]

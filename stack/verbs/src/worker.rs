@@ -4,10 +4,11 @@
 //! thread polls a worker at a time; it may move between threads while nobody polls.
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use ironwarp_port::instrument::PortControl;
+use ironwarp_port::instrument::{Capture, PortControl};
 use ironwarp_types::Nanos;
 
 use crate::config::{CoreConfig, IdlePolicy};
@@ -118,9 +119,19 @@ impl Worker {
         self.inner.now()
     }
 
-    /// Whether the device has a link; every device, where there are several. A memif device must be polled only once it has one.
+    /// Whether the device has a link; where there are several, whether any has one, since each is of use without the others.
     pub fn link_up(&mut self) -> bool {
-        self.inner.link_up()
+        (0..self.ports()).any(|port| self.port_link_up(port))
+    }
+
+    /// Whether the device of one port has a link; the first port is number 0. Of a port that is not there `false`.
+    pub fn port_link_up(&mut self, port: u8) -> bool {
+        port < self.ports() && self.inner.link_up(port)
+    }
+
+    /// Ports that it polls, at least one.
+    pub fn ports(&self) -> u8 {
+        u8::try_from(self.controls.len()).unwrap_or(u8::MAX)
     }
 
     /// Whether everything that must always hold of this core does, across all layers: for simulators and tests, after
@@ -144,6 +155,21 @@ impl Worker {
     /// The same for each port.
     pub fn port_controls(&self) -> Vec<PortControl> {
         self.controls.clone()
+    }
+
+    /// Records the frames of every port from now on: an interface each, called `name`, with the port's number behind it
+    /// where there are several. Fails if the capture cannot be written.
+    pub fn start_capture(&self, capture: &Capture, name: &str) -> io::Result<()> {
+        for (number, control) in self.controls.iter().enumerate() {
+            let numbered = if self.controls.len() > 1 { format!("{name}-{number}") } else { name.to_owned() };
+            control.start_capture(capture.interface(&numbered)?);
+        }
+        Ok(())
+    }
+
+    /// Stops recording, and writes out what is buffered. Fails if that cannot be written.
+    pub fn stop_capture(&self) -> io::Result<()> {
+        self.controls.iter().try_for_each(PortControl::stop_capture)
     }
 
     /// What the configuration says to do between two fruitless polls.

@@ -258,24 +258,59 @@ fn two_cores_over_a_tap_with_two_queues() {
 #[test]
 fn two_cores_over_memif_with_two_queues() {
     alone("two_cores_over_memif_with_two_queues", Needs::Nothing, |lab| {
-        let device =
-            |lab: &Lab, role| format!("memif = {{ role = \"{role}\", socket = {:?} }}", lab.path("m.sock"));
-        if lab.role() != "first" {
-            let mut near = open(1, &device(lab, "client")).unwrap_or_else(|error| panic!("{error}"));
-            return calls(&mut near, None);
-        }
-        let mut far = open(2, &device(lab, "server")).unwrap_or_else(|error| panic!("{error}"));
-        far.ctx.listen(FAR.parse().unwrap()).unwrap();
-        let mut peer = lab.peer("client");
-        until("the peer's leave", &mut far, None, |far, _| far.gone == CONNECTIONS);
-        // What acknowledges its last words.
-        while peer.try_wait().expect("its status").is_none() {
-            far.turn();
-        }
-        let output = peer.wait_with_output().expect("its end");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        far.both_cores_worked();
+        over_memif(lab, |_, _| String::new());
     });
+}
+
+/// A second memif with a socket and a network of its own: the same cores poll both.
+#[test]
+fn two_cores_over_two_fabrics_of_memif() {
+    alone("two_cores_over_two_fabrics_of_memif", Needs::Nothing, |lab| {
+        let second = |host: u8, role: &str| {
+            let socket = lab.path("second.sock");
+            format!(
+                "[[fabrics]]\nport = {{ device.memif = {{ role = \"{role}\", socket = {socket:?} }}, ring = 256, \
+                 rx_frames = 4096, tx_frames = 2048 }}\nnet = {{ address = \"10.79.0.{host}/24\" }}\n"
+            )
+        };
+        if let Some(far) = over_memif(lab, second) {
+            both_ports_worked(&far);
+        }
+    });
+}
+
+/// Calls from a process of its own, and what they left behind. The caller itself ends with `None`.
+fn over_memif(lab: &Lab, fabrics: impl Fn(u8, &str) -> String) -> Option<End> {
+    let device = |role| format!("memif = {{ role = \"{role}\", socket = {:?} }}", lab.path("m.sock"));
+    let end = |host, role| {
+        open_all(host, &device(role), &fabrics(host, role)).unwrap_or_else(|error| panic!("{error}"))
+    };
+    if lab.role() != "first" {
+        calls(&mut end(1, "client"), None);
+        return None;
+    }
+    let mut far = end(2, "server");
+    far.ctx.listen("0.0.0.0:4791".parse().unwrap()).unwrap();
+    let mut peer = lab.peer("client");
+    until("the peer's leave", &mut far, None, |far, _| far.gone == CONNECTIONS);
+    // What acknowledges its last words.
+    while peer.try_wait().expect("its status").is_none() {
+        far.turn();
+    }
+    let output = peer.wait_with_output().expect("its end");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    far.both_cores_worked();
+    Some(far)
+}
+
+/// Frames went both ways through each port.
+#[track_caller]
+fn both_ports_worked(end: &End) {
+    for port in 0..2 {
+        let counters = end.stack.port_counters(port);
+        let of = |name| counters.iter().find(|(one, _)| *one == name).unwrap().1;
+        assert!(of("port_rx_frames") > 20 && of("port_tx_frames") > 20, "port {port}: {counters:?}");
+    }
 }
 
 /// Two pairs of interfaces, each a network of its own, under one stack at either end.
@@ -302,10 +337,6 @@ fn two_cores_over_two_fabrics_of_raw_sockets() {
         far.ctx.listen("0.0.0.0:4791".parse().unwrap()).unwrap();
         far.turn();
         calls(&mut near, Some(&mut far));
-        for port in 0..2 {
-            let counters = near.stack.port_counters(port);
-            let of = |name| counters.iter().find(|(one, _)| *one == name).unwrap().1;
-            assert!(of("port_rx_frames") > 20 && of("port_tx_frames") > 20, "port {port}: {counters:?}");
-        }
+        both_ports_worked(&near);
     });
 }

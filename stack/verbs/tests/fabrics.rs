@@ -75,7 +75,7 @@ fn write(pair: &mut Pair, qp: QueuePair, bytes: usize) {
     assert!(contents(&target) == data);
 }
 
-fn port_counter(node: &Node, port: usize, name: &str) -> u64 {
+fn port_counter(node: &Node, port: u8, name: &str) -> u64 {
     let counters = node.stack.port_counters(port);
     counters.iter().find(|(one, _)| *one == name).unwrap_or_else(|| panic!("no counter {name}")).1
 }
@@ -197,7 +197,9 @@ fn a_link_that_fails_leaves_the_other_fabric_alone() {
     let (first, second) = (connect(&mut pair, "10.0.0.2:4791"), connect(&mut pair, "10.1.0.2:4791"));
     cables[1].set_link(false);
     pair.until("the loss", |pair| !links(&pair.near).is_empty());
-    assert!(!pair.near.worker.link_up());
+    let worker = &mut pair.near.worker;
+    assert_eq!([0, 1, 2].map(|port| worker.port_link_up(port)), [true, false, false]);
+    assert!(worker.link_up(), "one of them is enough");
     let target = pair.far.memory(&[0; 8]);
     let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
     pair.near.ctx.post_send(second, &SendWr::write_inline(1, b"lost", remote)).expect("room");
@@ -342,6 +344,42 @@ fn several_cores_hand_on_what_arrived_by_either_port() {
     let counted = |stack: &Stack, name| stack.counters().into_iter().find(|(one, _)| *one == name).unwrap().1;
     assert!(counted(&near, "cores_steered") > 8 && counted(&far, "cores_steered") > 8);
     assert_eq!(counted(&near, "cores_steer_drops") + counted(&near, "tcp_drop_no_connection"), 0);
+}
+
+/// Frames of a port with small packets are too small for another's: none is taken for it, whichever had a turn before.
+#[test]
+fn frames_of_the_small_port_are_not_taken_for_the_large_one() {
+    let (mut pair, _) = two_fabrics();
+    let (small, large) = (connect(&mut pair, "10.0.0.2:4791"), connect(&mut pair, "10.1.0.2:4791"));
+    let target = pair.far.memory(&[0; 8]);
+    let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
+    for round in 0..20 {
+        // The small port's connection runs out of work, and the large one's has some.
+        pair.near.ctx.post_send(small, &SendWr::write_inline(round, b"small", remote)).expect("room");
+        pair.turn();
+        write(&mut pair, large, 20_000);
+    }
+    assert_eq!(pair.near.counter("tcp_tx_no_frame") + pair.far.counter("tcp_tx_no_frame"), 0);
+}
+
+/// A device that is not there is named with its port before any is opened.
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_further_device_that_is_not_there_is_told_with_its_number() {
+    let text = "[port]\ndevice.af_packet = { interface = \"lo\" }\n[net]\naddress = \"10.0.0.1/24\"\n\
+                [[fabrics]]\nport.device.af_packet = { interface = \"nosuch7\" }\nnet.address = \"10.1.0.1/24\"\n\
+                [[fabrics]]\nport.device.af_packet = { interface = \"nosuch8\" }\nnet.address = \"10.2.0.1/24\"\n";
+    let config = Config::from_toml(text).expect("a valid configuration");
+    let findings = ironwarp::host::Host::this().examine(&config);
+    for interface in ["nosuch7", "nosuch8"] {
+        assert!(findings.iter().any(|finding| finding.to_string().contains(interface)), "{findings:?}");
+    }
+    let said = Stack::builder(config).build().err().expect("refused").to_string();
+    // Without the privilege for raw sockets the first port says so.
+    assert!(
+        said.starts_with("fabrics, entry 1: ") && said.contains("nosuch7") || said.contains("CAP_NET_RAW"),
+        "{said}"
+    );
 }
 
 /// As many ports as the configuration names, with a queue for each core.

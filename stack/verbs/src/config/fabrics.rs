@@ -28,7 +28,7 @@ const COUNT: &str = "at most 7 further ports";
 const ONE_KIND: &str = "memory for all ports, or for none: memory ports and devices do not go together";
 const NO_RING: &str = "a device of its own: a ring has one port at each end";
 const APART: &str = "a network that no address of another port is on, so that one port leads to each peer";
-const ROUTE: &str = "a network that no other port has a route to";
+const ROUTE: &str = "a network that no other port leads to";
 const GATEWAY: &str = "no gateway: another port has one, and packets for other networks have one way";
 const DEVICE: &str = "a device that no other port has";
 
@@ -36,6 +36,15 @@ impl Config {
     /// Ports of the stack.
     pub fn ports(&self) -> usize {
         1 + self.fabrics.len()
+    }
+
+    /// Our addresses on all ports, the first port's first: where peers may call.
+    pub fn addresses(&self) -> Result<Vec<IpAddr>, ConfigError> {
+        let mut all = Vec::new();
+        for net in self.nets() {
+            all.extend(net.prefixes()?.iter().map(|prefix| prefix.addr));
+        }
+        Ok(all)
     }
 
     /// What there is to say of one port, as if it were the only one. Beyond the last one it is the first.
@@ -50,6 +59,12 @@ impl Config {
             },
             None => self.clone(),
         }
+    }
+
+    /// What a port is called where several may be meant: its device's kind, and its number where there are several.
+    pub(crate) fn port_name(&self, number: usize) -> String {
+        let kind = self.port_configs().nth(number).map_or("none", |port| port.device.kind());
+        if self.fabrics.is_empty() { kind.to_owned() } else { format!("port {number} ({kind})") }
     }
 
     /// The port configurations, the first one's first.
@@ -99,11 +114,8 @@ fn apart(other: &AddressConfig, net: &AddressConfig) -> Result<(), ConfigError> 
     if let Some(one) = net.prefixes()?.iter().find(|one| shared(one)) {
         return Err(refused("net.addresses", format!("{}/{}", one.addr, one.len), APART));
     }
-    let routes = other.static_routes()?;
-    let same = |a: &Prefix, b: &Prefix| a.len == b.len && on_network(a, b.addr);
-    let ours = net.static_routes()?;
-    if let Some(twice) = ours.iter().find(|one| routes.iter().any(|two| same(&one.to, &two.to))) {
-        return Err(refused("net.routes.to", format!("{}/{}", twice.to.addr, twice.to.len), ROUTE));
+    if let Some(to) = led_to_twice(other, net)? {
+        return Err(refused("net.routes.to", format!("{}/{}", to.addr, to.len), ROUTE));
     }
     let both = |key, ours: Option<IpAddr>, theirs: Option<IpAddr>| match (ours, theirs) {
         (Some(gateway), Some(_)) => Err(refused(key, gateway, GATEWAY)),
@@ -111,6 +123,20 @@ fn apart(other: &AddressConfig, net: &AddressConfig) -> Result<(), ConfigError> 
     };
     both("net.gateway", net.gateway.map(IpAddr::V4), other.gateway.map(IpAddr::V4))?;
     both("net.gateway6", net.gateway6.map(IpAddr::V6), other.gateway6.map(IpAddr::V6))
+}
+
+/// A network that both lead to equally well, one of them at least by a route.
+fn led_to_twice(one: &AddressConfig, two: &AddressConfig) -> Result<Option<Prefix>, ConfigError> {
+    let routes = |net: &AddressConfig| -> Result<Vec<Prefix>, ConfigError> {
+        Ok(net.static_routes()?.iter().map(|route| route.to).collect())
+    };
+    let same = |a: &Prefix, b: &Prefix| a.len == b.len && on_network(a, b.addr);
+    let shared = |ours: &[Prefix], theirs: &[Prefix]| {
+        ours.iter().copied().find(|to| theirs.iter().any(|other| same(other, to)))
+    };
+    let (ones, twos) = (routes(one)?, routes(two)?);
+    let by_one = shared(&ones, &twos).or(shared(&ones, &two.prefixes()?));
+    Ok(by_one.or(shared(&twos, &one.prefixes()?)))
 }
 
 /// Whether both name one device. Memory is given by the caller, one for each.
@@ -124,7 +150,11 @@ fn is_same_device(a: &DeviceConfig, b: &DeviceConfig) -> bool {
         ) => a == b,
         (Vhost { socket: a }, Vhost { socket: b }) => a == b,
         (Dpdk { name: a }, Dpdk { name: b }) => a == b,
-        (Pci { address: a }, Pci { address: b }) => a.eq_ignore_ascii_case(b),
+        // DPDK names a card by its address.
+        (Pci { address: a } | Dpdk { name: a }, Pci { address: b } | Dpdk { name: b }) => {
+            let whole = |address: &str| address.trim_start_matches("0000:").to_ascii_lowercase();
+            whole(a) == whole(b)
+        }
         _ => false,
     }
 }

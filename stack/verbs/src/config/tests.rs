@@ -340,6 +340,8 @@ port = { mtu = 9000, device.memif = { role = "client", socket = "/run/other.sock
 net = { address = "10.1.0.1/24" }
 "#;
 
+const MEMIF: &str = "memif = { role = \"client\", socket = \"/run/other.sock\" }";
+
 fn with_fabric(from: &str, to: &str) -> String {
     assert!(FABRIC.contains(from), "{from}");
     format!("{GOOD}{}", FABRIC.replace(from, to))
@@ -350,6 +352,8 @@ fn with_fabric(from: &str, to: &str) -> String {
 fn further_ports_have_tables_of_the_same_keys() {
     let config = Config::from_toml(&format!("{GOOD}{FABRIC}")).expect("two ports");
     assert_eq!((config.ports(), config.fabrics[0].port.mtu, config.fabrics[0].port.ring), (2, 9000, 1024));
+    let all: [IpAddr; 2] = [[10, 0, 0, 1], [10, 1, 0, 1]].map(IpAddr::from);
+    assert_eq!(config.addresses().expect("addresses"), all);
     let second = config.of_port(1);
     assert_eq!(second.net.parse().expect("an address"), (IpAddr::from([10, 1, 0, 1]), 24));
     assert_eq!(
@@ -357,6 +361,11 @@ fn further_ports_have_tables_of_the_same_keys() {
         (1, config.net.address.clone(), 2)
     );
     assert_eq!(Config::from_toml(GOOD).expect("one port").ports(), 1);
+    assert_eq!(
+        (config.port_name(0), config.port_name(1)),
+        ("port 0 (memif)".into(), "port 1 (memif)".into())
+    );
+    assert_eq!(Config::from_toml(GOOD).expect("one port").port_name(0), "memif");
 }
 
 /// Two ports never lead to one place: the mistake is named with the entry, the key, the value and what is allowed.
@@ -385,25 +394,30 @@ fn every_mistake_in_a_further_port_is_named() {
             1,
         );
     assert!(refusal(&two_routes).starts_with("fabrics, entry 1: net.routes.to = 192.168.0.0/16: "));
+    // A route to the network that another port is on.
+    let routes_there = "address = \"10.0.0.1/24\"\nroutes = [{ to = \"10.1.0.0/24\", via = \"10.0.0.254\" }]";
+    let shadowed =
+        with_fabric("10.1.0.1/24", "10.1.0.1/24").replacen("address = \"10.0.0.1/24\"", routes_there, 1);
+    assert!(refusal(&shadowed).starts_with("fabrics, entry 1: net.routes.to = 10.1.0.0/24: "));
     let mistakes = [
         ("mtu = 9000", "mtu = 70", "port.mtu = 70: 576 to 9600 bytes"),
         ("10.1.0.1/24", "10.1.0.1", "net.address = \"10.1.0.1\": a unicast address"),
         ("/run/other.sock", "/run/ironwarp.sock", "port.device = memif: a device that no other port has"),
-        (
-            "memif = { role = \"client\", socket = \"/run/other.sock\" }",
-            "ring = {}",
-            "port.device = ring: a device",
-        ),
-        (
-            "memif = { role = \"client\", socket = \"/run/other.sock\" }",
-            "memory = {}",
-            "port.device = memory: memory",
-        ),
+        (MEMIF, "ring = {}", "port.device = ring: a device"),
+        (MEMIF, "memory = {}", "port.device = memory: memory"),
     ];
     for (from, to, said) in mistakes {
         let message = refusal(&with_fabric(from, to));
         assert!(message.starts_with(&format!("fabrics, entry 1: {said}")), "{message}");
     }
+    // One card by two of its names.
+    let first = "pci = { address = \"0000:3b:00.0\" }";
+    let good = GOOD.replace("memif = { role = \"server\", socket = \"/run/ironwarp.sock\" }", first);
+    let card = |device: &str| format!("{good}{}", FABRIC.replace(MEMIF, device));
+    for device in ["pci = { address = \"3b:00.0\" }", "dpdk = { name = \"0000:3B:00.0\" }"] {
+        assert!(refusal(&card(device)).contains("a device that no other port has"), "{device}");
+    }
+    assert!(Config::from_toml(&card("pci = { address = \"3b:00.1\" }")).is_ok());
     assert!(refusal(&with_fabric("net =", "nets =")).contains("unknown field `nets`"));
     let many = (0..8)
         .map(|at| FABRIC.replace("10.1.", &format!("10.{}.", at + 1)).replace("other", &format!("o{at}")));

@@ -54,7 +54,7 @@ use crate::worker::{Holdings, Polled};
 pub(crate) trait PollLoop: Send {
     fn poll(&mut self, budget: usize) -> Polled;
     fn now(&self) -> Nanos;
-    fn link_up(&mut self) -> bool;
+    fn link_up(&mut self, port: u8) -> bool;
     /// Whether everything that must always hold does.
     fn check(&mut self) -> Result<(), String>;
     /// What the core holds.

@@ -16,7 +16,7 @@ impl Host {
         let free = self.free_hugepages_mib();
         let pages = needed.div_ceil(PAGE_MIB);
         let get = format!("sudo scripts/hugepages.sh alloc {pages}");
-        let card = matches!(config.port.device, DeviceConfig::Pci { .. });
+        let card = config.port_configs().any(|port| matches!(port.device, DeviceConfig::Pci { .. }));
         let finding = match config.eal.hugepages {
             Hugepages::Never if card => Finding::warning(
                 "hugepages",

@@ -103,12 +103,25 @@ impl Host {
     /// Everything that can be known of a configuration before its device is opened: first what the process may do, then
     /// the device from the bottom up.
     pub fn examine(&self, config: &Config) -> Vec<Finding> {
-        let mut findings = self.privileges(&config.port.device);
-        for port in 0..config.ports() {
-            findings.extend(self.device(&config.of_port(port)));
+        let mut findings = self.examine_all(config);
+        for port in 1..config.ports() {
+            findings.extend(self.examine_port(&config.of_port(port)));
         }
+        findings
+    }
+
+    /// The same for the first port, and what all have in common.
+    pub(crate) fn examine_all(&self, config: &Config) -> Vec<Finding> {
+        let mut findings = self.examine_port(config);
         findings.extend(self.memory(config));
         findings.extend(self.processors(config));
+        findings
+    }
+
+    /// What one port asks for, as if it were the only one.
+    pub(crate) fn examine_port(&self, config: &Config) -> Vec<Finding> {
+        let mut findings = self.privileges(&config.port.device);
+        findings.extend(self.device(config));
         findings
     }
 

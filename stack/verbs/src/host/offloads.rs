@@ -1,4 +1,4 @@
-//! What a device leaves to software, in one line for the log.
+//! What a device leaves to software and where its memory is, in one line for the log.
 
 use ironwarp_port::{PortCaps, Spread, TxOffloads};
 
@@ -21,7 +21,8 @@ pub(crate) fn said(caps: &PortCaps, cores: u16) -> String {
         Spread::Toeplitz { .. } => "flows come to their cores by the device's hash",
         Spread::Unknown => "flows are handed to their cores in software",
     };
-    format!("mtu {}; by the device: {}; in software: {}; {spread}", caps.mtu_bytes, of(true), of(false))
+    let node = caps.numa_node.map_or_else(String::new, |node| format!("memory node {node}; "));
+    format!("mtu {}; {node}by the device: {}; in software: {}; {spread}", caps.mtu_bytes, of(true), of(false))
 }
 
 #[cfg(test)]
@@ -49,5 +50,7 @@ mod tests {
         let some = said(&caps(TxOffloads::IPV4_CHECKSUM, false, Spread::Unknown), 2);
         assert!(some.contains("by the device: IPv4 checksums of what is sent; in software: TCP"), "{some}");
         assert!(some.ends_with("flows are handed to their cores in software"), "{some}");
+        let near = PortCaps { numa_node: Some(1), ..caps(TxOffloads::empty(), false, Spread::Unknown) };
+        assert!(said(&near, 1).starts_with("mtu 1500; memory node 1; by the device: nothing"));
     }
 }
