@@ -162,7 +162,7 @@
 // A queue pair that has ended takes no more of its shared receives: `qp`.
 #define IW_EVENT_LAST_RECEIVE 11
 
-// The device has lost its link (`reason` 0), or has it again (1).
+// The device of `port` has lost its link (`reason` 0), or has it again (1).
 #define IW_EVENT_LINK 12
 
 // A listening address could not be taken: `local`.
@@ -515,6 +515,8 @@ struct iw_event {
     struct iw_settled settled;
     // An error.
     struct iw_terminate terminate;
+    // The port, from 0: 0 where there is one.
+    uint32_t port;
     // Bytes of private data.
     uint32_t private_data_bytes;
     // What the far application says.
@@ -786,7 +788,7 @@ int32_t iw_worker_start(struct iw_worker *worker,
 // As for `iw_worker_start`.
 int32_t iw_worker_stop(struct iw_worker *worker);
 
-// Whether the device has its link: 1 or 0. May ask the kernel.
+// Whether the device has its link, of several whether any has: 1 or 0. May ask the kernel.
 //
 // # Safety
 // As for `iw_worker_start`.

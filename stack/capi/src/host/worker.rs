@@ -123,7 +123,7 @@ pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
     })
 }
 
-/// Whether the device has its link: 1 or 0. May ask the kernel.
+/// Whether the device has its link, of several whether any has: 1 or 0. May ask the kernel.
 ///
 /// # Safety
 /// As for `iw_worker_start`.

@@ -31,7 +31,7 @@ pub const IW_EVENT_CQ_ERROR: u32 = 9;
 pub const IW_EVENT_SRQ_LIMIT: u32 = 10;
 /// A queue pair that has ended takes no more of its shared receives: `qp`.
 pub const IW_EVENT_LAST_RECEIVE: u32 = 11;
-/// The device has lost its link (`reason` 0), or has it again (1).
+/// The device of `port` has lost its link (`reason` 0), or has it again (1).
 pub const IW_EVENT_LINK: u32 = 12;
 /// A listening address could not be taken: `local`.
 pub const IW_EVENT_LISTEN_FAILED: u32 = 13;
@@ -108,6 +108,8 @@ pub struct iw_event {
     pub settled: iw_settled,
     /// An error.
     pub terminate: iw_terminate,
+    /// The port, from 0: 0 where there is one.
+    pub port: u32,
     /// Bytes of private data.
     pub private_data_bytes: u32,
     /// What the far application says.
@@ -142,6 +144,7 @@ const NOTHING: iw_event = iw_event {
     remote: iw_addr { ip: [0; 16], scope: 0, port: 0, family: 0 },
     settled: iw_settled { revision: 0, inbound_reads: 0, outbound_reads: 0, reserved: 0 },
     terminate: iw_terminate { layer: 0, etype: 0, code: 0, sent: 0 },
+    port: 0,
     private_data_bytes: 0,
     private_data: [0; 512],
 };
@@ -187,7 +190,9 @@ fn told_rarely(event: &Event) -> iw_event {
             iw_event { kind: IW_EVENT_SRQ_LIMIT, srq: iw_srq { id: srq.to_bits() }, ..NOTHING }
         }
         Event::LastReceiveReached { qp } => of(IW_EVENT_LAST_RECEIVE, qp),
-        Event::Link { up, .. } => iw_event { kind: IW_EVENT_LINK, reason: (*up).into(), ..NOTHING },
+        Event::Link { port, up } => {
+            iw_event { kind: IW_EVENT_LINK, reason: (*up).into(), port: (*port).into(), ..NOTHING }
+        }
         Event::ListenFailed { local } => {
             iw_event { kind: IW_EVENT_LISTEN_FAILED, local: (*local).into(), ..NOTHING }
         }
