@@ -129,7 +129,7 @@ impl End {
             pd,
             cq,
             worker,
-            memif: matches!(config.port.device, DeviceConfig::Memif { .. }),
+            memif: config.ports() == 1 && matches!(config.port.device, DeviceConfig::Memif { .. }),
             turns: 0,
             connections_max: connections as usize,
             _stack: stack,
@@ -143,9 +143,7 @@ impl End {
     pub fn capture(&mut self, path: &Path) -> Result<(), PingError> {
         let failed = |source| PingError::Capture { path: path.display().to_string(), source };
         let capture = Capture::create(path, CaptureLimits::default()).map_err(failed)?;
-        let interface = capture.interface("iwarp-ping").map_err(failed)?;
-        self.worker.port_control().start_capture(interface);
-        Ok(())
+        self.worker.start_capture(&capture, "iwarp-ping").map_err(failed)
     }
 
     /// Listens from now on: before the core has heard of it, whatever arrives is refused.

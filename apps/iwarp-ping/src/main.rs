@@ -84,8 +84,7 @@ fn open(args: &Args, config: Config) -> Result<End, PingError> {
 }
 
 fn addresses(config: &Config) -> Result<Vec<core::net::IpAddr>, PingError> {
-    let prefixes = config.net.prefixes().map_err(SetupError::from)?;
-    Ok(prefixes.iter().map(|prefix| prefix.addr).collect())
+    Ok(config.addresses().map_err(SetupError::from)?)
 }
 
 fn tell_user(args: &Args, text: impl FnOnce() -> String, line: impl FnOnce() -> Value) {

@@ -1,6 +1,6 @@
 //! The responder's loop: polls the worker, answers requests, prints events.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -44,8 +44,7 @@ pub(crate) struct Responder<'a> {
 
 impl<'a> Responder<'a> {
     pub(crate) fn start(args: &'a Args, config: Config) -> Result<Self, StartError> {
-        let prefixes = config.net.prefixes().map_err(ironwarp::SetupError::from)?;
-        let ours: Vec<IpAddr> = prefixes.iter().map(|prefix| prefix.addr).collect();
+        let ours = config.addresses().map_err(ironwarp::SetupError::from)?;
         let local = args.connect.map_or_else(|| args.local(&ours), Ok).map_err(StartError::Argument)?;
         let receive_bytes = args.receive_bytes().map_err(StartError::Argument)?;
         let peers_max = config.limits.queue_pairs as usize;
@@ -77,7 +76,7 @@ impl<'a> Responder<'a> {
         }
         self.leave()?;
         report::counters(&self.stack.counters());
-        if let Err(error) = self.worker.port_control().stop_capture() {
+        if let Err(error) = self.worker.stop_capture() {
             tracing::error!("the capture is not whole: {error}");
         }
         Ok(())
@@ -218,17 +217,17 @@ impl<'a> Responder<'a> {
     }
 }
 
-/// Switches on what the command line asks of the port.
+/// Switches on what the command line asks of the ports.
 fn instrument(args: &Args, worker: &Worker) -> Result<(), StartError> {
-    let port = worker.port_control();
     if let Some(path) = &args.pcap {
-        let capture =
-            Capture::create(path, CaptureLimits::default()).and_then(|file| file.interface("iwarp0"));
+        let capture = Capture::create(path, CaptureLimits::default());
         let failed = |source| StartError::Capture { path: path.display().to_string(), source };
-        port.start_capture(capture.map_err(failed)?);
+        capture.and_then(|file| worker.start_capture(&file, "iwarp0")).map_err(failed)?;
     }
     if args.drop > 0 {
-        port.set_faults(Faults::loss(args.seed, args.drop));
+        for port in worker.port_controls() {
+            port.set_faults(Faults::loss(args.seed, args.drop));
+        }
     }
     Ok(())
 }

@@ -34,11 +34,14 @@ pub fn examine(config: Config, connect: Option<SocketAddr>, report: &Report) {
         let inside = format!("{} lies inside one process: nothing to open", device.kind());
         return report.add(Finding::good("device", inside));
     }
-    let ours: Vec<String> = config.net.prefixes().iter().flatten().map(|one| one.addr.to_string()).collect();
+    let ours: Vec<String> = config.addresses().iter().flatten().map(|addr| addr.to_string()).collect();
+    let further = config.fabrics.iter().map(|fabric| fabric.port.device.clone());
+    let devices: Vec<DeviceConfig> = core::iter::once(device).chain(further).collect();
     match Open::new(quick(config)) {
         Ok(mut open) => {
-            report.add(Finding::good("device", format!("{}: opens", device.kind())));
-            open.look(&device, &ours, connect, report);
+            let kinds: Vec<&str> = devices.iter().map(DeviceConfig::kind).collect();
+            report.add(Finding::good("device", format!("{}: opens", kinds.join(", "))));
+            open.look(&devices, &ours, connect, report);
         }
         Err(line) => report.add(Finding::fault("device", line, "DPDK's own messages above say more")),
     }
@@ -48,8 +51,12 @@ pub fn examine(config: Config, connect: Option<SocketAddr>, report: &Report) {
 
 /// The same configuration with addresses that are probed for, and less patience.
 fn quick(mut config: Config) -> Config {
-    config.net.probe_ipv4 = config.net.probe_ipv4.max(1);
-    config.net.probe_ipv6 = config.net.probe_ipv6.max(1);
+    for net in
+        core::iter::once(&mut config.net).chain(config.fabrics.iter_mut().map(|fabric| &mut fabric.net))
+    {
+        net.probe_ipv4 = net.probe_ipv4.max(1);
+        net.probe_ipv6 = net.probe_ipv6.max(1);
+    }
     config.tcp.syn_retries = config.tcp.syn_retries.min(3);
     config.mpa.startup_timeout_ms = config.mpa.startup_timeout_ms.min(4_000);
     config
@@ -62,9 +69,27 @@ impl Open {
         Ok(Open { stack, workers, ctx })
     }
 
-    fn look(&mut self, device: &DeviceConfig, ours: &[String], connect: Option<SocketAddr>, report: &Report) {
-        if !self.has_link() {
-            return report.add(Finding::fault("link", "the device has no link", far_end_of(device)));
+    fn look(
+        &mut self,
+        devices: &[DeviceConfig],
+        ours: &[String],
+        connect: Option<SocketAddr>,
+        report: &Report,
+    ) {
+        let start = Instant::now();
+        for (port, device) in (0..).zip(devices) {
+            if !self.has_link(start, port) {
+                let which = if devices.len() > 1 {
+                    format!("the device of port {port}")
+                } else {
+                    "the device".into()
+                };
+                return report.add(Finding::fault(
+                    "link",
+                    format!("{which} has no link"),
+                    far_end_of(device),
+                ));
+            }
         }
         report.add(Finding::good("link", "up"));
         self.turn_for(PROBES_TAKE);
@@ -83,10 +108,9 @@ impl Open {
     }
 
     /// Waits for the link. Until then nothing is polled: a memif does not bear it.
-    fn has_link(&mut self) -> bool {
-        let start = Instant::now();
+    fn has_link(&mut self, start: Instant, port: u8) -> bool {
         while start.elapsed() < LINK_WITHIN {
-            if self.workers.iter_mut().all(Worker::link_up) {
+            if self.workers.iter_mut().all(|worker| worker.port_link_up(port)) {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));

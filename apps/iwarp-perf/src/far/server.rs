@@ -64,8 +64,9 @@ pub fn main(setup: &Setup, source: &Path) -> ExitCode {
 
 struct Server {
     endpoint: Option<Endpoint>,
-    address: SocketAddr,
-    /// The device must not be polled while its other end comes or goes.
+    /// Where it listens: every address of every port.
+    addresses: Vec<SocketAddr>,
+    /// The device must not be polled while its other end comes or goes. Of several ports none waits for another's.
     memif: bool,
     halt: Arc<AtomicBool>,
 }
@@ -76,21 +77,24 @@ impl Server {
             // Where the processor cannot be had, the server runs wherever the system puts it.
             let _ = pin(core);
         }
-        let address = SocketAddr::new(setup.config.net.parse()?.0, setup.port);
+        let ours = setup.config.addresses()?;
+        let addresses: Vec<_> = ours.into_iter().map(|addr| SocketAddr::new(addr, setup.port)).collect();
         let mut endpoint = Endpoint::open(&setup.text, None, false)?;
         if let Some(path) = &setup.pcap {
             endpoint.capture(path, "far")?;
         }
-        endpoint.listen(address)?;
-        let memif = matches!(setup.config.port.device, DeviceConfig::Memif { .. });
+        addresses.iter().try_for_each(|address| endpoint.listen(*address))?;
+        let memif =
+            setup.config.ports() == 1 && matches!(setup.config.port.device, DeviceConfig::Memif { .. });
         if memif {
             endpoint.watch_link();
         }
-        Ok(Server { endpoint: Some(endpoint), address, memif, halt })
+        Ok(Server { endpoint: Some(endpoint), addresses, memif, halt })
     }
 
     fn run(&mut self, source: &Path) -> Result<u32, RdmaError> {
-        say(format_args!("serving {} at {}; Ctrl-C stops\n", source.display(), self.address));
+        let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
+        say(format_args!("serving {} at {}; Ctrl-C stops\n", source.display(), addresses.join(", ")));
         let mut served = 0;
         while !self.halt.load(Ordering::Relaxed) {
             self.rest_until_link(true)?;

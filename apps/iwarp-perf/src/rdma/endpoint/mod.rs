@@ -331,8 +331,7 @@ impl Endpoint {
     /// Captures every frame of this end from now on. The file is complete when the endpoint has been dropped.
     pub fn capture(&mut self, path: &Path, end: &str) -> Result<(), RdmaError> {
         let capture = Capture::create(path, CaptureLimits::default()).map_err(RdmaError::Capture)?;
-        let interface = capture.interface(end).map_err(RdmaError::Capture)?;
-        self.with_worker(|worker| worker.port_control().start_capture(interface))
+        self.with_worker(|worker| worker.start_capture(&capture, end))?.map_err(RdmaError::Capture)
     }
 
     /// What the connections say about a failed request.
