@@ -211,7 +211,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         self.links_lost ^= 1 << port;
         self.stats.count(Counter::VerbsLinkChanges);
-        tracing::info!(core = self.core, "the link is {}", if up { "up" } else { "down" });
+        tracing::info!(core = self.core, port, "the link is {}", if up { "up" } else { "down" });
         if up {
             // Whoever is at the far end may not have been there before.
             self.greet(now, port);
