@@ -179,7 +179,8 @@ impl SendWqe {
         (self.sges, self.len) = write_list(&mut self.list, sges);
     }
 
-    /// Takes the bytes themselves. More than 256 make the request fail with [`CompletionStatus::LocalLength`].
+    /// Takes the bytes themselves. More than 256 make the request fail with
+    /// [`LocalLength`](crate::CompletionStatus::LocalLength).
     pub fn set_inline(&mut self, bytes: &[u8]) {
         self.flags.insert(SendFlags::INLINE);
         self.sges = 0;
