@@ -238,6 +238,7 @@ impl Context {
         for core in 0..self.cores.len() {
             while let Some(notice) = self.cores.get_mut(core).and_then(|link| link.notices.pop()) {
                 match notice {
+                    Notice::Event(Event::SharedReceiveLimit { srq }) if !self.spend_arming(srq) => {}
                     Notice::Event(event) => {
                         if let Event::PeerLacksAtomics { peer, .. } = event {
                             self.remember_lacking(peer);

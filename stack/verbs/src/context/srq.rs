@@ -50,6 +50,8 @@ pub(super) struct AppSrq {
     slots: Box<[u32]>,
     sges: usize,
     pub(super) users: u32,
+    /// Whether the application still waits to hear that few receives are left.
+    is_armed: bool,
 }
 
 impl Context {
@@ -66,7 +68,15 @@ impl Context {
         within("elements", sges as u64, 1, SGE_MAX as u64, "1 to 16")?;
         (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
         let serial = next_object();
-        let app = AppSrq { serial, pd, rings: Box::default(), slots: Box::default(), sges, users: 0 };
+        let app = AppSrq {
+            serial,
+            pd,
+            rings: Box::default(),
+            slots: Box::default(),
+            sges,
+            users: 0,
+            is_armed: false,
+        };
         let handle = SharedReceiveQueue { index: place(&mut self.srqs, app), serial };
         let made = self.create_shards(handle, depth);
         if made.is_err() {
@@ -101,14 +111,22 @@ impl Context {
     }
 
     /// Asks for one [`Event::SharedReceiveLimit`](crate::Event::SharedReceiveLimit) when fewer than `limit` receives are
-    /// left on a core. 0 asks for none.
+    /// left on a core, the first of them that runs low. 0 asks for none.
     pub fn arm_srq(&mut self, srq: SharedReceiveQueue, limit: u32) -> Result<(), VerbsError> {
         (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
         for core in 0..self.cores.len() {
             let slot = self.srq(srq)?.slot_on(core);
             self.control(core, Control::ArmSrq { slot, limit })?;
         }
+        self.srq_mut(srq)?.is_armed = limit > 0;
         Ok(())
+    }
+
+    /// Whether the application is to hear that a core has few receives left: every core says so for itself, and one that is
+    /// low when the next arming comes says so again.
+    #[cold]
+    pub(super) fn spend_arming(&mut self, srq: SharedReceiveQueue) -> bool {
+        self.srq_mut(srq).is_ok_and(|app| core::mem::take(&mut app.is_armed))
     }
 
     /// Destroys a shared receive queue that no queue pair uses any more. What is posted to it is forgotten: its memory

@@ -4,6 +4,7 @@ mod atomics;
 mod bench;
 mod network;
 mod pace;
+mod shared_receives;
 mod stress;
 mod threads;
 
