@@ -49,7 +49,7 @@ impl Core<'_> {
     fn turn(&mut self, mut heard: impl FnMut(usize, u64)) {
         self.mail.flush();
         let mem = &self.mem;
-        self.mail.answer(|call| call.run(mem));
+        self.mail.answer(|_, call| call.run(mem));
         self.mail.replies(|_, reply| heard(reply.token as usize, reply.outcome.expect("a live word")));
         self.mem.quiesce();
         thread::yield_now();

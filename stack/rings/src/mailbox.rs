@@ -187,11 +187,16 @@ impl<Q, R> Mailboxes<Q, R> {
         self.callers.iter_mut().flatten().for_each(Caller::flush);
     }
 
-    /// Answers what others have asked, of each at most as many calls as it has credits. Says how many.
+    /// Answers what others have asked, each call with the core that it is from, of each core at most as many as it has
+    /// credits. Says how many.
     #[inline]
-    pub fn answer(&mut self, mut reply: impl FnMut(Q) -> R) -> usize {
-        let credits = self.credits;
-        self.callees.iter_mut().flatten().map(|callee| callee.answer(credits, &mut reply)).sum()
+    pub fn answer(&mut self, mut reply: impl FnMut(u16, Q) -> R) -> usize {
+        let mut answered = 0;
+        for (core, callee) in self.callees.iter_mut().enumerate() {
+            let Some(callee) = callee else { continue };
+            answered += callee.answer(self.credits, |call| reply(core as u16, call));
+        }
+        answered
     }
 
     /// Takes the replies that have come, with the core that each is from, of each core at most as many as there are
@@ -297,7 +302,7 @@ mod tests {
             core.flush();
         }
         for core in [one, two] {
-            assert_eq!((core.answer(|call| call), core.unanswered()), (2, 2));
+            assert_eq!((core.answer(|_, call| call), core.unanswered()), (2, 2));
         }
         for core in &mut mesh {
             let mut replies = vec![];
@@ -318,8 +323,8 @@ mod tests {
             mesh[usize::from(from)].flush();
         }
         for core in 0..CORES {
-            let answered = mesh[usize::from(core)].answer(|(from, to)| {
-                assert_eq!(to, core);
+            let answered = mesh[usize::from(core)].answer(|by, (from, to)| {
+                assert_eq!((by, to), (from, core));
                 (from, to)
             });
             assert_eq!(answered, usize::from(CORES) - 1);
@@ -342,7 +347,7 @@ mod tests {
         one.flush();
         let mut asked = 1;
         // As if the caller were as quick as the callee.
-        let answered = two.answer(|call| {
+        let answered = two.answer(|_, call| {
             let more = one.replies(|_, _| ()) > 0 || asked < 2;
             if more && one.call(1, call + 1).is_ok() {
                 asked += 1;
@@ -394,7 +399,7 @@ mod tests {
             mesh[0].flush();
             let calls = &mut mesh[1].callees[0].as_mut().unwrap().calls;
             places.push(calls.peek().map(|line| &raw const *line as usize).unwrap());
-            mesh[1].answer(|call| call);
+            mesh[1].answer(|_, call| call);
         }
         assert!(places.iter().all(|at| at % 64 == 0));
         places.dedup();

@@ -81,6 +81,16 @@ impl AtomicCall {
         }
     }
 
+    /// The answer to a call that comes behind one of its stream that was refused: it must have no effect either.
+    pub fn refuse(&self) -> AtomicReply {
+        AtomicReply { token: self.token, qp: self.qp, outcome: Err(AccessError::Revoked.into()) }
+    }
+
+    /// The stream that it is for.
+    pub fn qp(&self) -> QpNum {
+        self.qp
+    }
+
     /// Runs the call on the core that it was mailed to. A tag that leads to another owner's word by now was revoked
     /// and given out again since, so it is refused like one that was revoked.
     pub fn run(&self, owner: &CoreMem) -> AtomicReply {

@@ -6,6 +6,8 @@
 //! finds none left waits in line for that core. Both directions are worked off once an iteration, behind the receive stage,
 //! and nothing ever waits for room: a credit is a place for the reply.
 //!
+//! What comes behind a call of its stream that is refused is refused too, though it may be in the mail already.
+//!
 //! An answer finds its queue pair by place and number, so that one which has gone is not mistaken for another. A core that
 //! is not polled keeps others waiting for its words, as it keeps its own connections waiting. One that has gone for good
 //! ends the streams that ask for them.
@@ -15,13 +17,14 @@
 
 use std::collections::VecDeque;
 
+use arrayvec::ArrayVec;
 use crossbeam_utils::CachePadded;
 use ironwarp_iwarp::NoCredit;
 use ironwarp_iwarp::rdmap::RdmapFault;
 use ironwarp_iwarp::stream::StreamState;
-use ironwarp_mem::{AccessError, AtomicCall, AtomicOp, AtomicReply, AtomicTarget, WordError};
+use ironwarp_mem::{AccessError, AtomicCall, AtomicOp, AtomicReply, AtomicTarget, CoreMem, WordError};
 use ironwarp_rings::mailbox::{self, Mailboxes};
-use ironwarp_types::CoreId;
+use ironwarp_types::{CoreId, QpNum};
 
 use super::*;
 use crate::config::AtomicsBy;
@@ -33,6 +36,8 @@ const CREDITS: usize = 32;
 #[repr(align(128))]
 pub(crate) struct Owners {
     mail: Mailboxes<AtomicCall, AtomicReply>,
+    /// By the core that asks, what it has been refused.
+    refused: Box<[Refused]>,
     /// By the core that is asked, places of queue pairs that wait for a credit; each in one list, once.
     waiting: Box<[CachePadded<VecDeque<u32>>]>,
     /// Whoever asks now is the one whose turn it is.
@@ -46,8 +51,49 @@ pub(crate) fn owners(cores: u16, places: u32) -> Vec<Option<Box<Owners>>> {
     }
     let line = |_| CachePadded::new(VecDeque::with_capacity(places as usize));
     let lines = || (0..cores).map(line).collect();
+    let refused = || (0..cores).map(|_| Refused::default()).collect();
     let ends = mailbox::mesh(cores.into(), CREDITS).into_iter();
-    ends.map(|mail| Some(Box::new(Owners { mail, waiting: lines(), in_turn: false }))).collect()
+    ends.map(|mail| Some(Box::new(Owners { mail, refused: refused(), waiting: lines(), in_turn: false })))
+        .collect()
+}
+
+/// Streams of one other core that had a call refused here, and the number of that call.
+///
+/// What a stream asks behind it must have no effect (RFC 7306 s5.4: what is behind has not happened if what is ahead has
+/// not), and may be in the mail already. After [`CREDITS`] calls more it is not: the caller has heard by then.
+#[derive(Default)]
+struct Refused {
+    streams: ArrayVec<(QpNum, u32), CREDITS>,
+    calls: u32,
+}
+
+impl Refused {
+    /// Does what is asked, unless something ahead of it was refused.
+    fn answer(&mut self, call: &AtomicCall, mem: &CoreMem) -> AtomicReply {
+        self.calls = self.calls.wrapping_add(1);
+        if !self.streams.is_empty() && self.is_behind(call.qp()) {
+            return call.refuse();
+        }
+        let reply = call.run(mem);
+        if reply.outcome.is_err() {
+            self.note(call.qp());
+        }
+        reply
+    }
+
+    /// Forgets those that have heard. Says whether this one has not.
+    #[cold]
+    fn is_behind(&mut self, qp: QpNum) -> bool {
+        let calls = self.calls;
+        self.streams.retain(|(_, at)| calls.wrapping_sub(*at) < CREDITS as u32);
+        self.streams.iter().any(|(refused, _)| *refused == qp)
+    }
+
+    #[cold]
+    fn note(&mut self, qp: QpNum) {
+        // Room: each is of another one of the last calls.
+        let _ = self.streams.try_push((qp, self.calls));
+    }
 }
 
 impl Owners {
@@ -145,7 +191,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(never)]
     pub(super) fn serve_words(&mut self, now: Nanos) {
         let Some(owners) = self.cqs.owners.as_deref_mut() else { return };
-        let answered = owners.mail.answer(|call| call.run(&self.mem));
+        let (mail, refused) = (&mut owners.mail, &mut owners.refused);
+        let answered = mail.answer(|core, call| match refused.get_mut(usize::from(core)) {
+            Some(refused) => refused.answer(&call, &self.mem),
+            None => call.refuse(),
+        });
         self.work += answered;
         self.stats.add(Counter::AtomicsAnswered, answered as u64);
         for core in 0..self.shared.cores.len() {

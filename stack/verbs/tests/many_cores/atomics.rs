@@ -331,6 +331,7 @@ fn memory_that_is_given_up_meanwhile_is_refused_by_the_owner_in_its_turn() {
     assert_eq!(bench.statuses(), [(0, good), (1, flushed), (2, flushed)]);
     assert_eq!(bench.terminate(), Some([0, 1, 0]));
     assert_eq!((word(&before, 0), word(&given_up, gone_at)), (0, 0));
+    assert_eq!(word(&kept, at), 1, "what is behind it was in the mail, and has no effect either");
     // The other queue pair is not touched by it.
     bench.add(qps[1], 9, sink(&before, 3), there(&kept, at));
     bench.until("the other", |bench| bench.near.completions.len() == 4);

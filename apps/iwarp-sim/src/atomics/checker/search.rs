@@ -37,6 +37,10 @@ pub struct Search<'a> {
     sights: BTreeMap<(usize, u64), Vec<(usize, usize)>>,
     /// For each word, streams that change it unheard, and the last of its requests that does.
     unheard: Vec<Vec<(usize, usize)>>,
+    /// For each stream and place, by when something answered from there on must have taken effect.
+    latest: Vec<Vec<u64>>,
+    /// For each stream, places that were never answered and have their time, and that time.
+    dated: Vec<Vec<(usize, u64)>>,
     /// How each state came about: from which one, and by how many steps of which streams.
     nodes: Vec<Node>,
     steps: Vec<u16>,
@@ -87,6 +91,8 @@ impl<'a> Search<'a> {
             strict,
             sights: BTreeMap::new(),
             unheard: vec![Vec::new(); case.words],
+            latest: case.streams.iter().map(|items| latest(items)).collect(),
+            dated: case.streams.iter().map(|items| dated(items)).collect(),
             nodes: Vec::new(),
             steps: Vec::new(),
             nexts: Vec::new(),
@@ -185,10 +191,10 @@ impl<'a> Search<'a> {
         (0..state.next.len()).filter_map(|stream| Some((stream, self.head(state, stream)?)))
     }
 
-    /// Nothing may take effect that was asked after this: something that has not taken effect was answered then.
+    /// Nothing may take effect that was asked after this: something that has not taken effect must have by then.
     fn bound(&self, state: &State) -> u64 {
-        let heads = self.heads(state).filter(|(_, op)| op.is_heard());
-        heads.map(|(_, op)| op.latest()).min().unwrap_or(NEVER)
+        let ahead = state.next.iter().zip(&self.latest);
+        ahead.filter_map(|(next, latest)| latest.get(usize::from(*next)).copied()).min().unwrap_or(NEVER)
     }
 
     /// When the latest was asked of what has taken effect: what had to before can no longer.
@@ -200,8 +206,12 @@ impl<'a> Search<'a> {
 
     /// The earliest time by which something that nobody has heard of must have taken effect, if it still can.
     fn soonest(&self, state: &State, clock: u64) -> u64 {
-        let unheard = self.heads(state).filter(|(_, op)| !op.is_heard() && op.until >= clock);
-        unheard.map(|(_, op)| op.until).min().unwrap_or(NEVER)
+        let ahead = |(next, dated): (&u16, &'_ [(usize, u64)])| {
+            let left = dated.iter().filter(|(at, until)| *at >= usize::from(*next) && *until >= clock);
+            left.map(|(_, until)| *until).min()
+        };
+        let dated = self.dated.iter().map(Vec::as_slice);
+        state.next.iter().zip(dated).filter_map(ahead).min().unwrap_or(NEVER)
     }
 
     fn take_what_changes_nothing(&self, state: &mut State) {
@@ -311,6 +321,26 @@ impl<'a> Search<'a> {
         let heads: Vec<String> = heads.take(12).collect();
         format!("{} answers are left with the words at {:#x?} and next {heads:#?}", state.left, state.words)
     }
+}
+
+/// For each place, by when the soonest of what was answered from there on must have taken effect.
+fn latest(items: &[Item<'_>]) -> Vec<u64> {
+    let mut soonest = NEVER;
+    let mut latest: Vec<u64> = Vec::with_capacity(items.len());
+    for item in items.iter().rev() {
+        if item.op.is_heard() {
+            soonest = soonest.min(item.op.latest());
+        }
+        latest.push(soonest);
+    }
+    latest.reverse();
+    latest
+}
+
+/// Places that were never answered and have their time.
+fn dated(items: &[Item<'_>]) -> Vec<(usize, u64)> {
+    let unheard = items.iter().enumerate().filter(|(_, item)| !item.op.is_heard());
+    unheard.map(|(at, item)| (at, item.op.until)).filter(|(_, until)| *until != NEVER).collect()
 }
 
 /// Whether one of these requests has not taken effect, other than this one.
