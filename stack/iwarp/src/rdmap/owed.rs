@@ -101,13 +101,15 @@ pub struct PendingResponses {
     mailed: u16,
     /// Whom those were mailed to.
     owner: CoreId,
+    /// Whether an owner has refused one: nothing behind it may take effect.
+    refused: bool,
 }
 
 impl PendingResponses {
     /// A queue for at most `ird` responses.
     pub fn new(ird: u16) -> Self {
         let responses = VecDeque::with_capacity(ird.max(RTR_READS).into());
-        PendingResponses { responses, ird: ird.into(), begun: 0, mailed: 0, owner: CoreId(0) }
+        PendingResponses { responses, ird: ird.into(), begun: 0, mailed: 0, owner: CoreId(0), refused: false }
     }
 
     /// Start-up settled on `ird` Reads; more than there is memory for cannot be.
@@ -150,12 +152,13 @@ impl PendingResponses {
     }
 
     /// The atomic operation that another core is to be asked for next, its number, and whom to ask. RFC 7306 s5.4, s7: it is
-    /// not begun while an earlier Read or atomic operation is not done, save by the core that does both in turn.
+    /// not begun while an earlier Read or atomic operation is not done, save by the core that does both in turn; nor behind one
+    /// that was refused.
     #[inline]
     pub fn to_mail(&self) -> Option<(AtomicRequest, u32, CoreId)> {
         match self.responses.get(usize::from(self.begun)) {
             Some(&Owed::Atomic { request, msn, owner: Some(owner) })
-                if self.mailed == 0 || self.owner == owner =>
+                if !self.refused && (self.mailed == 0 || self.owner == owner) =>
             {
                 Some((request, msn, owner))
             }
@@ -179,6 +182,7 @@ impl PendingResponses {
         match self.responses.get_mut(usize::from(oldest)) {
             Some(owed @ &mut Owed::Mailed { identifier, msn: asked }) if asked == msn => {
                 *owed = Owed::Answered { identifier, msn, outcome };
+                self.refused |= outcome.is_err();
                 self.mailed -= 1;
                 true
             }
@@ -211,7 +215,7 @@ impl PendingResponses {
     /// Forgets them all: the stream has ended. Answers to what was mailed find nothing any more.
     pub fn clear(&mut self) {
         self.responses.clear();
-        (self.begun, self.mailed) = (0, 0);
+        (self.begun, self.mailed, self.refused) = (0, 0, false);
     }
 }
 
@@ -271,6 +275,19 @@ mod tests {
         assert!(queue.answer(1, Ok(7)));
         assert_eq!(mail_all(&mut queue), [(2, 2)], "what was answered is done, though it has not left");
         assert!(matches!(queue.sendable(), Some(Owed::Answered { msn: 1, outcome: Ok(7), .. })));
+    }
+
+    /// RFC 7306 s7: what is behind a request that was refused has no effect, so no owner is asked for it any more, though the
+    /// stream ends only when the refusal's turn to leave has come.
+    #[test]
+    fn nothing_is_mailed_behind_a_refusal() {
+        for owner in [1, 2] {
+            let mut queue = queue(&[Asked::There(1), Asked::There(owner)]);
+            mail_all(&mut queue);
+            assert!(queue.answer(1, Err(AccessError::Revoked.into())));
+            queue.push(owed(Asked::There(owner), 3));
+            assert_eq!(mail_all(&mut queue), [], "owner {owner}");
+        }
     }
 
     /// An answer is for the oldest that waits; any other finds nothing, and so does one that comes after the end.
