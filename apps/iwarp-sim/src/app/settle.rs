@@ -122,7 +122,9 @@ impl Session {
         // Behind an offence the peer's TCP acknowledges what its stream discards.
         let says_nothing =
             self.plan.complete_on_copy || self.unseen || self.offended.is_some() || self.attacked.is_some();
+        let several_cores = self.plan.cores[1 - side] > 1;
         let (ours, theirs) = self.pair(side);
+        let says_nothing = says_nothing || (several_cores && ours.may_hold_up(&posted));
         if ours.send_failed {
             return Err(format!("request {} succeeded behind one that failed", posted.wr_id));
         }
@@ -328,6 +330,12 @@ impl Session {
 }
 
 impl Side {
+    /// Whether the peer may still be waiting until all its cores know of a tag that a message of ours has ended: until
+    /// then its TCP takes what comes behind the message, and its stream does not.
+    fn may_hold_up(&self, posted: &Posted) -> bool {
+        self.messages.iter().any(|message| message.loan.is_some() && message.wr_id < posted.wr_id)
+    }
+
     fn give_sources(&mut self, posted: &Posted) {
         if let Some(plots) = &mut self.plots {
             posted.sources.iter().for_each(|piece| plots.source.give(*piece));

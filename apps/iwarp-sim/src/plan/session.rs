@@ -102,6 +102,8 @@ pub struct SessionPlan {
     pub shared: [bool; 2],
     /// How the host of each side places what arrives.
     pub placing: [Placing; 2],
+    /// Cores of the host of each side.
+    pub cores: [usize; 2],
     /// Whether requests complete when their bytes are copied.
     pub complete_on_copy: bool,
     /// Requests of which a side lends memory, or ends a loan, in a million.
