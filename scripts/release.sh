@@ -10,8 +10,8 @@ usage: scripts/release.sh [--debug] [FOLDER]
 
 Builds everything with DPDK's archives inside and packs FOLDER/ironwarp-VERSION-MACHINE.tar.gz with its checksum beside it
 (FOLDER: the build folder's dist). Inside, bin/ has the programs, lib/ironwarp/ the system's libraries that they load and
-that a bare machine lacks, lib/ and include/ the library for C, scripts/ nic.sh and hugepages.sh, and SHA256SUMS what every
-file should be. It runs from wherever it is unpacked.
+that a bare machine lacks, lib/ and include/ the library for C, scripts/ nic.sh and hugepages.sh, licences/ the terms of
+everything inside that is not ours, and SHA256SUMS what every file should be. It runs from wherever it is unpacked.
 
   --debug  build without optimisation for speed, which takes less time
 
@@ -63,9 +63,37 @@ for program in "${PROGRAMS[@]}"; do strip -o "$tree/bin/$program" "$built/$progr
 ! readelf -d "$tree"/bin/* | grep 'NEEDED.*librte' || { echo "a program needs a library of DPDK's" >&2; exit 1; }
 
 # All that the programs load but what every Debian has, which belongs together with its loader.
-for program in "${PROGRAMS[@]}"; do ldd "$built/$program"; done | awk '$3 ~ /^\// { print $3 }' | sort -u |
-    grep -vE '/(libc|libm|libdl|libpthread|librt|libutil|libgcc_s)\.so\.[0-9]+$' |
-    while read -r library; do cp -L "$library" "$tree/lib/ironwarp/"; done
+mapfile -t libraries < <(for program in "${PROGRAMS[@]}"; do ldd "$built/$program"; done | awk '$3 ~ /^\// { print $3 }' | sort -u |
+    grep -vE '/(libc|libm|libdl|libpthread|librt|libutil|libgcc_s)\.so\.[0-9]+$')
+cp -L "${libraries[@]}" "$tree/lib/ironwarp/"
+
+# The terms of what is inside: of Debian's libraries, DPDK's archives among them, and of the crates.
+system_terms() {
+    mkdir -p "$tree/licences/system"
+    local file package
+    for file in "$@"; do
+        # The package knows the file by the path from before /lib became a link, or by the one from after.
+        package=$(dpkg-query -S "$file" 2>/dev/null || dpkg-query -S "$(realpath "$file")" 2>/dev/null || dpkg-query -S "/usr$file")
+        package=${package%%:*}
+        cp -L "/usr/share/doc/$package/copyright" "$tree/licences/system/$package"
+    done
+}
+crate_terms() {
+    local crate terms files
+    cargo tree --locked --edges normal --prefix none --format '{p} {l}' "${packages[@]}" "${features[@]}" -p ironwarp-capi |
+        sed -nE 's/ \(\*\)$//; /\(\//!s/^(\S+) v(\S+)( \(proc-macro\))? (.*)/\1-\2 \4/p' | sort -u |
+        while read -r crate terms; do
+            files=$(find "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$crate" -maxdepth 1 -type f \
+                -iregex '.*/\(licen[cs]e\|copying\|copyright\|notice\|unlicense\)[^/]*')
+            mkdir -p "$tree/licences/crates/$crate"
+            echo "$terms" >"$tree/licences/crates/$crate/terms"
+            [ -z "$files" ] || xargs cp -t "$tree/licences/crates/$crate" <<<"$files"
+        done
+}
+system_terms "${libraries[@]}" "$(find /usr/lib -name librte_eal.a | head -1)"
+crate_terms
+standard=$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html
+[ ! -f "$standard" ] || cp "$standard" "$tree/licences/rust-standard-library.html"
 
 install=(--static-dpdk)
 [ "$profile" = dist ] || install+=(--debug)

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Callable
 
+from dissect import must_be_faultless
 from fabric import Fabric
 from guest import Guest
 from node import Node
@@ -59,7 +60,9 @@ class Lab:
             image = with_archive(image, folder, archive)
         self.guest = Guest(image, folder, self.fabric.qemu(), self.fabric.cards())
         self.cell_folder = folder
-        self.nodes = []
+        self.nodes, self.capture = [], None
+        # Where frames cannot be seen outside, our own processes capture them.
+        self.captures = itertools.count()
         self.changed = self.degraded = False
 
     def begin(self, name):
@@ -87,9 +90,7 @@ class Lab:
         for node in self.nodes:
             node.kill()
         self.nodes = []
-        if self.capture:
-            self.capture.terminate()
-            self.capture.wait()
+        self._end_capture()
         if passed:
             shutil.rmtree(self.cell_folder, ignore_errors=True)
             self._restore()
@@ -100,9 +101,16 @@ class Lab:
                 shutil.copy(console, self.cell_folder)
             self.guest.stop()
 
+    def dissect(self):
+        """Lets Wireshark look for faults in what was captured. Gives what it has read, in words."""
+        self._end_capture()
+        return f"{must_be_faultless(self.cell_folder, self.fabric.ours)} FPDUs read by Wireshark"
+
     def node(self, name, *arguments, sections=""):
         """Starts a program of ours."""
         words = [str(argument) for argument in arguments]
+        if not self.fabric.watched:
+            words += ["--pcap", str(self.cell_folder / f"wire-{next(self.captures)}.pcapng")]
         node = Node(self.programs, self.fabric, self.cell_folder, name, words, sections)
         self.nodes.append(node)
         return node
@@ -123,6 +131,12 @@ class Lab:
         if self.degraded:
             self.guest.degrade(None)
         self.changed = self.degraded = False
+
+    def _end_capture(self):
+        if self.capture:
+            self.capture.terminate()
+            self.capture.wait()
+        self.capture = None
 
     def _capture(self):
         if not self.fabric.watched:
@@ -174,6 +188,7 @@ class Matrix:
         try:
             lab.begin(name)
             each.run(lab)
+            line = lab.dissect()
         except Skipped as reason:
             verdict, line = "skipped", str(reason)
         except Failed as failure:

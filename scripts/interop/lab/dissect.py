@@ -1,0 +1,49 @@
+"""What Wireshark's own dissector finds wrong in a cell's capture.
+
+Frames that were lost, late or doubled are the network's doing. A start-up frame or an FPDU that cannot be read, or whose CRC
+is wrong, is somebody's fault whatever the network did, and so is a wrong checksum of ours. Of the guest's own frames no
+checksum is looked at: they are captured where its card would fill them in.
+"""
+
+import subprocess
+
+from outcome import Failed
+
+# iWARP is looked for on every port. What is turned off takes a message's first octets for its own.
+READ = "tshark -n -o tcp.try_heuristic_first:TRUE -o tcp.check_checksum:TRUE -o tcp.reassemble_out_of_order:TRUE".split()
+READ += "--disable-protocol rpcordma --disable-protocol smb_direct".split()
+# Of a large capture.
+WITHIN = 300
+
+
+def must_be_faultless(folder, ours):
+    """Fails with the first fault in the captures of a cell. Gives how many FPDUs were read."""
+    wrong = f"_ws.malformed || iwarp_mpa.bad_length || (ip.src == {ours} && (tcp.checksum.status == 0 || ip.checksum.status == 0))"
+    fpdus = 0
+    for capture in sorted(folder.glob("wire*.pcapng")):
+        read = [*READ, "-r", str(capture), "-V", "-O", "iwarp_mpa", "-Y", f"iwarp_mpa.fpdu || {wrong}"]
+        with subprocess.Popen(read, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace") as tshark:
+            fpdus += count(tshark.stdout, capture.name)
+        for line in said(capture, wrong):
+            raise Failed(f"Wireshark: {capture.name}: {line}")
+    return fpdus
+
+
+def count(lines, name):
+    """FPDUs, none of which may have a wrong CRC."""
+    fpdus, frame = 0, ""
+    for line in lines:
+        if line.startswith("Frame "):
+            frame = line.split(":")[0]
+        elif "CRC check: " in line:
+            fpdus += 1
+            if "Good" not in line:
+                raise Failed(f"Wireshark: {name}: {frame}: {line.strip()}")
+    return fpdus
+
+
+def said(capture, wrong):
+    """One line for each frame that is wrong."""
+    read = [*READ, "-r", str(capture), "-Y", wrong]
+    ended = subprocess.run(read, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=WITHIN, check=False)
+    return [line.strip() for line in ended.stdout.splitlines()]
