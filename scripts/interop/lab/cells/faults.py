@@ -4,6 +4,7 @@ import time
 
 from cells.rping import call, serve
 from cells.verbs import both, peer_calls, peer_listens, start_peer, we_call
+from fabric import JOINS
 from matrix import cell
 from outcome import check
 
@@ -53,7 +54,7 @@ def we_leave(lab):
     check(told == ["Closed"], f"the leave was told as {told}")
 
 
-@cell("faults/peer-process-killed")
+@cell("faults/peer-process-killed", JOINS)
 def killed(lab):
     node, job = a_staying_peer(lab)
     job.kill()
@@ -61,7 +62,7 @@ def killed(lab):
     still_serves(lab, node)
 
 
-@cell("faults/link-cut-and-restored")
+@cell("faults/link-cut-and-restored", ("af_packet", "tap", "af_xdp"))
 def cut(lab):
     """TCP bears a cut that ends before its patience does."""
     server = lab.node("iwarp-responder").wait_listening()
@@ -120,7 +121,7 @@ def suffer(lab, netem):
     both(lab, "--operation read --size 65536 --count 32 --depth 8", 120)
 
 
-@cell("faults/netem/loss-1-percent")
+@cell("faults/netem/loss-1-percent", JOINS)
 def loss(lab):
     suffer(lab, "limit 10000 loss 1%")
 

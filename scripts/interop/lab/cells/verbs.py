@@ -3,6 +3,7 @@
 Whoever connects, the guest's program does the operations and compares; ours keeps memory, echoes Sends and answers.
 """
 
+from fabric import JOINS
 from guest import ADDRESS as GUEST
 from matrix import cell
 from outcome import check
@@ -59,7 +60,7 @@ def both(lab, arguments, limit=60, options=()):
     peer_listens(lab, arguments, limit, options)
 
 
-@cell("verbs/send/0-to-16-KiB")
+@cell("verbs/send/0-to-16-KiB", JOINS)
 def send(lab):
     for size in (0, 1, 2, 1433, 1500, 16384):
         both(lab, f"--operation send --size {size} --count 20 --depth 4")
@@ -88,7 +89,7 @@ def invalidate(lab):
         check(len(tags) == 1, f"one tag was to be invalidated, not {tags}")
 
 
-@cell("verbs/write/0-to-64-KiB")
+@cell("verbs/write/0-to-64-KiB", JOINS)
 def write(lab):
     for size in (0, 1, 2, 1433, 1500, 65536):
         both(lab, f"--operation write --size {size} --count 20 --depth 4")
@@ -99,7 +100,7 @@ def write_large(lab):
     both(lab, f"--operation write --size {LARGE} --count 2", 120, ("--bytes", LARGE))
 
 
-@cell("verbs/read/0-to-64-KiB")
+@cell("verbs/read/0-to-64-KiB", JOINS)
 def read(lab):
     for size in (0, 1, 2, 1433, 1500, 65536):
         both(lab, f"--operation read --size {size} --count 20 --depth 4")
