@@ -1,0 +1,185 @@
+//! Far ends that break the protocol: each is told apart, ends alone, and a persistent server goes on.
+//!
+//! The end under test runs on a thread of its own; the test plays the other one by hand over memory.
+#![forbid(unsafe_code)]
+
+mod clients;
+mod servers;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ironwarp::memory::{MemoryConfig, MemoryPort, pair};
+use ironwarp::{
+    Access, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Config, Context, Event, MacAddr,
+    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr, Stack, Worker,
+};
+use iwarp_ping::message::{Advertisement, NOTHING, write_text};
+use iwarp_ping::{Call, Client, End, Fault, Offer, PORT, PingError, Server, ServerTally};
+
+/// Ends a test that hangs.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Bytes of the texts here.
+const TEXT: usize = 64;
+
+const TESTED: &str = "10.0.0.1";
+const STRANGER: &str = "10.0.0.2";
+
+/// What a stranger does wrong.
+type Misdeed = fn(&mut Stranger, QueuePair);
+
+/// The end that the test plays by hand.
+struct Stranger {
+    worker: Worker,
+    ctx: Context,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    /// What it sends, is read and written, and receives; 128 bytes each.
+    memory: Region,
+    received: u32,
+    /// Reads that are done.
+    read: u32,
+    _stack: Stack,
+}
+
+const SOURCE: usize = 0;
+const SINK: usize = 128;
+const RECEIVES: usize = 256;
+
+fn config(address: &str) -> Config {
+    let mut config = Config::in_memory(&format!("{address}/24")).expect("a valid configuration");
+    config.core.idle = ironwarp::IdlePolicy::Yield;
+    config
+}
+
+fn end(port: MemoryPort) -> End {
+    let config = config(TESTED);
+    let (stack, worker) = Stack::builder(config.clone()).memory_port(port).build_one().expect("a stack");
+    End::over(&config, stack, worker).expect("an end")
+}
+
+/// The port of the end under test, and the stranger.
+fn stage() -> (MemoryPort, Stranger) {
+    let port = |last| MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, last]), ..MemoryConfig::default() };
+    let (tested, port) = pair(&port(1), &port(2));
+    let (stack, worker) = Stack::builder(config(STRANGER)).memory_port(port).build_one().expect("a stack");
+    let mut ctx = stack.context().expect("a context");
+    let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(256).expect("a queue"));
+    let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let memory = ctx.register(pd, vec![0; 1024], all).expect("a region");
+    (tested, Stranger { worker, ctx, pd, cq, memory, received: 0, read: 0, _stack: stack })
+}
+
+impl Stranger {
+    fn qp(&mut self) -> QueuePair {
+        let qp = self.ctx.create_qp(self.pd, &QpAttr::new(self.cq)).expect("a queue pair");
+        for slot in 0..4 {
+            let place = [self.memory.slice(RECEIVES + slot * 64, 64).expect("inside")];
+            self.ctx.post_recv(qp, &RecvWr::new(slot as u64, &place)).expect("posted");
+        }
+        self.received = 0;
+        qp
+    }
+
+    fn turn(&mut self) -> Option<Event> {
+        if self.worker.poll(1).work == 0 {
+            std::thread::yield_now();
+        }
+        let mut reaped = [Completion::default(); 16];
+        let count = self.ctx.poll_cq(self.cq, &mut reaped).expect("a queue");
+        let done = |opcode| {
+            let well = |done: &&Completion| done.opcode == opcode && done.status == CompletionStatus::Success;
+            reaped[..count].iter().filter(well).count() as u32
+        };
+        self.received += done(CompletionOpcode::Receive);
+        self.read += done(CompletionOpcode::Read);
+        self.ctx.poll_event()
+    }
+
+    /// Turns until something is so.
+    #[track_caller]
+    fn until<T>(&mut self, what: &str, mut is_so: impl FnMut(&mut Self, Option<Event>) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            let event = self.turn();
+            if let Some(found) = is_so(self, event) {
+                return found;
+            }
+            assert!(start.elapsed() < DEADLINE, "never happened: {what}");
+        }
+    }
+
+    /// A connection. Whatever went before it has reached the server then.
+    #[track_caller]
+    fn connect(&mut self) -> QueuePair {
+        let qp = self.qp();
+        let at = SocketAddr::new(TESTED.parse().expect("an address"), PORT);
+        self.ctx.connect(qp, at, b"").expect("a free queue pair");
+        self.until("the connection", |_, event| {
+            matches!(event, Some(Event::Established { .. })).then_some(qp)
+        })
+    }
+
+    #[track_caller]
+    fn accept(&mut self) -> QueuePair {
+        let qp = self.qp();
+        self.until("a request", |this, event| match event {
+            Some(Event::ConnectRequest { request, .. }) => this.ctx.accept(request, qp, b"").ok(),
+            _ => None,
+        });
+        self.until("the connection", |_, event| {
+            matches!(event, Some(Event::Established { .. })).then_some(qp)
+        })
+    }
+
+    fn listen(&mut self) {
+        let at = SocketAddr::new(STRANGER.parse().expect("an address"), PORT);
+        self.ctx.listen(at).expect("a free address");
+    }
+
+    fn send(&mut self, qp: QueuePair, message: &[u8]) {
+        self.ctx.post_send(qp, &SendWr::send_inline(0, message).unsignaled()).expect("posted");
+    }
+
+    #[track_caller]
+    fn await_message(&mut self, number: u32) {
+        self.until("a message", |this, _| (this.received >= number).then_some(()));
+    }
+
+    #[track_caller]
+    fn await_end(&mut self, qp: QueuePair) {
+        self.until("the end", |_, event| matches!(event, Some(Event::Disconnected { .. })).then_some(()));
+        self.ctx.destroy_qp(qp).expect("a queue pair");
+    }
+
+    /// A piece of our memory as it should be advertised.
+    fn place(&self, offset: usize, bytes: u32) -> Advertisement {
+        let tagged_offset = self.memory.base_to() + offset as u64;
+        Advertisement { at: RemoteMemory { stag: self.memory.stag(), tagged_offset }, bytes }
+    }
+
+    /// What a message says that came into a receive.
+    fn advertised(&self, slot: usize) -> Advertisement {
+        let mut message = NOTHING;
+        self.memory.read_at(RECEIVES + slot * 64, &mut message).expect("inside");
+        Advertisement::decode(&message, 100).expect("what a client should say")
+    }
+
+    /// One ping as a client should make it.
+    #[track_caller]
+    fn ping(&mut self, qp: QueuePair, number: u64) {
+        let (mut text, mut came) = ([0; TEXT], [0; TEXT]);
+        write_text(number, &mut text);
+        self.memory.write_at(SOURCE, &text).expect("inside");
+        let before = self.received;
+        self.send(qp, &self.place(SOURCE, TEXT as u32).encode());
+        self.await_message(before + 1);
+        self.send(qp, &self.place(SINK, TEXT as u32).encode());
+        self.await_message(before + 2);
+        self.memory.read_at(SINK, &mut came).expect("inside");
+        assert_eq!(came, text);
+    }
+}
