@@ -210,6 +210,39 @@ fn veth() {
     }
 }
 
+/// A stack that goes while its peer is silent gives back the frames that wait for an acknowledgement: DPDK, which is not
+/// cleaned up while a frame points into its memory, leaves nothing behind.
+#[test]
+fn a_stack_that_goes_with_work_under_way_lets_dpdk_end() {
+    alone("a_stack_that_goes_with_work_under_way_lets_dpdk_end", Needs::Namespace, |lab| {
+        veth();
+        let end = |host, interface: &str| {
+            open(host, &format!("af_packet = {{ interface = \"{interface}\" }}"))
+                .unwrap_or_else(|error| panic!("{error}"))
+        };
+        let (mut near, mut far) = (end(1, "veth0"), end(2, "veth1"));
+        far.ctx.listen(FAR.parse().unwrap()).unwrap();
+        far.turn();
+        let qp = near.qp(&QpAttr::new(near.cq));
+        near.ctx.connect(qp, FAR.parse().unwrap(), b"").unwrap();
+        until("a connection", &mut near, Some(&mut far), |near, far| near.up + far.unwrap().up == 2);
+        let source = near.ctx.register(near.pd, vec![7; BYTES], Access::LOCAL_WRITE).unwrap();
+        let all = [source.slice(0, BYTES as u32).unwrap()];
+        near.ctx.post_send(qp, &SendWr::write(1, &all, near.there.unwrap())).unwrap();
+        let sent = |near: &End| {
+            let counters = near.stack.counters();
+            counters.iter().find(|(name, _)| *name == "tcp_tx_segments").unwrap().1
+        };
+        let before = sent(&near);
+        until("segments without an answer", &mut near, None, |near, _| sent(near) > before + 2);
+        let left = || std::fs::read_dir(lab.path("dpdk")).expect("a folder of DPDK's").count();
+        assert_eq!(left(), 1);
+        drop((near, far, source));
+        ironwarp::end_dpdk();
+        assert_eq!(left(), 0, "DPDK was not cleaned up");
+    });
+}
+
 #[test]
 fn two_cores_over_raw_sockets_with_two_queues() {
     alone("two_cores_over_raw_sockets_with_two_queues", Needs::Namespace, |_| {

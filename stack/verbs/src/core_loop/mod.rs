@@ -84,13 +84,11 @@ enum Sender {
 #[repr(align(64))]
 pub(crate) struct CoreLoop<P: Port, C: Clock> {
     core: u16,
-    /// The other cores of the stack, where there are any. Let go of before the port: the frames in their rings must be back
-    /// in its pool.
+    /// The other cores of the stack, where there are any.
     peers: Option<Box<Peers<P::Frame>>>,
     /// Whose a flow is, where there are others; known also while their rings are read, which takes `peers` away.
     steering: Option<Steering>,
     clock: C,
-    wire: Wire<P>,
     /// What is known of the network of each port.
     nets: PerPort<Net>,
     tcp: Tcp<P>,
@@ -133,6 +131,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     shared: Arc<Shared>,
     stats: CoreStats,
     work: usize,
+    /// Let go of last: the frames that others here hold must be back in the ports' pools.
+    wire: Wire<P>,
 }
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
