@@ -1,0 +1,181 @@
+//! Queue pairs: what they are made for, and where they are in their life.
+
+use verbs::{QpAttr, QpState};
+
+use super::{iw_cq, iw_qp, iw_srq};
+use crate::boundary::{Fault, call, give, sized, with, *};
+use crate::objects::context::{iw_ctx, iw_pd};
+
+/// What a new queue pair is made for. `iw_qp_attr_init` fills it in.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct iw_qp_attr {
+    /// sizeof(struct iw_qp_attr).
+    pub size: u32,
+    /// The core that it connects from; negative: the one with the fewest queue pairs. One that accepts lives where the
+    /// connection came to.
+    pub core: i32,
+    /// Where sends complete.
+    pub send_cq: iw_cq,
+    /// Where receives complete.
+    pub recv_cq: iw_cq,
+    /// Where receives come from; 0: a queue of its own.
+    pub srq: iw_srq,
+    /// Send requests outstanding.
+    pub send_depth: u32,
+    /// Receives outstanding.
+    pub recv_depth: u32,
+    /// Elements in a request, 1 to 16.
+    pub sges: u32,
+    /// Inline bytes in a request, 0 to 256.
+    pub inline_bytes: u32,
+    /// Reads that the peer may have outstanding here (IRD).
+    pub inbound_reads: u16,
+    /// Reads and atomic operations that we may have outstanding at the peer (ORD).
+    pub outbound_reads: u16,
+    /// Not 0: complete Sends and Writes when their bytes are copied, not when the peer has acknowledged them.
+    pub complete_on_copy: u32,
+}
+
+/// Fills in what most queue pairs want: 128 sends, 128 receives, 16 Reads each way, everything completing in `cq`.
+///
+/// # Safety
+/// `attr` is null or good for one value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_qp_attr_init(attr: *mut iw_qp_attr, cq: iw_cq) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe { give(attr, "attr", iw_qp_attr::new(cq)).map(|()| IW_OK) })
+}
+
+/// Makes a queue pair. Allocates.
+///
+/// # Safety
+/// `ctx` is null or a handle that this library gave out; `attr` is null or leads to as many bytes as its `size` says; `out`
+/// is null or good for one value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_qp_create(
+    ctx: *mut iw_ctx,
+    pd: iw_pd,
+    attr: *const iw_qp_attr,
+    out: *mut iw_qp,
+) -> i32 {
+    // SAFETY: the caller's promise, handed on. The struct is made of numbers.
+    call(|| unsafe {
+        give(out, "out", iw_qp { id: 0 })?;
+        let attr = sized(attr, iw_qp_attr::new(iw_cq { id: 0 }), "attr")?.to_rust()?;
+        let qp = with(ctx, |context| Ok(context.create_qp(pd.to_rust(), &attr)?))?;
+        give(out, "out", iw_qp { id: qp.to_bits() })?;
+        Ok(IW_OK)
+    })
+}
+
+/// Made, not connected.
+pub const IW_QP_IDLE: u32 = 0;
+/// Being connected.
+pub const IW_QP_CONNECTING: u32 = 1;
+/// Connected.
+pub const IW_QP_ESTABLISHED: u32 = 2;
+/// Closing: what was posted is still sent.
+pub const IW_QP_DRAINING: u32 = 3;
+/// Ended.
+pub const IW_QP_ERROR: u32 = 4;
+
+/// A queue pair as it is now.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct iw_qp_info {
+    /// The number that completions carry.
+    pub num: u32,
+    /// IW_QP_IDLE to IW_QP_ERROR.
+    pub state: u32,
+    /// Send requests that fit, at least as many as were asked for.
+    pub send_depth: u32,
+    /// Receives that fit; 0 with a shared queue.
+    pub recv_depth: u32,
+    /// Send requests posted and not yet completed by the core.
+    pub sends_outstanding: u32,
+    /// Receives posted and not yet completed by the core.
+    pub receives_outstanding: u32,
+}
+
+/// A queue pair as it is now.
+///
+/// # Safety
+/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_qp_info) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        let info = with(ctx, |context| Ok(context.query_qp(qp.to_rust())?))?;
+        let told = iw_qp_info {
+            num: qp.to_rust().num().0,
+            state: number_of(info.state),
+            send_depth: info.send_depth,
+            recv_depth: info.recv_depth,
+            sends_outstanding: info.sends_outstanding,
+            receives_outstanding: info.receives_outstanding,
+        };
+        give(out, "out", told)?;
+        Ok(IW_OK)
+    })
+}
+
+/// Destroys a queue pair at once: a connection that is up is reset, everything posted completes as IW_WC_FLUSHED.
+///
+/// # Safety
+/// `ctx` is null or a handle that this library gave out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_qp_destroy(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe { with(ctx, |context| Ok(context.destroy_qp(qp.to_rust()).map(|()| IW_OK)?)) })
+}
+
+fn number_of(state: QpState) -> u32 {
+    match state {
+        QpState::Idle => IW_QP_IDLE,
+        QpState::Connecting => IW_QP_CONNECTING,
+        QpState::Established => IW_QP_ESTABLISHED,
+        QpState::Draining => IW_QP_DRAINING,
+        QpState::Error => IW_QP_ERROR,
+    }
+}
+
+impl iw_qp_attr {
+    fn new(cq: iw_cq) -> Self {
+        let defaults = QpAttr::new(cq.to_rust());
+        iw_qp_attr {
+            size: size_of::<iw_qp_attr>() as u32,
+            core: -1,
+            send_cq: cq,
+            recv_cq: cq,
+            srq: iw_srq { id: 0 },
+            send_depth: defaults.send_depth,
+            recv_depth: defaults.recv_depth,
+            sges: defaults.sges as u32,
+            inline_bytes: defaults.inline_bytes as u32,
+            inbound_reads: defaults.inbound_reads,
+            outbound_reads: defaults.outbound_reads,
+            complete_on_copy: 0,
+        }
+    }
+
+    fn to_rust(self) -> Result<QpAttr, Fault> {
+        let wrong =
+            || Fault::said(IW_E_VALUE, format_args!("attr.core = {}: below iw_stack_cores", self.core));
+        let core = if self.core < 0 { None } else { Some(u16::try_from(self.core).map_err(|_| wrong())?) };
+        Ok(QpAttr {
+            send_cq: self.send_cq.to_rust(),
+            recv_cq: self.recv_cq.to_rust(),
+            srq: (self.srq.id != 0).then(|| self.srq.to_rust()),
+            core,
+            send_depth: self.send_depth,
+            recv_depth: self.recv_depth,
+            sges: self.sges as usize,
+            inline_bytes: self.inline_bytes as usize,
+            inbound_reads: self.inbound_reads,
+            outbound_reads: self.outbound_reads,
+            complete_on_copy: self.complete_on_copy != 0,
+            ..QpAttr::new(self.send_cq.to_rust())
+        })
+    }
+}
