@@ -179,6 +179,31 @@ fn a_binding_over_memory_that_is_not_lent_ends_the_connection() {
     assert!(pair.far.events.iter().any(|event| matches!(event, Event::QueuePairFatal { qp } if *qp == far)));
 }
 
+/// A tag drawn ahead may be told in the chain that binds it, and binds once.
+#[test]
+fn a_tag_that_was_drawn_ahead_is_the_one_that_is_bound_and_no_other_time() {
+    let mut pair = Pair::new();
+    let (near, far) = pair.connect();
+    let pool = pool(&pair);
+    let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
+    let drawn = window.renew();
+    let piece = [pool.slice(0, 64).unwrap()];
+    let bind = SendWr::bind_as(1, &window, &piece, Access::REMOTE_READ);
+    let end = SendWr::invalidate(2, drawn).locally_fenced();
+    pair.far.ctx.post_send(far, &bind).unwrap();
+    let sink = pair.near.memory(&[0; 64]);
+    pair.until("the binding", |pair| pair.far.completions.len() == 1);
+    let into = [sink.slice(0, 64).unwrap()];
+    pair.near.ctx.post_send(near, &SendWr::read(3, &into, at(drawn, &pool, 0))).unwrap();
+    pair.until("the Read", |pair| pair.near.completions.len() == 1);
+    assert_eq!((window.stag(), contents(&sink)), (drawn, pattern(8192, 1)[..64].to_vec()));
+
+    pair.far.ctx.post_sends(far, &[end, bind]).unwrap();
+    pair.until("the end", |pair| pair.far.is_disconnected(far));
+    let statuses: Vec<_> = pair.far.completions.iter().map(|done| (done.wr_id, done.status)).collect();
+    assert_eq!(statuses, [(1, OK), (2, OK), (1, CompletionStatus::MemoryBind)]);
+}
+
 /// Tags may be told in the private data of the reply: they are bound before the peer's first message is looked at.
 #[test]
 fn a_window_bound_while_accepting_is_there_for_the_peers_first_message() {
