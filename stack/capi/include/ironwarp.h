@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What this header describes: the upper 16 bits change when a program must be compiled again, the lower ones when
-// something was added.
+// What this header describes: the upper 16 bits change with a release that programs must be compiled again for, the lower
+// ones with a release that only adds something.
 #define IW_ABI_VERSION (1 << 16)
 
 // It was done.
@@ -228,6 +228,9 @@
 // The peer may run atomic operations on it. Asks for IW_ACCESS_LOCAL_WRITE too.
 #define IW_ACCESS_REMOTE_ATOMIC 8
 
+// Memory windows and fast regions may be bound to it, with any rights; such as write ask for IW_ACCESS_LOCAL_WRITE here.
+#define IW_ACCESS_BIND 16
+
 // A Send of `sges`, or of inline data.
 #define IW_WR_SEND 0
 
@@ -253,8 +256,17 @@
 // Replaces the word by `swap`.
 #define IW_WR_SWAP 7
 
-// Ends the steering tag `invalidate_stag`, one of ours.
+// Ends the steering tag `invalidate_stag`, one of ours: a region's for good, a window's or fast region's until it is bound
+// again. It does not wait for earlier requests, which may still need the tag, without IW_SEND_LOCAL_FENCE.
 #define IW_WR_INVALIDATE 8
+
+// Binds `window` to the one element, a piece of memory that has IW_ACCESS_BIND: from now on the window's tag is good for
+// the peer of this queue pair, at the piece's own addresses, as `access` says. Later requests find it bound.
+#define IW_WR_BIND 9
+
+// Makes `fast_mr` a region of the one element, as above: its tag is good here and, as `access` says, at the peer, for the
+// whole protection domain or with IW_SEND_THIS_STREAM for this queue pair alone.
+#define IW_WR_FAST_REGISTER 10
 
 // Completes with an entry when it succeeds. What fails always does.
 #define IW_SEND_SIGNALED 1
@@ -273,6 +285,9 @@
 
 // A Send ends `invalidate_stag` at the peer; a Read ends the tag of its own element.
 #define IW_SEND_INVALIDATE 32
+
+// A fast region is for this queue pair alone, and its peer may end the tag by a Send that invalidates it.
+#define IW_SEND_THIS_STREAM 64
 
 // It was carried out.
 #define IW_WC_SUCCESS 0
@@ -294,6 +309,10 @@
 
 // Something else went wrong.
 #define IW_WC_OTHER 6
+
+// A window or fast region cannot be bound so: it is bound already or has been destroyed, the rights are none that it or the
+// memory gives, or the piece is not within memory of its protection domain.
+#define IW_WC_MEMORY_BIND 7
 
 // A Send of any kind.
 #define IW_WC_SEND 0
@@ -319,8 +338,11 @@
 // The end of a steering tag of ours.
 #define IW_WC_INVALIDATE 7
 
-// A binding.
+// A window's binding.
 #define IW_WC_BIND 8
+
+// A fast registration.
+#define IW_WC_FAST_REGISTER 9
 
 // The Send that was received asked for an event.
 #define IW_WC_SOLICITED 1
@@ -346,8 +368,16 @@
 // One application thread's side of a stack: used by one thread at a time, whichever.
 struct iw_ctx;
 
+// A fast region: registered memory whose place and tag are given by IW_WR_FAST_REGISTER, in the order of the send queue.
+// Any thread may use the handle, one at a time; it outlives the context that made it.
+struct iw_fast_mr;
+
 // Registered memory. Any thread may use the handle, one at a time; it outlives the context that made it.
 struct iw_mr;
+
+// A memory window: a tag that IW_WR_BIND lends to the peer of one queue pair. Any thread may use the handle, one at a time;
+// it outlives the context that made it.
+struct iw_mw;
 
 // A stack: one device, its addresses, and as many cores as the configuration says.
 struct iw_stack;
@@ -535,6 +565,14 @@ struct iw_mr_info {
     uint32_t access;
 };
 
+// The steering tags of a memory window or fast region.
+struct iw_tag_info {
+    // The tag of the binding that was posted last, whatever has become of it; 0: none was.
+    uint32_t stag;
+    // The tag that the next binding will have.
+    uint32_t next_stag;
+};
+
 // A piece of registered memory.
 struct iw_sge {
     // The tagged offset of its first byte, which is its address.
@@ -577,6 +615,14 @@ struct iw_send_wr {
     uint64_t swap;
     // As above.
     uint64_t swap_mask;
+    // What IW_WR_BIND binds, with the tag that its `iw_tag_info.next_stag` says.
+    struct iw_mw *window;
+    // What IW_WR_FAST_REGISTER registers, alike.
+    struct iw_fast_mr *fast_mr;
+    // What the peer may do by either's tag, and we by a fast region's: IW_ACCESS_*.
+    uint32_t access;
+    // Not used.
+    uint32_t reserved;
 };
 
 // A request for a receive queue.
@@ -599,9 +645,9 @@ struct iw_wc {
     uint32_t qp_num;
     // Bytes of the message, where the status is IW_WC_SUCCESS.
     uint32_t byte_len;
-    // What became of it: IW_WC_SUCCESS to IW_WC_OTHER.
+    // What became of it: IW_WC_SUCCESS to IW_WC_MEMORY_BIND.
     uint32_t status;
-    // What it was: IW_WC_SEND to IW_WC_BIND.
+    // What it was: IW_WC_SEND to IW_WC_FAST_REGISTER.
     uint32_t opcode;
     // IW_WC_SOLICITED, IW_WC_INVALIDATED.
     uint32_t flags;
@@ -977,12 +1023,63 @@ int32_t iw_mr_release(struct iw_mr *mr);
 // `mr` is null or a handle that this library gave out.
 int32_t iw_mr_released(struct iw_mr *mr);
 
+// Makes a memory window, which takes the place of a region (`iw_limits.regions`).
+//
+// # Safety
+// `ctx` is null or a handle that this library gave out; `out` is null or good for one pointer.
+int32_t iw_mw_create(struct iw_ctx *ctx, struct iw_pd pd, struct iw_mw **out);
+
+// The window's tags.
+//
+// # Safety
+// `mw` is null or a handle that this library gave out; `out` is null or good for one value.
+int32_t iw_mw_query(const struct iw_mw *mw, struct iw_tag_info *out);
+
+// Ends the window's present binding at once, without a request and whatever queue pair it is for: one that has ended may
+// have left it bound. A binding that waits in a send queue is not ended. Answers 1 when no core is in the middle of a copy
+// by it any more, or 0: call again when the workers have been polled once more. The window can be bound again at any time.
+//
+// # Safety
+// `mw` is null or a handle that this library gave out.
+int32_t iw_mw_invalidate(struct iw_mw *mw);
+
+// Destroys a window and ends its tag at once; a binding of it that waits in a send queue fails. Cores may be finishing a
+// copy: `iw_mw_invalidate` before, or `iw_mr_released` of the memory beneath, tells when they have.
+//
+// # Safety
+// `mw` is null or a handle that this library gave out.
+int32_t iw_mw_destroy(struct iw_mw *mw);
+
+// Makes a fast region, which takes the place of a region (`iw_limits.regions`).
+//
+// # Safety
+// As for `iw_mw_create`.
+int32_t iw_fast_mr_create(struct iw_ctx *ctx, struct iw_pd pd, struct iw_fast_mr **out);
+
+// The fast region's tags.
+//
+// # Safety
+// As for `iw_mw_query`.
+int32_t iw_fast_mr_query(const struct iw_fast_mr *fast_mr, struct iw_tag_info *out);
+
+// Ends the fast region's present registration, as `iw_mw_invalidate` does a window's binding.
+//
+// # Safety
+// As for `iw_mw_invalidate`.
+int32_t iw_fast_mr_invalidate(struct iw_fast_mr *fast_mr);
+
+// Destroys a fast region, as `iw_mw_destroy` does a window.
+//
+// # Safety
+// As for `iw_mw_destroy`.
+int32_t iw_fast_mr_destroy(struct iw_fast_mr *fast_mr);
+
 // Posts requests to a send queue in order. Where one is refused, those before it are posted and it and the rest are not:
 // `posted`, which may be null, tells how many.
 //
 // # Safety
-// `ctx` is null or a handle that this library gave out; `wrs` is null or leads to `count` requests, and their pointers to as
-// much as they say; `posted` is null or good for one number.
+// `ctx` is null or a handle that this library gave out; `wrs` is null or leads to `count` requests, their pointers to as much
+// as they say, and their handles are as `ctx` is; `posted` is null or good for one number.
 int32_t iw_post_send(struct iw_ctx *ctx,
                      struct iw_qp qp,
                      const struct iw_send_wr *wrs,

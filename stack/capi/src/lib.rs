@@ -17,8 +17,8 @@ mod boundary;
 mod host;
 mod objects;
 
-/// What this header describes: the upper 16 bits change when a program must be compiled again, the lower ones when
-/// something was added.
+/// What this header describes: the upper 16 bits change with a release that programs must be compiled again for, the lower
+/// ones with a release that only adds something.
 pub const IW_ABI_VERSION: u32 = 1 << 16;
 
 /// The `IW_ABI_VERSION` of the library that runs. A program goes on if the upper 16 bits are those of its header and the

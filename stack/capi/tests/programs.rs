@@ -21,9 +21,21 @@ fn a_program_in_c_carries_out_every_operation() {
 }
 
 #[test]
+fn a_program_in_c_lends_memory_by_windows_and_fast_regions() {
+    let program = compile("windows", &source("windows.c"), SANITIZED);
+    assert_eq!(printed(&program, &[]), "everything that was lent came back\n");
+}
+
+#[test]
 fn misuse_gets_error_numbers_and_nothing_is_touched_that_should_not_be() {
     let program = compile("misuse", &source("misuse.c"), SANITIZED);
     assert_eq!(printed(&program, &[]), "every misuse got its number\n");
+}
+
+#[test]
+fn misuse_of_windows_gets_error_numbers_and_the_connection_stays() {
+    let program = compile("misuse_memory", &source("misuse_memory.c"), SANITIZED);
+    assert_eq!(printed(&program, &[]), "every misuse of memory got its number\n");
 }
 
 /// docs/embedding.md shows a whole program: it compiles as it stands there and does what the page says.

@@ -8,7 +8,7 @@ use core::ffi::c_char;
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use verbs::{ConfigError, RangeError, SetupError, VerbsError};
+use verbs::{ConfigError, RangeError, RegisterError, SetupError, VerbsError};
 
 use super::codes::{text_of, *};
 
@@ -104,7 +104,10 @@ impl From<VerbsError> for Fault {
             | VerbsError::MessageTooLong(_)
             | VerbsError::PrivateDataTooLong(_) => IW_E_TOO_LONG,
             VerbsError::NoSuchOperation => IW_E_NO_OPERATION,
-            VerbsError::LimitReached(_) => IW_E_LIMIT,
+            VerbsError::LimitReached(_)
+            | VerbsError::Register(RegisterError::TableFull { .. } | RegisterError::ShareUsedUp { .. }) => {
+                IW_E_LIMIT
+            }
             VerbsError::WorkerGone => IW_E_WORKER_GONE,
             VerbsError::Register(_) => IW_E_MEMORY,
             VerbsError::System { .. } => IW_E_SYSTEM,

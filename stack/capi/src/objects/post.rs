@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use verbs::{AtomicOp, Context, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Sge, VerbsError};
 
 use super::context::iw_ctx;
+use super::memory::{iw_fast_mr, iw_mw, rights};
 use super::queues::{iw_qp, iw_srq};
 use crate::boundary::{Fault, call, list, optional, with, *};
 
@@ -46,8 +47,15 @@ pub const IW_WR_FETCH_ADD: u32 = 5;
 pub const IW_WR_CMP_SWAP: u32 = 6;
 /// Replaces the word by `swap`.
 pub const IW_WR_SWAP: u32 = 7;
-/// Ends the steering tag `invalidate_stag`, one of ours.
+/// Ends the steering tag `invalidate_stag`, one of ours: a region's for good, a window's or fast region's until it is bound
+/// again. It does not wait for earlier requests, which may still need the tag, without IW_SEND_LOCAL_FENCE.
 pub const IW_WR_INVALIDATE: u32 = 8;
+/// Binds `window` to the one element, a piece of memory that has IW_ACCESS_BIND: from now on the window's tag is good for
+/// the peer of this queue pair, at the piece's own addresses, as `access` says. Later requests find it bound.
+pub const IW_WR_BIND: u32 = 9;
+/// Makes `fast_mr` a region of the one element, as above: its tag is good here and, as `access` says, at the peer, for the
+/// whole protection domain or with IW_SEND_THIS_STREAM for this queue pair alone.
+pub const IW_WR_FAST_REGISTER: u32 = 10;
 
 /// Completes with an entry when it succeeds. What fails always does.
 pub const IW_SEND_SIGNALED: u32 = 1;
@@ -61,8 +69,10 @@ pub const IW_SEND_LOCAL_FENCE: u32 = 8;
 pub const IW_SEND_INLINE: u32 = 16;
 /// A Send ends `invalidate_stag` at the peer; a Read ends the tag of its own element.
 pub const IW_SEND_INVALIDATE: u32 = 32;
+/// A fast region is for this queue pair alone, and its peer may end the tag by a Send that invalidates it.
+pub const IW_SEND_THIS_STREAM: u32 = 64;
 
-const FLAGS: u32 = 63;
+const FLAGS: u32 = 127;
 
 /// A request for the send queue. What its kind does not use is not looked at.
 #[derive(Clone, Copy)]
@@ -98,6 +108,14 @@ pub struct iw_send_wr {
     pub swap: u64,
     /// As above.
     pub swap_mask: u64,
+    /// What IW_WR_BIND binds, with the tag that its `iw_tag_info.next_stag` says.
+    pub window: *mut iw_mw,
+    /// What IW_WR_FAST_REGISTER registers, alike.
+    pub fast_mr: *mut iw_fast_mr,
+    /// What the peer may do by either's tag, and we by a fast region's: IW_ACCESS_*.
+    pub access: u32,
+    /// Not used.
+    pub reserved: u32,
 }
 
 /// A request for a receive queue.
@@ -118,8 +136,8 @@ pub struct iw_recv_wr {
 /// `posted`, which may be null, tells how many.
 ///
 /// # Safety
-/// `ctx` is null or a handle that this library gave out; `wrs` is null or leads to `count` requests, and their pointers to as
-/// much as they say; `posted` is null or good for one number.
+/// `ctx` is null or a handle that this library gave out; `wrs` is null or leads to `count` requests, their pointers to as much
+/// as they say, and their handles are as `ctx` is; `posted` is null or good for one number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_post_send(
     ctx: *mut iw_ctx,
@@ -187,12 +205,11 @@ unsafe fn post_sends(
     wrs: &[iw_send_wr],
     done: &mut usize,
 ) -> Result<(), Fault> {
-    let is_pair = |wr: &iw_send_wr| wr.opcode == IW_WR_WRITE_IMMEDIATE;
     // A list of nothing still asks whether there is such a queue pair.
     if wrs.is_empty() {
         context.post_sends(qp, &[]).map_err(|(_, error)| error)?;
     }
-    for run in wrs.chunk_by(|one, next| !is_pair(one) && !is_pair(next)) {
+    for run in wrs.chunk_by(|one, next| !one.is_alone() && !next.is_alone()) {
         for chunk in run.chunks(CHUNK) {
             // SAFETY: the caller's promise.
             unsafe { post_chunk(context, qp, chunk, done) }?;
@@ -209,15 +226,15 @@ unsafe fn post_chunk(
     chunk: &[iw_send_wr],
     done: &mut usize,
 ) -> Result<(), Fault> {
-    let atomics: ArrayVec<AtomicOp, CHUNK> = chunk.iter().map(iw_send_wr::operation).collect();
-    if let [pair] = chunk
-        && pair.opcode == IW_WR_WRITE_IMMEDIATE
+    if let [one] = chunk
+        && one.is_alone()
     {
         // SAFETY: the caller's promise.
-        context.post_all(qp, &unsafe { pair.write_and_immediate() }?)?;
+        unsafe { one.post_alone(context, qp) }?;
         *done += 1;
         return Ok(());
     }
+    let atomics: ArrayVec<AtomicOp, CHUNK> = chunk.iter().map(iw_send_wr::operation).collect();
     let mut requests = ArrayVec::<SendWr<'_>, CHUNK>::new();
     let mut refused = Ok(());
     for (wr, operation) in chunk.iter().zip(&atomics) {
@@ -277,6 +294,32 @@ unsafe fn elements<'a>(sges: *const iw_sge, count: u32) -> Result<&'a [Sge], Fau
 }
 
 impl iw_send_wr {
+    /// Whether it is posted without others, since it is two requests or draws a tag.
+    fn is_alone(&self) -> bool {
+        matches!(self.opcode, IW_WR_WRITE_IMMEDIATE | IW_WR_BIND | IW_WR_FAST_REGISTER)
+    }
+
+    /// # Safety
+    /// As for [`iw_send_wr::request`]; the handles are null or ones that this library gave out.
+    unsafe fn post_alone(&self, context: &mut Context, qp: QueuePair) -> Result<(), Fault> {
+        if self.opcode == IW_WR_WRITE_IMMEDIATE {
+            // SAFETY: the caller's promise, handed on.
+            return Ok(context.post_all(qp, &unsafe { self.write_and_immediate() }?)?);
+        }
+        // SAFETY: as above.
+        let over = unsafe { self.sink() }?;
+        let access = rights(self.access)?;
+        let bind = |window: &_| self.flagged(SendWr::bind_as(self.wr_id, window, over, access));
+        let register = |region: &_| self.flagged(SendWr::fast_register_as(self.wr_id, region, over, access));
+        // SAFETY: as above.
+        unsafe {
+            match self.opcode {
+                IW_WR_BIND => with(self.window, |window| window.post(context, qp, bind)),
+                _ => with(self.fast_mr, |region| region.post(context, qp, register)),
+            }
+        }
+    }
+
     fn operation(&self) -> AtomicOp {
         match self.opcode {
             IW_WR_CMP_SWAP => AtomicOp::CmpSwap {
@@ -374,6 +417,9 @@ impl iw_send_wr {
         if self.has(IW_SEND_LOCAL_FENCE) {
             request = request.locally_fenced();
         }
+        if self.has(IW_SEND_THIS_STREAM) {
+            request = request.for_this_stream();
+        }
         Ok(request)
     }
 
@@ -382,7 +428,7 @@ impl iw_send_wr {
     unsafe fn sink(&self) -> Result<&[Sge; 1], Fault> {
         // SAFETY: the caller's promise, handed on.
         let sges = unsafe { elements(self.sges, self.sge_count) }?;
-        let one = "a Read or an atomic operation has exactly one element";
+        let one = "a Read, an atomic operation and a binding have exactly one element";
         sges.try_into().map_err(|_| Fault::said(IW_E_VALUE, one))
     }
 

@@ -57,7 +57,8 @@ struct pair {
 static inline void end_open(struct end *end)
 {
     struct iw_qp_attr attr;
-    uint32_t all = IW_ACCESS_LOCAL_WRITE | IW_ACCESS_REMOTE_READ | IW_ACCESS_REMOTE_WRITE | IW_ACCESS_REMOTE_ATOMIC;
+    uint32_t all = IW_ACCESS_LOCAL_WRITE | IW_ACCESS_REMOTE_READ | IW_ACCESS_REMOTE_WRITE | IW_ACCESS_REMOTE_ATOMIC |
+                   IW_ACCESS_BIND;
     ANSWERS(1, iw_stack_cores(end->stack));
     ANSWERS(IW_OK, iw_worker_take(end->stack, 0, &end->worker));
     ANSWERS(IW_OK, iw_ctx_open(end->stack, &end->ctx));
@@ -119,21 +120,21 @@ static inline void await_completion(struct pair *pair, struct end *end, uint32_t
     CHECK(end->wc.wr_id == wr_id);
 }
 
-static inline void pair_connect(struct pair *pair, uint32_t extensions)
+/* Connects the queue pairs; what the two sides carry beside Send, Write and Read is theirs. */
+static inline void pair_join(struct pair *pair, uint32_t near_extensions, uint32_t far_extensions)
 {
     struct iw_addr at;
     struct iw_conn_params params;
     ANSWERS(IW_OK, iw_addr_parse(FAR_ADDRESS, &at));
-    ANSWERS(IW_OK, iw_listen(pair->far.ctx, &at));
-    turn(pair);
     ANSWERS(IW_OK, iw_conn_params_init(&params));
-    params.extensions = extensions;
+    params.extensions = near_extensions;
     params.private_data = (const uint8_t *)"from near";
     params.private_data_bytes = 9;
     ANSWERS(IW_OK, iw_connect(pair->near.ctx, pair->near.qp, &at, &params));
     await_event(pair, &pair->far, IW_EVENT_CONNECT_REQUEST);
     CHECK(pair->far.event.private_data_bytes == 9);
     CHECK(memcmp(pair->far.event.private_data, "from near", 9) == 0);
+    params.extensions = far_extensions;
     params.private_data = (const uint8_t *)"from far";
     params.private_data_bytes = 8;
     ANSWERS(IW_OK, iw_accept(pair->far.ctx, &pair->far.event.request, pair->far.qp, &params));
@@ -141,6 +142,30 @@ static inline void pair_connect(struct pair *pair, uint32_t extensions)
     CHECK(pair->near.event.qp.id == pair->near.qp.id);
     CHECK(memcmp(pair->near.event.private_data, "from far", 8) == 0);
     await_event(pair, &pair->far, IW_EVENT_ESTABLISHED);
+}
+
+static inline void pair_connect(struct pair *pair, uint32_t extensions)
+{
+    struct iw_addr at;
+    ANSWERS(IW_OK, iw_addr_parse(FAR_ADDRESS, &at));
+    ANSWERS(IW_OK, iw_listen(pair->far.ctx, &at));
+    turn(pair);
+    pair_join(pair, extensions, extensions);
+}
+
+/* Connects the pair once more, with new queue pairs: the last ones have ended. */
+static inline void pair_join_again(struct pair *pair, uint32_t near_extensions, uint32_t far_extensions)
+{
+    struct end *ends[] = {&pair->near, &pair->far};
+    for (int i = 0; i < 2; i++) {
+        struct iw_qp_attr attr;
+        ANSWERS(IW_OK, iw_qp_destroy(ends[i]->ctx, ends[i]->qp));
+        while (iw_cq_poll(ends[i]->ctx, ends[i]->cq, &ends[i]->wc, 1) > 0) {
+        }
+        ANSWERS(IW_OK, iw_qp_attr_init(&attr, ends[i]->cq));
+        ANSWERS(IW_OK, iw_qp_create(ends[i]->ctx, ends[i]->pd, &attr, &ends[i]->qp));
+    }
+    pair_join(pair, near_extensions, far_extensions);
 }
 
 static inline struct iw_sge piece(const struct end *end, size_t from, uint32_t length)

@@ -1,5 +1,7 @@
 //! Registered memory: the program's own, or pages of the library's.
 
+mod window;
+
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
@@ -8,6 +10,7 @@ use verbs::{Access, AlignedBuf, Quiescence, RawMemory, Region};
 use super::context::{iw_ctx, iw_pd};
 use super::queues::iw_qp;
 use crate::boundary::{Fault, Slot, bury, call, give, give_out, with, *};
+pub(super) use window::{iw_fast_mr, iw_mw};
 
 /// Registered memory. Any thread may use the handle, one at a time; it outlives the context that made it.
 pub struct iw_mr(Slot<Memory>);
@@ -32,6 +35,8 @@ pub const IW_ACCESS_REMOTE_READ: u32 = 2;
 pub const IW_ACCESS_REMOTE_WRITE: u32 = 4;
 /// The peer may run atomic operations on it. Asks for IW_ACCESS_LOCAL_WRITE too.
 pub const IW_ACCESS_REMOTE_ATOMIC: u32 = 8;
+/// Memory windows and fast regions may be bound to it, with any rights; such as write ask for IW_ACCESS_LOCAL_WRITE here.
+pub const IW_ACCESS_BIND: u32 = 16;
 
 /// How registered memory is named.
 #[derive(Clone, Copy)]
@@ -195,11 +200,12 @@ fn ended() -> Fault {
     Fault::said(IW_E_STATE, "the memory's end has been asked for")
 }
 
-fn rights(access: u32) -> Result<Access, Fault> {
+pub(super) fn rights(access: u32) -> Result<Access, Fault> {
     const KNOWN: Access = Access::LOCAL_WRITE
         .union(Access::REMOTE_READ)
         .union(Access::REMOTE_WRITE)
-        .union(Access::REMOTE_ATOMIC);
+        .union(Access::REMOTE_ATOMIC)
+        .union(Access::BIND);
     let bits = u16::try_from(access).ok().and_then(Access::from_bits).filter(|all| KNOWN.contains(*all));
     bits.ok_or_else(|| Fault::said(IW_E_VALUE, format_args!("access = {access}: IW_ACCESS_*")))
 }
@@ -209,6 +215,7 @@ const _: () = {
     assert!(Access::REMOTE_READ.bits() as u32 == IW_ACCESS_REMOTE_READ);
     assert!(Access::REMOTE_WRITE.bits() as u32 == IW_ACCESS_REMOTE_WRITE);
     assert!(Access::REMOTE_ATOMIC.bits() as u32 == IW_ACCESS_REMOTE_ATOMIC);
+    assert!(Access::BIND.bits() as u32 == IW_ACCESS_BIND);
 };
 
 /// # Safety

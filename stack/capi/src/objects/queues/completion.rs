@@ -16,6 +16,9 @@ pub const IW_WC_BAD_RESPONSE: u32 = 4;
 pub const IW_WC_OPERATION: u32 = 5;
 /// Something else went wrong.
 pub const IW_WC_OTHER: u32 = 6;
+/// A window or fast region cannot be bound so: it is bound already or has been destroyed, the rights are none that it or the
+/// memory gives, or the piece is not within memory of its protection domain.
+pub const IW_WC_MEMORY_BIND: u32 = 7;
 
 /// A Send of any kind.
 pub const IW_WC_SEND: u32 = 0;
@@ -33,8 +36,10 @@ pub const IW_WC_IMMEDIATE: u32 = 5;
 pub const IW_WC_ATOMIC: u32 = 6;
 /// The end of a steering tag of ours.
 pub const IW_WC_INVALIDATE: u32 = 7;
-/// A binding.
+/// A window's binding.
 pub const IW_WC_BIND: u32 = 8;
+/// A fast registration.
+pub const IW_WC_FAST_REGISTER: u32 = 9;
 
 /// The Send that was received asked for an event.
 pub const IW_WC_SOLICITED: u32 = 1;
@@ -51,9 +56,9 @@ pub struct iw_wc {
     pub qp_num: u32,
     /// Bytes of the message, where the status is IW_WC_SUCCESS.
     pub byte_len: u32,
-    /// What became of it: IW_WC_SUCCESS to IW_WC_OTHER.
+    /// What became of it: IW_WC_SUCCESS to IW_WC_MEMORY_BIND.
     pub status: u32,
-    /// What it was: IW_WC_SEND to IW_WC_BIND.
+    /// What it was: IW_WC_SEND to IW_WC_FAST_REGISTER.
     pub opcode: u32,
     /// IW_WC_SOLICITED, IW_WC_INVALIDATED.
     pub flags: u32,
@@ -94,6 +99,7 @@ fn status_of(status: CompletionStatus) -> u32 {
         CompletionStatus::LocalProtection => IW_WC_PROTECTION,
         CompletionStatus::BadResponse => IW_WC_BAD_RESPONSE,
         CompletionStatus::LocalOperation => IW_WC_OPERATION,
+        CompletionStatus::MemoryBind => IW_WC_MEMORY_BIND,
         _ => IW_WC_OTHER,
     }
 }
@@ -108,6 +114,7 @@ fn opcode_of(opcode: CompletionOpcode) -> u32 {
         CompletionOpcode::Immediate => IW_WC_IMMEDIATE,
         CompletionOpcode::FetchAdd | CompletionOpcode::CmpSwap | CompletionOpcode::Swap => IW_WC_ATOMIC,
         CompletionOpcode::Invalidate => IW_WC_INVALIDATE,
-        CompletionOpcode::Bind | CompletionOpcode::FastRegister => IW_WC_BIND,
+        CompletionOpcode::Bind => IW_WC_BIND,
+        CompletionOpcode::FastRegister => IW_WC_FAST_REGISTER,
     }
 }

@@ -1,0 +1,137 @@
+/* What a program may do wrong with windows and fast regions: each gets an error number, the connection stays, and
+ * everything still works afterwards. */
+#include "check.h"
+
+static struct pair pair;
+
+static void nulls(void)
+{
+    struct iw_ctx *ctx = pair.near.ctx;
+    struct iw_mw *mw = (struct iw_mw *)&pair;
+    struct iw_fast_mr *fast_mr = (struct iw_fast_mr *)&pair;
+    struct iw_tag_info info;
+    ANSWERS(IW_E_POINTER, iw_mw_create(NULL, pair.near.pd, &mw));
+    CHECK(mw == NULL);
+    ANSWERS(IW_E_POINTER, iw_mw_create(ctx, pair.near.pd, NULL));
+    ANSWERS(IW_E_POINTER, iw_mw_query(NULL, &info));
+    ANSWERS(IW_E_POINTER, iw_mw_invalidate(NULL));
+    ANSWERS(IW_E_POINTER, iw_mw_destroy(NULL));
+    ANSWERS(IW_E_POINTER, iw_fast_mr_create(NULL, pair.near.pd, &fast_mr));
+    CHECK(fast_mr == NULL);
+    ANSWERS(IW_E_POINTER, iw_fast_mr_create(ctx, pair.near.pd, NULL));
+    ANSWERS(IW_E_POINTER, iw_fast_mr_query(NULL, &info));
+    ANSWERS(IW_E_POINTER, iw_fast_mr_invalidate(NULL));
+    ANSWERS(IW_E_POINTER, iw_fast_mr_destroy(NULL));
+}
+
+/* Handles of another kind, and objects of another stack. */
+static void foreign(void)
+{
+    struct iw_ctx *ctx = pair.near.ctx;
+    void *mr = pair.near.mr;
+    struct iw_pd no_pd = {1};
+    struct iw_mw *mw;
+    struct iw_fast_mr *fast_mr;
+    ANSWERS(IW_E_HANDLE, iw_mw_invalidate(mr));
+    ANSWERS(IW_E_HANDLE, iw_fast_mr_destroy(mr));
+    ANSWERS(IW_E_NO_PD, iw_mw_create(ctx, pair.far.pd, &mw));
+    ANSWERS(IW_E_NO_PD, iw_fast_mr_create(ctx, no_pd, &fast_mr));
+}
+
+/* Bindings that are refused when they are posted: the connection stays, and no tag is used up. */
+static void bindings(void)
+{
+    struct iw_ctx *ctx = pair.near.ctx;
+    struct iw_qp qp = pair.near.qp;
+    struct iw_sge over[2] = {piece(&pair.near, 0, 64), piece(&pair.near, 64, 64)};
+    struct iw_tag_info before, after;
+    struct iw_mw *mw = NULL, *foreign = NULL;
+    struct iw_fast_mr *fast_mr = NULL;
+    struct iw_pd other;
+    struct iw_send_wr wr;
+    memset(&wr, 0, sizeof wr);
+    wr.opcode = IW_WR_BIND;
+    wr.sges = over;
+    wr.sge_count = 1;
+    wr.access = IW_ACCESS_REMOTE_READ;
+    ANSWERS(IW_E_POINTER, iw_post_send(ctx, qp, &wr, 1, NULL));
+    wr.opcode = IW_WR_FAST_REGISTER;
+    ANSWERS(IW_E_POINTER, iw_post_send(ctx, qp, &wr, 1, NULL));
+    ANSWERS(IW_OK, iw_mw_create(ctx, pair.near.pd, &mw));
+    ANSWERS(IW_OK, iw_fast_mr_create(ctx, pair.near.pd, &fast_mr));
+    wr.fast_mr = (struct iw_fast_mr *)(void *)mw;
+    ANSWERS(IW_E_HANDLE, iw_post_send(ctx, qp, &wr, 1, NULL));
+    wr.opcode = IW_WR_BIND;
+    wr.window = (struct iw_mw *)(void *)fast_mr;
+    ANSWERS(IW_E_HANDLE, iw_post_send(ctx, qp, &wr, 1, NULL));
+    wr.window = mw;
+    ANSWERS(IW_OK, iw_mw_query(mw, &before));
+    ANSWERS(IW_E_NO_QP, iw_post_send(ctx, pair.far.qp, &wr, 1, NULL));
+    wr.access = 32;
+    ANSWERS(IW_E_VALUE, iw_post_send(ctx, qp, &wr, 1, NULL));
+    wr.access = IW_ACCESS_REMOTE_READ;
+    wr.flags = 128;
+    ANSWERS(IW_E_VALUE, iw_post_send(ctx, qp, &wr, 1, NULL));
+    wr.flags = 0;
+    wr.sge_count = 0;
+    ANSWERS(IW_E_VALUE, iw_post_send(ctx, qp, &wr, 1, NULL));
+    wr.sge_count = 2;
+    ANSWERS(IW_E_VALUE, iw_post_send(ctx, qp, &wr, 1, NULL));
+    wr.sge_count = 1;
+    wr.sges = NULL;
+    ANSWERS(IW_E_POINTER, iw_post_send(ctx, qp, &wr, 1, NULL));
+    wr.sges = over;
+    ANSWERS(IW_OK, iw_mw_query(mw, &after));
+    CHECK(after.stag == before.stag && after.next_stag == before.next_stag);
+    /* Of another protection domain, and of another stack. */
+    ANSWERS(IW_OK, iw_pd_alloc(ctx, &other));
+    ANSWERS(IW_OK, iw_mw_create(ctx, other, &foreign));
+    wr.window = foreign;
+    ANSWERS(IW_E_VALUE, iw_post_send(ctx, qp, &wr, 1, NULL));
+    ANSWERS(IW_OK, iw_mw_destroy(foreign));
+    ANSWERS(IW_OK, iw_mw_create(pair.far.ctx, pair.far.pd, &foreign));
+    wr.window = foreign;
+    ANSWERS(IW_E_VALUE, iw_post_send(ctx, qp, &wr, 1, NULL));
+    ANSWERS(IW_OK, iw_mw_destroy(foreign));
+    ANSWERS(IW_E_HANDLE, iw_mw_query(foreign, &after));
+    /* In the middle of a list: what is before it is posted, it and the rest are not. */
+    struct iw_send_wr wrs[3];
+    uint32_t posted = 99;
+    memset(wrs, 0, sizeof wrs);
+    wrs[0].opcode = wrs[2].opcode = IW_WR_WRITE;
+    wrs[1] = wr;
+    ANSWERS(IW_E_HANDLE, iw_post_send(ctx, qp, wrs, 3, &posted));
+    CHECK(posted == 1);
+    struct iw_qp_info info = {.sends_outstanding = 1};
+    while (info.sends_outstanding > 0) {
+        turn(&pair);
+        ANSWERS(IW_OK, iw_qp_query(ctx, qp, &info));
+    }
+    /* More windows than the context may have. */
+    static struct iw_mw *many[5000];
+    int32_t count = 0, answer;
+    while ((answer = iw_mw_create(ctx, pair.near.pd, &many[count])) == IW_OK) {
+        count += 1;
+        CHECK(count < 5000);
+    }
+    ANSWERS(IW_E_LIMIT, answer);
+    CHECK(many[count] == NULL);
+    while (count > 0) {
+        count -= 1;
+        ANSWERS(IW_OK, iw_mw_destroy(many[count]));
+    }
+    ANSWERS(IW_OK, iw_fast_mr_destroy(fast_mr));
+    ANSWERS(IW_OK, iw_mw_destroy(mw));
+}
+
+int main(void)
+{
+    pair_open(&pair);
+    nulls();
+    foreign();
+    pair_connect(&pair, IW_EXTENSIONS_OFF);
+    bindings();
+    pair_close(&pair);
+    puts("every misuse of memory got its number");
+    return 0;
+}
