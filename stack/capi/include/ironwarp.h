@@ -84,7 +84,7 @@
 // The worker that would carry out the call has been closed.
 #define IW_E_WORKER_GONE -21
 
-// The memory cannot be registered so.
+// The memory cannot be registered so, or has no word there for an atomic operation.
 #define IW_E_MEMORY -22
 
 // The operating system refused.
@@ -268,6 +268,10 @@
 // whole protection domain or with IW_SEND_THIS_STREAM for this queue pair alone.
 #define IW_WR_FAST_REGISTER 10
 
+// Asks whether the peer has atomic operations, by adding 0 to a word of its, which stays as it is. A peer that has none ends
+// the connection: IW_EVENT_LACKS_ATOMICS.
+#define IW_WR_PROBE_ATOMICS 11
+
 // Completes with an entry when it succeeds. What fails always does.
 #define IW_SEND_SIGNALED 1
 
@@ -349,6 +353,9 @@
 
 // The Send that was received ended the steering tag in `invalidated_stag`.
 #define IW_WC_INVALIDATED 2
+
+// An atomic operation of `iw_atomic`: the word as it was is in `immediate`.
+#define IW_WC_LOCAL 4
 
 // Made, not connected.
 #define IW_QP_IDLE 0
@@ -565,6 +572,22 @@ struct iw_mr_info {
     uint32_t access;
 };
 
+// An atomic operation, with the operands of the request that asks a peer for it.
+struct iw_atomic_op {
+    // IW_WR_FETCH_ADD, IW_WR_CMP_SWAP or IW_WR_SWAP.
+    uint32_t opcode;
+    // Not used.
+    uint32_t reserved;
+    // As in `iw_send_wr`.
+    uint64_t compare_add;
+    // As above.
+    uint64_t compare_add_mask;
+    // As above.
+    uint64_t swap;
+    // As above.
+    uint64_t swap_mask;
+};
+
 // The steering tags of a memory window or fast region.
 struct iw_tag_info {
     // The tag of the binding that was posted last, whatever has become of it; 0: none was.
@@ -641,7 +664,7 @@ struct iw_recv_wr {
 struct iw_wc {
     // The number that was posted.
     uint64_t wr_id;
-    // The queue pair's number (`iw_qp_info`).
+    // The queue pair's number (`iw_qp_info`); with IW_WC_LOCAL 0.
     uint32_t qp_num;
     // Bytes of the message, where the status is IW_WC_SUCCESS.
     uint32_t byte_len;
@@ -649,11 +672,11 @@ struct iw_wc {
     uint32_t status;
     // What it was: IW_WC_SEND to IW_WC_FAST_REGISTER.
     uint32_t opcode;
-    // IW_WC_SOLICITED, IW_WC_INVALIDATED.
+    // IW_WC_SOLICITED, IW_WC_INVALIDATED, IW_WC_LOCAL.
     uint32_t flags;
     // With IW_WC_INVALIDATED, the steering tag.
     uint32_t invalidated_stag;
-    // With IW_WC_RECV_IMMEDIATE, the eight octets.
+    // With IW_WC_RECV_IMMEDIATE, the eight octets; with IW_WC_LOCAL, the bytes of a uint64_t, to be copied into one.
     uint8_t immediate[8];
 };
 
@@ -919,6 +942,15 @@ int32_t iw_reject(struct iw_ctx *ctx,
 int32_t iw_disconnect(struct iw_ctx *ctx,
                       struct iw_qp qp);
 
+// Whether the peer at an address, whatever its port, has turned out to lack atomic operations: 1 or 0. So it is from the time
+// that a context of the stack has heard IW_EVENT_LACKS_ATOMICS until a connection to it has had an answer to one, or for as
+// long as the configuration says (`rdmap.lacking_s`).
+//
+// # Safety
+// `ctx` is null or a handle that this library gave out; `peer` is null or leads to an address.
+int32_t iw_lacks_atomics(const struct iw_ctx *ctx,
+                         const struct iw_addr *peer);
+
 // Opens a context. Allocates.
 //
 // # Safety
@@ -991,6 +1023,21 @@ int32_t iw_mr_register_for(struct iw_ctx *ctx,
                            uint32_t access,
                            struct iw_mr **out);
 
+// As `iw_mr_register`, with all words owned by one core: atomic operations on them are done there and nowhere else, instead
+// of where each cache line's hash says. Spares mail between cores where the connections that use a word live on one.
+//
+// Bytes that are registered more than once are pinned alike each time; IW_E_MEMORY otherwise.
+//
+// # Safety
+// As for `iw_mr_register`.
+int32_t iw_mr_register_pinned(struct iw_ctx *ctx,
+                              struct iw_pd pd,
+                              void *address,
+                              uintptr_t length,
+                              uint32_t access,
+                              uint32_t core,
+                              struct iw_mr **out);
+
 // Registers `length` zeroed bytes of the library's, at a multiple of 4096, and tells their address. They are freed soon
 // after `iw_mr_released` answers 1; until then what `iw_mr_register` says of the bytes holds.
 //
@@ -1022,6 +1069,28 @@ int32_t iw_mr_release(struct iw_mr *mr);
 // # Safety
 // `mr` is null or a handle that this library gave out.
 int32_t iw_mr_released(struct iw_mr *mr);
+
+// Runs an atomic operation on the 8-byte word that lies `offset` bytes into memory of ours, atomically with those of all
+// peers, as no plain access is. The memory has IW_ACCESS_LOCAL_WRITE; no connection and no extension is needed.
+//
+// The core that owns the word does it, so its worker is to be polled: an IW_WC_ATOMIC with IW_WC_LOCAL comes to `cq`, with
+// the word as it was. Those on words of one cache line are done in the order of the calls. Memory that is released before
+// completes it as IW_WC_PROTECTION.
+//
+// # Safety
+// `ctx` and `mr` are null or handles that this library gave out; `op` is null or leads to an operation.
+int32_t iw_atomic(struct iw_ctx *ctx,
+                  struct iw_cq cq,
+                  uint64_t wr_id,
+                  const struct iw_mr *mr,
+                  uintptr_t offset,
+                  const struct iw_atomic_op *op);
+
+// The core that runs atomic operations on such a word. With `rdmap.atomics = "locked"` it means nothing.
+//
+// # Safety
+// `ctx` and `mr` are null or handles that this library gave out; `core` is null or good for one number.
+int32_t iw_owner_core(struct iw_ctx *ctx, const struct iw_mr *mr, uintptr_t offset, uint32_t *core);
 
 // Makes a memory window, which takes the place of a region (`iw_limits.regions`).
 //

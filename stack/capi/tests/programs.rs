@@ -27,13 +27,19 @@ fn a_program_in_c_lends_memory_by_windows_and_fast_regions() {
 }
 
 #[test]
+fn a_program_in_c_shares_words_with_its_peers() {
+    let program = compile("atomics", &source("atomics.c"), SANITIZED);
+    assert_eq!(printed(&program, &[]), "every sum was exact\n");
+}
+
+#[test]
 fn misuse_gets_error_numbers_and_nothing_is_touched_that_should_not_be() {
     let program = compile("misuse", &source("misuse.c"), SANITIZED);
     assert_eq!(printed(&program, &[]), "every misuse got its number\n");
 }
 
 #[test]
-fn misuse_of_windows_gets_error_numbers_and_the_connection_stays() {
+fn misuse_of_windows_and_words_gets_error_numbers_and_the_connection_stays() {
     let program = compile("misuse_memory", &source("misuse_memory.c"), SANITIZED);
     assert_eq!(printed(&program, &[]), "every misuse of memory got its number\n");
 }

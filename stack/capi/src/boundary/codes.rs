@@ -46,7 +46,7 @@ pub const IW_E_LIMIT: i32 = -19;
 pub const IW_E_BUSY: i32 = -20;
 /// The worker that would carry out the call has been closed.
 pub const IW_E_WORKER_GONE: i32 = -21;
-/// The memory cannot be registered so.
+/// The memory cannot be registered so, or has no word there for an atomic operation.
 pub const IW_E_MEMORY: i32 = -22;
 /// The operating system refused.
 pub const IW_E_SYSTEM: i32 = -23;
@@ -82,7 +82,7 @@ pub(super) fn text_of(code: i32) -> &'static CStr {
         IW_E_LIMIT => c"as many exist as the configuration allows",
         IW_E_BUSY => c"the core has not caught up with earlier calls",
         IW_E_WORKER_GONE => c"the worker has been closed",
-        IW_E_MEMORY => c"the memory cannot be registered so",
+        IW_E_MEMORY => c"the memory cannot be registered so, or has no word there",
         IW_E_SYSTEM => c"the operating system refused",
         _ => c"an unknown error number",
     }

@@ -109,7 +109,7 @@ impl From<VerbsError> for Fault {
                 IW_E_LIMIT
             }
             VerbsError::WorkerGone => IW_E_WORKER_GONE,
-            VerbsError::Register(_) => IW_E_MEMORY,
+            VerbsError::Register(_) | VerbsError::Word(_) => IW_E_MEMORY,
             VerbsError::System { .. } => IW_E_SYSTEM,
             _ => IW_E_VALUE,
         };

@@ -197,6 +197,21 @@ pub unsafe extern "C" fn iw_disconnect(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
     call(|| unsafe { with(ctx, |context| Ok(context.disconnect(qp.to_rust()).map(|()| IW_OK)?)) })
 }
 
+/// Whether the peer at an address, whatever its port, has turned out to lack atomic operations: 1 or 0. So it is from the time
+/// that a context of the stack has heard IW_EVENT_LACKS_ATOMICS until a connection to it has had an answer to one, or for as
+/// long as the configuration says (`rdmap.lacking_s`).
+///
+/// # Safety
+/// `ctx` is null or a handle that this library gave out; `peer` is null or leads to an address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_lacks_atomics(ctx: *const iw_ctx, peer: *const iw_addr) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        let peer = read(peer, "peer")?.to_rust()?.ip();
+        with(ctx, |context| Ok(context.lacks_atomics(peer).into()))
+    })
+}
+
 /// # Safety
 /// As for `iw_listen`.
 unsafe fn at(

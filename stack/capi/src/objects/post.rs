@@ -56,6 +56,9 @@ pub const IW_WR_BIND: u32 = 9;
 /// Makes `fast_mr` a region of the one element, as above: its tag is good here and, as `access` says, at the peer, for the
 /// whole protection domain or with IW_SEND_THIS_STREAM for this queue pair alone.
 pub const IW_WR_FAST_REGISTER: u32 = 10;
+/// Asks whether the peer has atomic operations, by adding 0 to a word of its, which stays as it is. A peer that has none ends
+/// the connection: IW_EVENT_LACKS_ATOMICS.
+pub const IW_WR_PROBE_ATOMICS: u32 = 11;
 
 /// Completes with an entry when it succeeds. What fails always does.
 pub const IW_SEND_SIGNALED: u32 = 1;
@@ -356,6 +359,7 @@ impl iw_send_wr {
                 IW_WR_FETCH_ADD | IW_WR_CMP_SWAP | IW_WR_SWAP => {
                     SendWr::atomic(self.wr_id, self.sink()?, self.remote(), operation)
                 }
+                IW_WR_PROBE_ATOMICS => SendWr::probe_atomics(self.wr_id, self.sink()?, self.remote()),
                 IW_WR_INVALIDATE => SendWr::invalidate(self.wr_id, STag(self.invalidate_stag)),
                 other => return Err(Fault::said(IW_E_VALUE, format_args!("opcode = {other}: IW_WR_*"))),
             }

@@ -59,6 +59,8 @@ static void nulls(void)
     ANSWERS(IW_E_POINTER, iw_mr_query(NULL, NULL));
     ANSWERS(IW_E_POINTER, iw_mr_release(NULL));
     ANSWERS(IW_E_POINTER, iw_mr_released(NULL));
+    ANSWERS(IW_E_POINTER, iw_lacks_atomics(ctx, NULL));
+    ANSWERS(IW_E_POINTER, iw_lacks_atomics(NULL, NULL));
     ANSWERS(IW_E_POINTER, iw_listen(ctx, NULL));
     ANSWERS(IW_E_POINTER, iw_unlisten(ctx, NULL));
     ANSWERS(IW_E_POINTER, iw_connect(ctx, pair.near.qp, NULL, NULL));

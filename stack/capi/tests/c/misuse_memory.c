@@ -1,4 +1,4 @@
-/* What a program may do wrong with windows and fast regions: each gets an error number, the connection stays, and
+/* What a program may do wrong with windows, fast regions and words: each gets an error number, the connection stays, and
  * everything still works afterwards. */
 #include "check.h"
 
@@ -9,7 +9,10 @@ static void nulls(void)
     struct iw_ctx *ctx = pair.near.ctx;
     struct iw_mw *mw = (struct iw_mw *)&pair;
     struct iw_fast_mr *fast_mr = (struct iw_fast_mr *)&pair;
+    struct iw_mr *mr = NULL;
     struct iw_tag_info info;
+    struct iw_atomic_op op = {.opcode = IW_WR_FETCH_ADD};
+    uint32_t core;
     ANSWERS(IW_E_POINTER, iw_mw_create(NULL, pair.near.pd, &mw));
     CHECK(mw == NULL);
     ANSWERS(IW_E_POINTER, iw_mw_create(ctx, pair.near.pd, NULL));
@@ -22,20 +25,70 @@ static void nulls(void)
     ANSWERS(IW_E_POINTER, iw_fast_mr_query(NULL, &info));
     ANSWERS(IW_E_POINTER, iw_fast_mr_invalidate(NULL));
     ANSWERS(IW_E_POINTER, iw_fast_mr_destroy(NULL));
+    ANSWERS(IW_E_POINTER, iw_atomic(NULL, pair.near.cq, 1, pair.near.mr, 0, &op));
+    ANSWERS(IW_E_POINTER, iw_mr_register_pinned(ctx, pair.near.pd, NULL, 100, 0, 0, &mr));
+    ANSWERS(IW_E_POINTER, iw_mr_register_pinned(ctx, pair.near.pd, &pair, 100, 0, 0, NULL));
+    ANSWERS(IW_E_POINTER, iw_atomic(ctx, pair.near.cq, 1, NULL, 0, &op));
+    ANSWERS(IW_E_POINTER, iw_atomic(ctx, pair.near.cq, 1, pair.near.mr, 0, NULL));
+    ANSWERS(IW_E_POINTER, iw_owner_core(NULL, pair.near.mr, 0, &core));
+    ANSWERS(IW_E_POINTER, iw_owner_core(ctx, NULL, 0, &core));
+    ANSWERS(IW_E_POINTER, iw_owner_core(ctx, pair.near.mr, 0, NULL));
 }
 
 /* Handles of another kind, and objects of another stack. */
 static void foreign(void)
 {
     struct iw_ctx *ctx = pair.near.ctx;
-    void *mr = pair.near.mr;
+    void *worker = pair.near.worker, *mr = pair.near.mr;
     struct iw_pd no_pd = {1};
+    struct iw_mr *pinned;
     struct iw_mw *mw;
     struct iw_fast_mr *fast_mr;
+    struct iw_atomic_op op = {.opcode = IW_WR_SWAP};
+    uint32_t core;
     ANSWERS(IW_E_HANDLE, iw_mw_invalidate(mr));
     ANSWERS(IW_E_HANDLE, iw_fast_mr_destroy(mr));
+    ANSWERS(IW_E_HANDLE, iw_owner_core(ctx, worker, 0, &core));
+    ANSWERS(IW_E_NO_PD, iw_mr_register_pinned(ctx, pair.far.pd, pair.near.pool, 8, 0, 0, &pinned));
     ANSWERS(IW_E_NO_PD, iw_mw_create(ctx, pair.far.pd, &mw));
     ANSWERS(IW_E_NO_PD, iw_fast_mr_create(ctx, no_pd, &fast_mr));
+    ANSWERS(IW_E_NO_CQ, iw_atomic(ctx, pair.far.cq, 1, pair.near.mr, 0, &op));
+    ANSWERS(IW_E_MEMORY, iw_atomic(ctx, pair.near.cq, 1, pair.far.mr, 0, &op));
+    ANSWERS(IW_E_MEMORY, iw_owner_core(ctx, pair.far.mr, 0, &core));
+}
+
+/* Words that no atomic operation can be run on, and memory that cannot be pinned so. */
+static void words(void)
+{
+    struct iw_ctx *ctx = pair.near.ctx;
+    struct iw_cq cq = pair.near.cq, small;
+    struct iw_atomic_op op = {.opcode = IW_WR_WRITE};
+    struct iw_mr *mr = NULL;
+    uint32_t core;
+    ANSWERS(IW_E_VALUE, iw_atomic(ctx, cq, 1, pair.near.mr, 0, &op));
+    op.opcode = IW_WR_FETCH_ADD;
+    ANSWERS(IW_E_MEMORY, iw_atomic(ctx, cq, 1, pair.near.mr, 4, &op));
+    ANSWERS(IW_E_MEMORY, iw_atomic(ctx, cq, 1, pair.near.mr, POOL_BYTES, &op));
+    ANSWERS(IW_E_MEMORY, iw_atomic(ctx, cq, 1, pair.near.mr, SIZE_MAX - 7, &op));
+    ANSWERS(IW_E_MEMORY, iw_owner_core(ctx, pair.near.mr, POOL_BYTES - 4, &core));
+    ANSWERS(IW_OK, iw_cq_create(ctx, 1, &small));
+    ANSWERS(IW_OK, iw_atomic(ctx, small, 1, pair.near.mr, 0, &op));
+    ANSWERS(IW_E_CQ_FULL, iw_atomic(ctx, small, 2, pair.near.mr, 0, &op));
+    ANSWERS(IW_OK, iw_mr_register(ctx, pair.near.pd, pair.near.pool, 64, 0, &mr));
+    ANSWERS(IW_E_MEMORY, iw_atomic(ctx, cq, 1, mr, 0, &op));
+    ANSWERS(IW_OK, iw_mr_release(mr));
+    ANSWERS(IW_E_STATE, iw_atomic(ctx, cq, 1, mr, 0, &op));
+    ANSWERS(IW_E_STATE, iw_owner_core(ctx, mr, 0, &core));
+    while (iw_mr_released(mr) == 0) {
+        turn(&pair);
+    }
+    ANSWERS(IW_E_HANDLE, iw_atomic(ctx, cq, 1, mr, 0, &op));
+    for (core = 1; core <= 65536; core <<= 8) {
+        ANSWERS(IW_E_VALUE, iw_mr_register_pinned(ctx, pair.near.pd, pair.near.pool, 64, 0, core, &mr));
+    }
+    /* The same bytes are registered already, and are no core's own. */
+    ANSWERS(IW_E_MEMORY, iw_mr_register_pinned(ctx, pair.near.pd, pair.near.pool, 64, 0, 0, &mr));
+    CHECK(mr == NULL);
 }
 
 /* Bindings that are refused when they are posted: the connection stays, and no tag is used up. */
@@ -129,6 +182,7 @@ int main(void)
     pair_open(&pair);
     nulls();
     foreign();
+    words();
     pair_connect(&pair, IW_EXTENSIONS_OFF);
     bindings();
     pair_close(&pair);

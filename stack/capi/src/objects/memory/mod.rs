@@ -1,5 +1,6 @@
 //! Registered memory: the program's own, or pages of the library's.
 
+mod atomic;
 mod window;
 
 use core::ffi::c_void;
@@ -99,6 +100,37 @@ pub unsafe extern "C" fn iw_mr_register_for(
         give(out, "out", core::ptr::null_mut())?;
         let (memory, access) = (lent(address, length)?, rights(access)?);
         let region = with(ctx, |context| Ok(context.register_for(qp.to_rust(), memory, access)?))?;
+        give(out, "out", give_out(Memory::Live(region)))?;
+        Ok(IW_OK)
+    })
+}
+
+/// As `iw_mr_register`, with all words owned by one core: atomic operations on them are done there and nowhere else, instead
+/// of where each cache line's hash says. Spares mail between cores where the connections that use a word live on one.
+///
+/// Bytes that are registered more than once are pinned alike each time; IW_E_MEMORY otherwise.
+///
+/// # Safety
+/// As for `iw_mr_register`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_mr_register_pinned(
+    ctx: *mut iw_ctx,
+    pd: iw_pd,
+    address: *mut c_void,
+    length: usize,
+    access: u32,
+    core: u32,
+    out: *mut *mut iw_mr,
+) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        give(out, "out", core::ptr::null_mut())?;
+        let (memory, access) = (lent(address, length)?, rights(access)?);
+        let region = with(ctx, |context| {
+            let there = u16::try_from(core).ok().filter(|core| usize::from(*core) < context.limits().cores);
+            let wrong = || Fault::said(IW_E_VALUE, format_args!("core = {core}: below iw_stack_cores"));
+            Ok(context.register_pinned(pd.to_rust(), memory, access, there.ok_or_else(wrong)?)?)
+        })?;
         give(out, "out", give_out(Memory::Live(region)))?;
         Ok(IW_OK)
     })

@@ -45,6 +45,8 @@ pub const IW_WC_FAST_REGISTER: u32 = 9;
 pub const IW_WC_SOLICITED: u32 = 1;
 /// The Send that was received ended the steering tag in `invalidated_stag`.
 pub const IW_WC_INVALIDATED: u32 = 2;
+/// An atomic operation of `iw_atomic`: the word as it was is in `immediate`.
+pub const IW_WC_LOCAL: u32 = 4;
 
 /// The end of one work request.
 #[derive(Clone, Copy)]
@@ -52,7 +54,7 @@ pub const IW_WC_INVALIDATED: u32 = 2;
 pub struct iw_wc {
     /// The number that was posted.
     pub wr_id: u64,
-    /// The queue pair's number (`iw_qp_info`).
+    /// The queue pair's number (`iw_qp_info`); with IW_WC_LOCAL 0.
     pub qp_num: u32,
     /// Bytes of the message, where the status is IW_WC_SUCCESS.
     pub byte_len: u32,
@@ -60,11 +62,11 @@ pub struct iw_wc {
     pub status: u32,
     /// What it was: IW_WC_SEND to IW_WC_FAST_REGISTER.
     pub opcode: u32,
-    /// IW_WC_SOLICITED, IW_WC_INVALIDATED.
+    /// IW_WC_SOLICITED, IW_WC_INVALIDATED, IW_WC_LOCAL.
     pub flags: u32,
     /// With IW_WC_INVALIDATED, the steering tag.
     pub invalidated_stag: u32,
-    /// With IW_WC_RECV_IMMEDIATE, the eight octets.
+    /// With IW_WC_RECV_IMMEDIATE, the eight octets; with IW_WC_LOCAL, the bytes of a uint64_t, to be copied into one.
     pub immediate: [u8; 8],
 }
 
@@ -77,6 +79,9 @@ impl From<&Completion> for iw_wc {
         }
         if done.flags.contains(CompletionFlags::INVALIDATED) {
             flags |= IW_WC_INVALIDATED;
+        }
+        if done.flags.contains(CompletionFlags::LOCAL) {
+            flags |= IW_WC_LOCAL;
         }
         iw_wc {
             wr_id: done.wr_id,

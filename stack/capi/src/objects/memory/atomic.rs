@@ -1,0 +1,102 @@
+//! Atomic operations of the program's own, on its registered memory, by the cores that own the words.
+
+use verbs::{AtomicOp, Region};
+
+use super::{Memory, ended, iw_mr};
+use crate::boundary::{Fault, call, give, read, with, *};
+use crate::objects::context::iw_ctx;
+use crate::objects::post::{IW_WR_CMP_SWAP, IW_WR_FETCH_ADD, IW_WR_SWAP};
+use crate::objects::queues::iw_cq;
+
+/// An atomic operation, with the operands of the request that asks a peer for it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct iw_atomic_op {
+    /// IW_WR_FETCH_ADD, IW_WR_CMP_SWAP or IW_WR_SWAP.
+    pub opcode: u32,
+    /// Not used.
+    pub reserved: u32,
+    /// As in `iw_send_wr`.
+    pub compare_add: u64,
+    /// As above.
+    pub compare_add_mask: u64,
+    /// As above.
+    pub swap: u64,
+    /// As above.
+    pub swap_mask: u64,
+}
+
+/// Runs an atomic operation on the 8-byte word that lies `offset` bytes into memory of ours, atomically with those of all
+/// peers, as no plain access is. The memory has IW_ACCESS_LOCAL_WRITE; no connection and no extension is needed.
+///
+/// The core that owns the word does it, so its worker is to be polled: an IW_WC_ATOMIC with IW_WC_LOCAL comes to `cq`, with
+/// the word as it was. Those on words of one cache line are done in the order of the calls. Memory that is released before
+/// completes it as IW_WC_PROTECTION.
+///
+/// # Safety
+/// `ctx` and `mr` are null or handles that this library gave out; `op` is null or leads to an operation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_atomic(
+    ctx: *mut iw_ctx,
+    cq: iw_cq,
+    wr_id: u64,
+    mr: *const iw_mr,
+    offset: usize,
+    op: *const iw_atomic_op,
+) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        let operation = read(op, "op")?.to_rust()?;
+        with(ctx, |context| {
+            with(mr, |memory| {
+                context.atomic(cq.to_rust(), wr_id, (memory.live()?, offset), &operation)?;
+                Ok(IW_OK)
+            })
+        })
+    })
+}
+
+/// The core that runs atomic operations on such a word. With `rdmap.atomics = "locked"` it means nothing.
+///
+/// # Safety
+/// `ctx` and `mr` are null or handles that this library gave out; `core` is null or good for one number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_owner_core(
+    ctx: *mut iw_ctx,
+    mr: *const iw_mr,
+    offset: usize,
+    core: *mut u32,
+) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        let owner = with(ctx, |context| with(mr, |memory| Ok(context.owner_core(memory.live()?, offset)?)))?;
+        give(core, "core", owner.into())?;
+        Ok(IW_OK)
+    })
+}
+
+impl Memory {
+    fn live(&self) -> Result<&Region, Fault> {
+        match self {
+            Memory::Live(region) => Ok(region),
+            _ => Err(ended()),
+        }
+    }
+}
+
+impl iw_atomic_op {
+    fn to_rust(self) -> Result<AtomicOp, Fault> {
+        let iw_atomic_op { opcode, compare_add, compare_add_mask, swap, swap_mask, .. } = self;
+        Ok(match opcode {
+            IW_WR_FETCH_ADD => AtomicOp::FetchAdd { add: compare_add, mask: compare_add_mask },
+            IW_WR_CMP_SWAP => {
+                AtomicOp::CmpSwap { compare: compare_add, compare_mask: compare_add_mask, swap, swap_mask }
+            }
+            IW_WR_SWAP => AtomicOp::Swap { swap },
+            other => {
+                let allowed = "IW_WR_FETCH_ADD, IW_WR_CMP_SWAP or IW_WR_SWAP";
+                return Err(Fault::said(IW_E_VALUE, format_args!("op.opcode = {other}: {allowed}")));
+            }
+        })
+    }
+}
