@@ -680,6 +680,28 @@ struct iw_wc {
     uint8_t immediate[8];
 };
 
+// A completion queue as it is now.
+struct iw_cq_info {
+    // Places for work requests that were posted and not reaped. A larger depth that was asked for shows once it holds.
+    uint32_t depth;
+    // Places promised to work requests: posted and not reaped, and not known to have ended without an entry.
+    uint32_t promised;
+    // Uses by queue pairs: one that sends and receives into it counts twice.
+    uint32_t users;
+};
+
+// A shared receive queue as it is now.
+struct iw_srq_info {
+    // Receives that fit, on all cores together, at least as many as were asked for.
+    uint32_t depth;
+    // Receives posted and not yet taken by a message.
+    uint32_t posted;
+    // Elements in a receive.
+    uint32_t sges;
+    // Queue pairs that take receives from it.
+    uint32_t users;
+};
+
 // What a new queue pair is made for. `iw_qp_attr_init` fills it in.
 struct iw_qp_attr {
     // sizeof(struct iw_qp_attr).
@@ -1213,6 +1235,12 @@ int32_t iw_cq_fd(const struct iw_ctx *ctx,
                  struct iw_cq cq,
                  int32_t *fd);
 
+// A completion queue as it is now.
+//
+// # Safety
+// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+int32_t iw_cq_query(const struct iw_ctx *ctx, struct iw_cq cq, struct iw_cq_info *out);
+
 // Destroys a completion queue that no queue pair uses any more; IW_E_STILL_USED otherwise. A queue pair that was destroyed
 // uses it until the core has given it up, of which `iw_event_poll` hears: poll workers and events, and call again.
 //
@@ -1232,6 +1260,12 @@ int32_t iw_srq_create(struct iw_ctx *ctx, struct iw_pd pd, uint32_t depth, uint3
 // # Safety
 // `ctx` is null or a handle that this library gave out.
 int32_t iw_srq_arm(struct iw_ctx *ctx, struct iw_srq srq, uint32_t limit);
+
+// A shared receive queue as it is now.
+//
+// # Safety
+// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+int32_t iw_srq_query(struct iw_ctx *ctx, struct iw_srq srq, struct iw_srq_info *out);
 
 // Destroys a shared receive queue, as `iw_cq_destroy` does a completion queue. Receives that are posted to it are forgotten.
 //

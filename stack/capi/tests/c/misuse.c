@@ -59,6 +59,8 @@ static void nulls(void)
     ANSWERS(IW_E_POINTER, iw_mr_query(NULL, NULL));
     ANSWERS(IW_E_POINTER, iw_mr_release(NULL));
     ANSWERS(IW_E_POINTER, iw_mr_released(NULL));
+    ANSWERS(IW_E_POINTER, iw_cq_query(ctx, pair.near.cq, NULL));
+    ANSWERS(IW_E_POINTER, iw_srq_query(NULL, srq, NULL));
     ANSWERS(IW_E_POINTER, iw_lacks_atomics(ctx, NULL));
     ANSWERS(IW_E_POINTER, iw_lacks_atomics(NULL, NULL));
     ANSWERS(IW_E_POINTER, iw_listen(ctx, NULL));
@@ -100,6 +102,8 @@ static void foreign_objects(void)
     struct iw_srq srq;
     struct iw_mr *mr;
     struct iw_wc wc;
+    struct iw_cq_info cq;
+    struct iw_srq_info shared;
     ANSWERS(IW_E_NO_QP, iw_qp_destroy(ctx, none));
     ANSWERS(IW_E_NO_QP, iw_disconnect(ctx, any));
     ANSWERS(IW_E_NO_QP, iw_post_send(ctx, pair.far.qp, NULL, 0, NULL));
@@ -108,6 +112,8 @@ static void foreign_objects(void)
     ANSWERS(IW_E_NO_SRQ, iw_srq_destroy(ctx, no_srq));
     ANSWERS(IW_E_NO_PD, iw_srq_create(ctx, no_pd, 4, 1, &srq));
     ANSWERS(IW_E_NO_PD, iw_mr_register(ctx, pair.far.pd, pair.near.pool, 8, 0, &mr));
+    ANSWERS(IW_E_NO_CQ, iw_cq_query(ctx, pair.far.cq, &cq));
+    ANSWERS(IW_E_NO_SRQ, iw_srq_query(ctx, no_srq, &shared));
     ANSWERS(IW_OK, iw_qp_attr_init(&attr, no_cq));
     ANSWERS(IW_E_NO_CQ, iw_qp_create(ctx, pair.near.pd, &attr, &qp));
     CHECK(iw_accept(ctx, &nobody, pair.near.qp, NULL) < 0);

@@ -227,6 +227,17 @@ static void questions(void)
     CHECK(limits.cores == 1 && limits.queue_pairs == 16 && limits.sges == 16 && limits.inline_bytes == 256);
     ANSWERS(IW_OK, iw_qp_query(pair.near.ctx, pair.near.qp, &info));
     CHECK(info.state == IW_QP_ESTABLISHED && info.send_depth >= 128);
+    struct iw_cq_info cq;
+    struct iw_recv_wr recv = {0};
+    ANSWERS(IW_OK, iw_cq_query(pair.near.ctx, pair.near.cq, &cq));
+    CHECK(cq.depth == 64 && cq.promised == 0 && cq.users == 2);
+    struct iw_srq srq;
+    struct iw_srq_info shared;
+    ANSWERS(IW_OK, iw_srq_create(pair.near.ctx, pair.near.pd, 8, 2, &srq));
+    ANSWERS(IW_OK, iw_srq_post_recv(pair.near.ctx, srq, &recv, 1, NULL));
+    ANSWERS(IW_OK, iw_srq_query(pair.near.ctx, srq, &shared));
+    CHECK(shared.depth >= 8 && shared.posted == 1 && shared.sges == 2 && shared.users == 0);
+    ANSWERS(IW_OK, iw_srq_destroy(pair.near.ctx, srq));
     int32_t count = iw_stack_counters(pair.near.stack);
     CHECK(count > 10);
     for (int32_t i = 0; i < count; i++) {

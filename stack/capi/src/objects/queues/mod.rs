@@ -137,6 +137,32 @@ pub unsafe extern "C" fn iw_cq_fd(ctx: *const iw_ctx, cq: iw_cq, fd: *mut i32) -
     })
 }
 
+/// A completion queue as it is now.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct iw_cq_info {
+    /// Places for work requests that were posted and not reaped. A larger depth that was asked for shows once it holds.
+    pub depth: u32,
+    /// Places promised to work requests: posted and not reaped, and not known to have ended without an entry.
+    pub promised: u32,
+    /// Uses by queue pairs: one that sends and receives into it counts twice.
+    pub users: u32,
+}
+
+/// A completion queue as it is now.
+///
+/// # Safety
+/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw_cq_info) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        let info = with(ctx, |context| Ok(context.query_cq(cq.to_rust())?))?;
+        give(out, "out", iw_cq_info { depth: info.depth, promised: info.promised, users: info.users })?;
+        Ok(IW_OK)
+    })
+}
+
 /// Destroys a completion queue that no queue pair uses any more; IW_E_STILL_USED otherwise. A queue pair that was destroyed
 /// uses it until the core has given it up, of which `iw_event_poll` hears: poll workers and events, and call again.
 ///
@@ -177,6 +203,35 @@ pub unsafe extern "C" fn iw_srq_create(
 pub unsafe extern "C" fn iw_srq_arm(ctx: *mut iw_ctx, srq: iw_srq, limit: u32) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe { with(ctx, |context| Ok(context.arm_srq(srq.to_rust(), limit).map(|()| IW_OK)?)) })
+}
+
+/// A shared receive queue as it is now.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct iw_srq_info {
+    /// Receives that fit, on all cores together, at least as many as were asked for.
+    pub depth: u32,
+    /// Receives posted and not yet taken by a message.
+    pub posted: u32,
+    /// Elements in a receive.
+    pub sges: u32,
+    /// Queue pairs that take receives from it.
+    pub users: u32,
+}
+
+/// A shared receive queue as it is now.
+///
+/// # Safety
+/// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut iw_srq_info) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        let info = with(ctx, |context| Ok(context.query_srq(srq.to_rust())?))?;
+        let (depth, posted, sges, users) = (info.depth, info.posted, info.sges as u32, info.users);
+        give(out, "out", iw_srq_info { depth, posted, sges, users })?;
+        Ok(IW_OK)
+    })
 }
 
 /// Destroys a shared receive queue, as `iw_cq_destroy` does a completion queue. Receives that are posted to it are forgotten.
