@@ -170,7 +170,9 @@ impl CoreMem {
             return Err(AccessError::WrongPd.into());
         }
         let window = taken.rights().is(Rights::WINDOW);
-        if binding.stag == taken.stag() || !may_grant(binding.access, window) {
+        // Neither a tag that was bound, nor one of a window that had the place before: its request may come late.
+        let is_fresh = self.table().tags.follows(binding.stag, taken.stag());
+        if !is_fresh || !may_grant(binding.access, window) {
             return Err(BindError::NotUnbound);
         }
         let (extent, parent) = self.parent(binding, reach)?;

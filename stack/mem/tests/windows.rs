@@ -266,3 +266,36 @@ fn windows_take_places_of_the_table_and_give_them_back() {
     drop((one, two));
     assert!(table.window(PD).is_ok());
 }
+
+/// RFC5040-8.1.1-08: a tag that was drawn, and perhaps told to somebody, is not soon anybody else's though it was never bound.
+#[test]
+fn a_tag_that_was_drawn_and_never_bound_does_not_come_back() {
+    let house = house();
+    let mut made = house.table.window(PD).unwrap();
+    let drawn: HashSet<STag> = (0..3).map(|_| made.renew()).collect();
+    drop(made);
+    for _ in 0..500 {
+        let mut later = house.table.window(PD).unwrap();
+        let tags = [later.stag(), later.renew(), later.renew()];
+        assert!(tags.iter().all(|tag| !drawn.contains(tag)), "{tags:?} of {drawn:?}");
+    }
+}
+
+/// A request may outlive the window that it is to bind, in the queue. It binds nobody else's place.
+#[test]
+fn a_binding_of_a_window_that_is_gone_binds_no_later_one() {
+    let house = house();
+    let mut gone = house.table.window(PD).unwrap();
+    let late: Vec<Binding> =
+        (0..3).map(|_| window(gone.renew(), house.piece(), Access::REMOTE_READ)).collect();
+    drop(gone);
+    let mut later: Vec<_> = (0..63).map(|_| house.table.window(PD).unwrap()).collect();
+    for binding in &late {
+        assert_eq!(house.core.bind(binding, NEAR), Err(BindError::NotUnbound));
+        assert!(house.seen(binding.stag, NEAR, house.piece(), Access::REMOTE_READ).is_some());
+    }
+    for window_there in &mut later {
+        let own = window(window_there.renew(), house.piece(), Access::REMOTE_READ);
+        assert_eq!(house.core.bind(&own, NEAR), Ok(()));
+    }
+}

@@ -425,9 +425,9 @@ impl Shared {
     }
 
     /// Ends a window or fast region for good, whatever a core is doing to it.
-    pub(crate) fn bury_child(&self, slot: u32) {
+    pub(crate) fn bury_child(&self, slot: u32, drawn: STag) {
         let mut books = self.books();
-        self.slots[slot as usize].give_up();
+        self.slots[slot as usize].give_up(drawn);
         let target = self.epochs.advance();
         books.bury(slot, target);
         self.graves.fetch_add(1, Ordering::Relaxed);

@@ -201,9 +201,8 @@ impl Slot {
         self.exchange(taken.busy, taken.found);
     }
 
-    /// Ends a child for good, whatever it is doing.
-    pub(crate) fn give_up(&self) {
-        let stag = self.last_stag();
+    /// Ends a child for good, whatever it is doing. The tag that was drawn last is remembered, bound or not.
+    pub(crate) fn give_up(&self, stag: STag) {
         self.head.swap(head(stag, State::Revoked, NOTHING), Ordering::AcqRel);
     }
 
@@ -375,7 +374,7 @@ mod model {
                     theirs.bind(taken, STag(2), extent(20), Rights::new(Access::REMOTE_WRITE, Rights::CHILD));
                 }
             });
-            slot.give_up();
+            slot.give_up(STag(2));
             binder.join().expect("the core ran");
             assert!(slot.read(STag(2)).is_err() && slot.begin().is_err());
         });

@@ -57,6 +57,15 @@ impl TagSpace {
         }
     }
 
+    /// Whether the slot of `earlier` comes to `later` behind it: it does not come to one that it had before.
+    pub(crate) fn follows(&self, later: STag, earlier: STag) -> bool {
+        let slot = self.slot_of(earlier) as u32;
+        let [later_at, earlier_at] = [later, earlier].map(|stag| self.place_of(slot, self.key_of(stag)));
+        let ahead = later_at.wrapping_sub(earlier_at) & self.keys();
+        // Of the slot's keys one half comes after each, the other before.
+        ahead != 0 && ahead <= self.keys() / 2 + 1
+    }
+
     fn keys(&self) -> u32 {
         (1 << self.key_bits) - 1
     }
@@ -222,6 +231,21 @@ mod tests {
         let other = space.fresh(slot, STag(7), &mut draws);
         assert_ne!(other, STag(7));
         assert_eq!(space.fresh(slot, other, &mut draws), STag(7));
+    }
+
+    #[test]
+    fn a_tag_follows_those_that_its_slot_had_before_and_no_other() {
+        let mut draws = Draws::new([5, 6]);
+        let space = TagSpace::new(12, &mut draws);
+        let mut tags = vec![space.fresh(9, STag(0), &mut draws)];
+        for number in 0..50 {
+            tags.push(space.fresh(9, tags[number], &mut draws));
+        }
+        for (earlier, tag) in tags.iter().enumerate() {
+            for (later, other) in tags.iter().enumerate() {
+                assert_eq!(space.follows(*other, *tag), later > earlier, "{later} after {earlier}");
+            }
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.shared.bury_child(self.slot);
+        self.shared.bury_child(self.slot, self.stag);
         self.shared.collect();
     }
 }
