@@ -47,7 +47,6 @@ impl Core<'_> {
 
     /// The rest of an iteration.
     fn turn(&mut self, mut heard: impl FnMut(usize, u64)) {
-        self.mail.flush();
         let mem = &self.mem;
         self.mail.answer(|_, call| call.run(mem));
         self.mail.replies(|_, reply| heard(reply.token as usize, reply.outcome.expect("a live word")));

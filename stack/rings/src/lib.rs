@@ -3,7 +3,8 @@
 //! - [`spsc`] moves values: control messages, completions, notices, frames between cores.
 //! - [`slots`] is a work queue written and read in place: a slot stays the consumer's until it is released.
 //! - [`doorbell`] says which queues have new work, each at most once.
-//! - [`mailbox`] carries calls from one core to another, each with a place for its reply.
+//! - [`mailbox`] carries calls from one core to another, each with a place for its reply and no index: a place says itself that it
+//!   is filled.
 //! - [`notify`] is the armed flag behind an event descriptor.
 //!
 //! Indices are 32 bits and wrap; capacities are powers of two. Each side keeps a copy of the other's index and looks

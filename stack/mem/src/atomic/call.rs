@@ -2,7 +2,8 @@
 //!
 //! A core that a request arrives at looks the target up, finds another core to be its owner and mails an
 //! [`AtomicCall`]. The owner looks everything up again when it runs it: a tag that was revoked in between, or that
-//! lost its right, is refused there, and nothing is touched. Either message is plain data and fits one cache line.
+//! lost its right, is refused there, and nothing is touched. Either message is plain data and fits one cache line, with room
+//! for the mark that says that it is there.
 
 use crate::access::{Access, AccessError, Reach};
 use crate::atomic::{AtomicOp, AtomicTarget, WordError};
@@ -10,9 +11,9 @@ use crate::view::CoreMem;
 use ironwarp_types::{PdId, QpNum, STag};
 use std::fmt;
 
-/// An operation for the owner of a word. One cache line.
+/// An operation for the owner of a word: with the mark of its place in a mailbox, one cache line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(C, align(64))]
+#[repr(C, packed)]
 pub struct AtomicCall {
     token: u64,
     to: u64,
@@ -24,7 +25,8 @@ pub struct AtomicCall {
     kind: Kind,
 }
 
-const _: () = assert!(size_of::<AtomicCall>() == 64);
+// Every field lies as it would unpacked; what is saved is the padding behind the last one.
+const _: () = assert!(size_of::<AtomicCall>() < 64);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -45,7 +47,7 @@ pub struct AtomicReply {
     pub outcome: Result<u64, WordError>,
 }
 
-const _: () = assert!(size_of::<AtomicReply>() <= 64);
+const _: () = assert!(size_of::<AtomicReply>() < 64);
 
 impl AtomicCall {
     /// A call that will be answered with `token`.
@@ -107,7 +109,7 @@ impl AtomicCall {
 impl fmt::Debug for AtomicCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AtomicCall")
-            .field("token", &self.token)
+            .field("token", &self.token())
             .field("target", &self.target())
             .field("operation", &self.operation())
             .finish()

@@ -30,7 +30,6 @@ impl Asking {
         if self.mailbox.call((self.name, self.asked)).is_ok() {
             self.asked += 1;
         }
-        self.mailbox.flush();
     }
 
     fn hear(&mut self) {
@@ -141,7 +140,6 @@ fn whoever_has_the_reply_sees_the_word_changed() {
         let word = Arc::new(AtomicUsize::new(0));
         let (mut caller, mut owner) = mailbox::pair(1);
         caller.call(()).unwrap();
-        caller.flush();
         let core = thread::spawn({
             let word = word.clone();
             move || {
@@ -159,7 +157,7 @@ fn whoever_has_the_reply_sees_the_word_changed() {
     });
 }
 
-/// What the caller did before it flushed is seen by the owner that has the call.
+/// What the caller did before it called is seen by the owner that has the call.
 #[test]
 fn whoever_has_the_call_sees_what_came_before_it() {
     loom::model(|| {
@@ -170,7 +168,6 @@ fn whoever_has_the_call_sees_what_came_before_it() {
             move || {
                 data.store(1, Ordering::Relaxed);
                 caller.call(()).unwrap();
-                caller.flush();
             }
         });
         owner.answer(1, |()| {
@@ -182,7 +179,7 @@ fn whoever_has_the_call_sees_what_came_before_it() {
     });
 }
 
-/// A core that means to sleep arms and looks once more; who mails flushes and fires.
+/// A core that means to sleep arms and looks once more; who mails fires then.
 #[test]
 fn a_core_that_goes_to_sleep_over_its_mail_is_woken() {
     loom::model(|| {
@@ -192,7 +189,6 @@ fn a_core_that_goes_to_sleep_over_its_mail_is_woken() {
             let armed = armed.clone();
             move || {
                 caller.call(()).unwrap();
-                caller.flush();
                 armed.fire(true)
             }
         });
@@ -210,7 +206,6 @@ fn a_core_that_goes_to_sleep_over_its_reply_is_woken() {
         let armed = Arc::new(Armed::default());
         let (mut caller, mut owner) = mailbox::pair::<(), ()>(1);
         caller.call(()).unwrap();
-        caller.flush();
         let core = thread::spawn({
             let armed = armed.clone();
             move || {
@@ -233,7 +228,6 @@ fn give_up_after(answered: usize) {
         let (mut caller, mut owner) = mailbox::pair::<(), usize>(2);
         caller.call(()).unwrap();
         caller.call(()).unwrap();
-        caller.flush();
         let core = thread::spawn({
             let word = word.clone();
             move || {

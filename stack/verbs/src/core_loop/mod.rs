@@ -156,7 +156,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         if self.peers.is_some() {
             self.post_news();
-            self.flush_words();
         }
         self.rest();
         Polled { work: self.work, next_deadline: self.next_deadline(now) }

@@ -29,7 +29,7 @@ use ironwarp_types::{CoreId, QpNum};
 use super::*;
 use crate::config::AtomicsBy;
 
-/// Operations that one core may wait for from one other: as many as a burst brings. A pair of cores takes 6 KiB.
+/// Operations that one core may wait for from one other: as many as a burst brings. A pair of cores takes 8 KiB.
 const CREDITS: usize = 32;
 
 /// One core's mail about words, in both directions. On cache lines of its own: another core's may lie beside it.
@@ -205,15 +205,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.give_up_owner(now, core as u16);
             }
             self.ask_in_line(core);
-        }
-        self.flush_words();
-    }
-
-    /// Hands over what other cores have been asked for.
-    #[inline(never)]
-    pub(super) fn flush_words(&mut self) {
-        if let Some(owners) = &mut self.cqs.owners {
-            owners.mail.flush();
         }
     }
 

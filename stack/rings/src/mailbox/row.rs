@@ -1,0 +1,89 @@
+//! Places in which plain values cross from one core to another, each of which says itself whether it is filled.
+//!
+//! ```text
+//!  value    0   1   2   3 | 4   5   6   7 | 8   9 ...
+//!  place    0   1   2   3 | 0   1   2   3 | 0   1 ...
+//!  its mark once the value is there:
+//!           1   1   1   1 | 0   0   0   0 | 1   1 ...
+//! ```
+//! Values are numbered, and go round the places. The mark of a place changes each time it is filled and lies in the same cache
+//! line as the value, so a value that somebody waits for takes one line's way. There is no index that both sides know: who fills
+//! a place must know otherwise that its last value was taken.
+//! Cost: under a nanosecond for a look at a place that is empty; one line's way, 60 to 150 ns, for a value that is waited for.
+
+use core::mem::MaybeUninit;
+
+use crate::sync::{AtomicU8, Ordering, UnsafeCell};
+
+/// The mark of a place that has never been filled: that of every other round.
+const EMPTY: u8 = 0;
+
+/// A row of places: a power of two of them.
+pub(super) struct Row<T> {
+    places: Box<[Place<T>]>,
+}
+
+/// On cache lines of its own.
+#[repr(align(64))]
+struct Place<T> {
+    value: UnsafeCell<MaybeUninit<T>>,
+    mark: AtomicU8,
+}
+
+// SAFETY: values only move through a row, and whoever calls `fill` and `take` sees to it that a place is one thread's at a time.
+unsafe impl<T: Send> Send for Row<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Row<T> {}
+
+impl<T: Copy> Row<T> {
+    /// What a place takes: whole cache lines.
+    #[cfg(test)]
+    pub(super) const PLACE_BYTES: usize = size_of::<Place<T>>();
+
+    /// At least `places` of them, all empty.
+    pub(super) fn new(places: usize) -> Self {
+        let empty = || Place { value: UnsafeCell::new(MaybeUninit::uninit()), mark: AtomicU8::new(EMPTY) };
+        Row { places: (0..places.next_power_of_two()).map(|_| empty()).collect() }
+    }
+
+    /// Fills a place, and hands over with it whatever was done before.
+    ///
+    /// # Safety
+    /// One thread at a time fills, each number once, in order; and it has seen, by way of something that happened after it, that
+    /// the last value of this place was taken.
+    #[inline(always)]
+    pub(super) unsafe fn fill(&self, number: u32, value: T) {
+        let place = self.place(number);
+        // SAFETY: the value that was here has been taken, and nobody looks at the place before it is marked.
+        place.value.with_mut(|slot| unsafe { (*slot).write(value) });
+        place.mark.store(self.mark(number), Ordering::Release);
+    }
+
+    /// Takes a value, with everything that was done before it was put there, if it is there.
+    ///
+    /// # Safety
+    /// One thread at a time takes, each number once, in order, and nobody fills a place again before its value was taken.
+    #[inline(always)]
+    pub(super) unsafe fn take(&self, number: u32) -> Option<T> {
+        let place = self.place(number);
+        if place.mark.load(Ordering::Acquire) != self.mark(number) {
+            return None;
+        }
+        // SAFETY: the mark says that the value of this number was written, and it stays until it has been taken, which is now.
+        Some(place.value.with(|slot| unsafe { (*slot).assume_init() }))
+    }
+
+    /// What a place is marked with when the value of this number is there: the other than in the round before.
+    #[inline(always)]
+    fn mark(&self, number: u32) -> u8 {
+        u8::from(number & self.places.len() as u32 == 0)
+    }
+
+    #[inline(always)]
+    fn place(&self, number: u32) -> &Place<T> {
+        let at = number as usize & (self.places.len() - 1);
+        debug_assert!(at < self.places.len());
+        // SAFETY: there is at least one place and a power of two of them, so the mask stays inside.
+        unsafe { self.places.get_unchecked(at) }
+    }
+}
