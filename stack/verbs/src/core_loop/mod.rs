@@ -2,8 +2,9 @@
 //!
 //! One iteration samples the clock once and runs its stages in a fixed order: receive, mailboxes, doorbells, timers,
 //! transmit, acknowledgements. A frame is carried from the device to registered memory, and the answers from memory
-//! to the device, before the next iteration starts. Each layer owns its state and is handed what it needs for the
-//! call; none holds a reference to another.
+//! to the device, before the next iteration starts. Where there are several cores, each looks behind the receive
+//! stage and last of all whether others ask for words of its own. Each layer owns its state and is handed what
+//! it needs for the call; none holds a reference to another.
 //!
 //! Takes frames, doorbells, control messages and time; gives frames, completions and notices. Errors end one
 //! connection and are told to its context; nothing here fails as a whole. Costs one clock read, a few loads for
@@ -156,6 +157,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         if self.peers.is_some() {
             self.post_news();
+            self.answer_words();
         }
         self.rest();
         Polled { work: self.work, next_deadline: self.next_deadline(now) }

@@ -3,8 +3,10 @@
 //! Every cache line of memory has one owner among the cores, which alone changes words in it on behalf of peers, with plain
 //! loads and stores. A request that arrives elsewhere is mailed there; the owner looks the word up again, does what is asked
 //! and mails back what was there before. Between any two cores go at most [`CREDITS`] calls at a time; a queue pair that
-//! finds none left waits in line for that core. Both directions are worked off once an iteration, behind the receive stage,
-//! and nothing ever waits for room: a credit is a place for the reply.
+//! finds none left waits in line for that core. Nothing ever waits for room: a credit is a place for the reply.
+//!
+//! Whoever waits for a word waits for its owner's next look, so a core looks for calls twice an iteration, behind the receive
+//! stage and last of all; for answers at the first of these, so that the responses leave in the same iteration.
 //!
 //! What comes behind a call of its stream that is refused is refused too, though it may be in the mail already.
 //!
@@ -12,8 +14,8 @@
 //! is not polled keeps others waiting for its words, as it keeps its own connections waiting. One that has gone for good
 //! ends the streams that ask for them.
 //!
-//! A stack of one core has none of this. Cost with several: two hand-overs between cores for an operation that is waited
-//! for, a few nanoseconds for one of a batch.
+//! A stack of one core has none of this. Cost with several: a cache line's way there and one back for an operation that is
+//! waited for, a few nanoseconds for one of a batch; a load for each other core at each look.
 
 use std::collections::VecDeque;
 
@@ -40,6 +42,8 @@ pub(crate) struct Owners {
     refused: Box<[Refused]>,
     /// By the core that is asked, places of queue pairs that wait for a credit; each in one list, once.
     waiting: Box<[CachePadded<VecDeque<u32>>]>,
+    /// How many those are.
+    in_line: usize,
     /// Whoever asks now is the one whose turn it is.
     in_turn: bool,
 }
@@ -53,8 +57,10 @@ pub(crate) fn owners(cores: u16, places: u32) -> Vec<Option<Box<Owners>>> {
     let lines = || (0..cores).map(line).collect();
     let refused = || (0..cores).map(|_| Refused::default()).collect();
     let ends = mailbox::mesh(cores.into(), CREDITS).into_iter();
-    ends.map(|mail| Some(Box::new(Owners { mail, refused: refused(), waiting: lines(), in_turn: false })))
-        .collect()
+    ends.map(|mail| {
+        Some(Box::new(Owners { mail, refused: refused(), waiting: lines(), in_line: 0, in_turn: false }))
+    })
+    .collect()
 }
 
 /// Streams of one other core that had a call refused here, and the number of that call.
@@ -112,6 +118,7 @@ impl Owners {
             return Ok(());
         }
         line.push_back(place);
+        self.in_line += 1;
         Err(NoCredit)
     }
 
@@ -121,13 +128,25 @@ impl Owners {
         if line.is_empty() || !self.mail.has_credit(owner as u16) {
             return None;
         }
+        self.in_line -= 1;
         line.pop_front()
     }
 
-    /// Whether somebody waits for a core that has gone. What it answered before can still be taken.
-    fn waits_in_vain(&self, owner: usize) -> bool {
+    /// Whether somebody waits for a core.
+    #[inline]
+    fn is_waiting_for(&self, owner: usize) -> bool {
         let in_line = self.waiting.get(owner).is_some_and(|line| !line.is_empty());
-        (in_line || self.mail.unanswered_by(owner as u16) > 0) && self.mail.is_abandoned(owner as u16)
+        in_line || self.mail.unanswered_by(owner as u16) > 0
+    }
+
+    /// Does what other cores ask for. Says how much that was.
+    #[inline]
+    fn answer(&mut self, mem: &CoreMem) -> usize {
+        let refused = &mut self.refused;
+        self.mail.answer(|core, call| match refused.get_mut(usize::from(core)) {
+            Some(refused) => refused.answer(&call, mem),
+            None => call.refuse(),
+        })
     }
 
     /// Calls that have not been answered.
@@ -149,23 +168,26 @@ impl Owners {
     fn give_up(&mut self, owner: u16) {
         self.mail.give_up(owner);
         if let Some(line) = self.waiting.get_mut(usize::from(owner)) {
+            self.in_line -= line.len();
             line.clear();
         }
     }
 
     /// How many are in line.
     pub(super) fn in_line(&self) -> usize {
-        self.waiting.iter().map(|line| line.len()).sum()
+        self.in_line
     }
 
     /// Whether other cores have something to do for this one.
+    #[inline]
     pub(super) fn is_waiting(&self) -> bool {
-        self.mail.unanswered() > 0 || self.waiting.iter().any(|line| !line.is_empty())
+        self.mail.unanswered() | self.in_line != 0
     }
 
     /// The queue pair at a place is gone.
     pub(super) fn leave_line(&mut self, place: u32) {
         self.waiting.iter_mut().for_each(|line| line.retain(|waiting| *waiting != place));
+        self.in_line = self.waiting.iter().map(|line| line.len()).sum();
     }
 }
 
@@ -187,21 +209,34 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         Ok(owned.apply(operation))
     }
 
-    /// Changes words of this core for others, passes on what others have done, and asks for what had to wait.
+    /// Changes words of this core for others.
+    #[inline(never)]
+    pub(super) fn answer_words(&mut self) {
+        let Some(owners) = self.cqs.owners.as_deref_mut() else { return };
+        let answered = owners.answer(&self.mem);
+        if answered > 0 {
+            self.work += answered;
+            self.stats.add(Counter::AtomicsAnswered, answered as u64);
+        }
+    }
+
+    /// Does so, passes on what others have done, and asks for what had to wait.
     #[inline(never)]
     pub(super) fn serve_words(&mut self, now: Nanos) {
-        let Some(owners) = self.cqs.owners.as_deref_mut() else { return };
-        let (mail, refused) = (&mut owners.mail, &mut owners.refused);
-        let answered = mail.answer(|core, call| match refused.get_mut(usize::from(core)) {
-            Some(refused) => refused.answer(&call, &self.mem),
-            None => call.refuse(),
-        });
-        self.work += answered;
-        self.stats.add(Counter::AtomicsAnswered, answered as u64);
+        self.answer_words();
+        if self.cqs.waits_for_owners() {
+            self.hear_owners(now);
+        }
+    }
+
+    /// Passes on what other cores have done.
+    fn hear_owners(&mut self, now: Nanos) {
         for core in 0..self.shared.cores.len() {
-            let in_vain = self.cqs.owners.as_ref().is_some_and(|owners| owners.waits_in_vain(core));
+            let owners = self.cqs.owners.as_deref().filter(|owners| owners.is_waiting_for(core));
+            let Some(owners) = owners else { continue };
+            let is_gone = owners.mail.is_abandoned(core as u16);
             self.take_answers(core);
-            if in_vain {
+            if is_gone {
                 self.give_up_owner(now, core as u16);
             }
             self.ask_in_line(core);

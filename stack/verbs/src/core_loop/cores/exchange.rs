@@ -17,9 +17,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// nobody is asked again whose it is.
     #[inline(never)]
     pub(in crate::core_loop) fn exchange(&mut self, now: Nanos) {
-        let Some(mut peers) = self.peers.take() else { return };
+        let Some(peers) = self.peers.as_deref_mut() else { return };
         peers.publish();
         peers.more = false;
+        if peers.has_come() {
+            self.take_all_over(now);
+        }
+    }
+
+    #[inline(never)]
+    fn take_all_over(&mut self, now: Nanos) {
+        let Some(mut peers) = self.peers.take() else { return };
         for other in 0..peers.others.len() {
             self.read_mail(now, &mut peers, other);
             self.take_over(now, &mut peers, other);

@@ -73,6 +73,10 @@ pub(crate) struct Peers<F> {
     others: Box<[Option<CachePadded<Peer<F>>>]>,
     /// More has come than was taken in one iteration.
     more: bool,
+    /// Frames were handed over that the others do not see yet.
+    staged: bool,
+    /// Mail waits here for room.
+    behind: bool,
 }
 
 /// The ends of the rings between all cores, for each core its own. None where there is one core. Each ring of frames has
@@ -89,8 +93,17 @@ pub(crate) fn mesh<F>(steering: Steering, frames: usize) -> Vec<Option<Box<Peers
         (others[a][b], others[b][a]) = (Some(CachePadded::new(at_a)), Some(CachePadded::new(at_b)));
     }
     let ends = (0..cores).zip(others);
-    ends.map(|(core, others)| Some(Box::new(Peers { core, steering, others: others.into(), more: false })))
-        .collect()
+    ends.map(|(core, others)| {
+        Some(Box::new(Peers {
+            core,
+            steering,
+            others: others.into(),
+            more: false,
+            staged: false,
+            behind: false,
+        }))
+    })
+    .collect()
 }
 
 /// Both ends of what two cores share.
@@ -134,17 +147,34 @@ impl<F> Peers<F> {
     pub(super) fn hand(&mut self, to: u16, what: Steered<F>, stats: &CoreStats) {
         let peer = self.others.get_mut(usize::from(to)).and_then(Option::as_mut);
         let handed = peer.is_some_and(|peer| peer.frames_out.stage(what).is_ok());
+        self.staged |= handed;
         stats.count(if handed { Counter::CoresSteered } else { Counter::CoresSteerDrops });
     }
 
     /// Lets the others see what was handed to them.
+    #[inline]
     fn publish(&mut self) {
+        if core::mem::take(&mut self.staged) {
+            self.publish_staged();
+        }
+    }
+
+    #[inline(never)]
+    fn publish_staged(&mut self) {
         self.others.iter_mut().flatten().for_each(|peer| peer.frames_out.publish());
+    }
+
+    /// Whether one of them has sent mail or frames.
+    #[inline]
+    fn has_come(&mut self) -> bool {
+        let mut others = self.others.iter_mut().flatten();
+        others.any(|peer| peer.mail_in.available() | peer.frames_in.available() != 0)
     }
 
     /// Tells all other cores something that must arrive.
     fn tell_all(&mut self, mail: Mail) {
         self.others.iter_mut().flatten().for_each(|peer| peer.tell(mail));
+        self.look_behind();
     }
 
     /// Tells those whom it concerns.
@@ -159,21 +189,30 @@ impl<F> Peers<F> {
                 stats.count(Counter::CoresNewsDropped);
             }
         }
+        self.look_behind();
     }
 
     /// Sends what waits, as far as there is room.
+    #[inline]
     fn retry(&mut self) {
-        self.others.iter_mut().flatten().for_each(|peer| peer.retry());
+        if self.behind {
+            self.others.iter_mut().flatten().for_each(|peer| peer.retry());
+            self.look_behind();
+        }
+    }
+
+    fn look_behind(&mut self) {
+        self.behind = self.others.iter().flatten().any(|peer| !peer.waiting.is_empty());
     }
 
     /// Whether another core leaves its mail unread.
-    #[inline(never)]
+    #[inline]
     pub(super) fn is_behind(&self) -> bool {
-        self.others.iter().flatten().any(|peer| !peer.waiting.is_empty())
+        self.behind
     }
 
     /// Whether the next iteration has something to do for others already.
-    #[inline(never)]
+    #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.more || self.is_behind()
     }

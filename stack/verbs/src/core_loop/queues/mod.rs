@@ -109,6 +109,7 @@ impl Queues {
     }
 
     /// Whether other cores have something to do for this one.
+    #[inline]
     pub(super) fn waits_for_owners(&self) -> bool {
         self.owners.as_ref().is_some_and(|owners| owners.is_waiting())
     }
