@@ -6,7 +6,7 @@ mod window;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use verbs::{Access, AlignedBuf, Quiescence, RawMemory, Region};
+use verbs::{Access, AlignedBuf, Context, Quiescence, RawMemory, Region};
 
 use super::context::{iw_ctx, iw_pd};
 use super::queues::iw_qp;
@@ -73,13 +73,11 @@ pub unsafe extern "C" fn iw_mr_register(
     out: *mut *mut iw_mr,
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
-        let (memory, access) = (lent(address, length)?, rights(access)?);
-        let region = with(ctx, |context| Ok(context.register(pd.to_rust(), memory, access)?))?;
-        give(out, "out", give_out(Memory::Live(region)))?;
-        Ok(IW_OK)
-    })
+    unsafe {
+        register(ctx, address, length, access, out, |context, memory, access| {
+            Ok(context.register(pd.to_rust(), memory, access)?)
+        })
+    }
 }
 
 /// As `iw_mr_register`, for one queue pair alone, whose peer may end the tag by a Send that invalidates it.
@@ -96,13 +94,11 @@ pub unsafe extern "C" fn iw_mr_register_for(
     out: *mut *mut iw_mr,
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
-        let (memory, access) = (lent(address, length)?, rights(access)?);
-        let region = with(ctx, |context| Ok(context.register_for(qp.to_rust(), memory, access)?))?;
-        give(out, "out", give_out(Memory::Live(region)))?;
-        Ok(IW_OK)
-    })
+    unsafe {
+        register(ctx, address, length, access, out, |context, memory, access| {
+            Ok(context.register_for(qp.to_rust(), memory, access)?)
+        })
+    }
 }
 
 /// As `iw_mr_register`, with all words owned by one core: atomic operations on them are done there and nowhere else, instead
@@ -123,14 +119,32 @@ pub unsafe extern "C" fn iw_mr_register_pinned(
     out: *mut *mut iw_mr,
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
-        let (memory, access) = (lent(address, length)?, rights(access)?);
-        let region = with(ctx, |context| {
+    unsafe {
+        register(ctx, address, length, access, out, |context, memory, access| {
             let there = u16::try_from(core).ok().filter(|core| usize::from(*core) < context.limits().cores);
             let wrong = || Fault::said(IW_E_VALUE, format_args!("core = {core}: below iw_stack_cores"));
             Ok(context.register_pinned(pd.to_rust(), memory, access, there.ok_or_else(wrong)?)?)
-        })?;
+        })
+    }
+}
+
+/// Registers memory of the program's in one of the ways that there are, and gives it out.
+///
+/// # Safety
+/// As for `iw_mr_register`.
+unsafe fn register(
+    ctx: *mut iw_ctx,
+    address: *mut c_void,
+    length: usize,
+    access: u32,
+    out: *mut *mut iw_mr,
+    way: impl FnOnce(&mut Context, RawMemory, Access) -> Result<Region, Fault>,
+) -> i32 {
+    // SAFETY: the caller's promise, handed on.
+    call(|| unsafe {
+        give(out, "out", core::ptr::null_mut())?;
+        let (memory, access) = (lent(address, length)?, rights(access)?);
+        let region = with(ctx, |context| way(context, memory, access))?;
         give(out, "out", give_out(Memory::Live(region)))?;
         Ok(IW_OK)
     })
