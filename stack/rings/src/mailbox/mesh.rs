@@ -104,6 +104,12 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
         }
     }
 
+    /// Whether some reply has come.
+    #[inline]
+    pub fn has_reply(&self) -> bool {
+        self.callers.iter().flatten().any(Caller::has_reply)
+    }
+
     /// Calls of this core whose reply has not been taken.
     #[inline]
     pub fn unanswered(&self) -> usize {

@@ -114,6 +114,12 @@ impl<Q: Copy, R: Copy> Caller<Q, R> {
         Some(reply)
     }
 
+    /// Whether the reply to the oldest unanswered call has come.
+    #[inline]
+    pub fn has_reply(&self) -> bool {
+        self.asked != self.heard && self.mailbox.replies.has(self.heard)
+    }
+
     /// Calls that may be made now.
     #[inline]
     pub fn credits(&self) -> u32 {

@@ -73,6 +73,12 @@ impl<T: Copy> Row<T> {
         Some(place.value.with(|slot| unsafe { (*slot).assume_init() }))
     }
 
+    /// Whether the value of this number is there.
+    #[inline(always)]
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.place(number).mark.load(Ordering::Acquire) == self.mark(number)
+    }
+
     /// What a place is marked with when the value of this number is there: the other than in the round before.
     #[inline(always)]
     fn mark(&self, number: u32) -> u8 {

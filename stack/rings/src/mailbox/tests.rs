@@ -9,6 +9,17 @@ fn full<Q: Copy, R: Copy>(credits: usize, call: Q) -> (Caller<Q, R>, Callee<Q, R
 }
 
 #[test]
+fn a_reply_is_seen_to_have_come_until_it_is_taken() {
+    let (mut caller, mut callee) = pair::<u8, u8>(2);
+    assert!(!caller.has_reply(), "nothing was asked");
+    caller.call(1).unwrap();
+    assert!(!caller.has_reply());
+    callee.answer(1, |call| call);
+    assert!(caller.has_reply() && caller.has_reply());
+    assert_eq!((caller.reply(), caller.has_reply()), (Some(1), false));
+}
+
+#[test]
 fn credits_are_the_number_asked_for_even_where_there_are_more_places() {
     let (mut caller, mut callee) = full::<u8, u8>(3, 1);
     assert_eq!((caller.call(2), caller.credits(), caller.unanswered()), (Err(2), 0, 3));
