@@ -10,10 +10,10 @@ import subprocess
 from outcome import Failed
 
 # iWARP is looked for on every port. What is turned off takes a message's first octets for its own.
-READ = "tshark -n -o tcp.try_heuristic_first:TRUE -o tcp.check_checksum:TRUE -o tcp.reassemble_out_of_order:TRUE".split()
+READ = "timeout 300 tshark -n -o tcp.try_heuristic_first:TRUE -o tcp.check_checksum:TRUE -o tcp.reassemble_out_of_order:TRUE".split()
 READ += "--disable-protocol rpcordma --disable-protocol smb_direct".split()
-# Of a large capture.
-WITHIN = 300
+# Of the process that reads: all is well, or the capture ends within a frame, as that of a killed process does.
+READ_WELL = (0, 2)
 
 
 def must_be_faultless(folder, ours):
@@ -24,6 +24,7 @@ def must_be_faultless(folder, ours):
         read = [*READ, "-r", str(capture), "-V", "-O", "iwarp_mpa", "-Y", f"iwarp_mpa.fpdu || {wrong}"]
         with subprocess.Popen(read, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace") as tshark:
             fpdus += count(tshark.stdout, capture.name)
+        must_have_read(tshark.returncode, capture)
         for line in said(capture, wrong):
             raise Failed(f"Wireshark: {capture.name}: {line}")
     return fpdus
@@ -45,5 +46,12 @@ def count(lines, name):
 def said(capture, wrong):
     """One line for each frame that is wrong."""
     read = [*READ, "-r", str(capture), "-Y", wrong]
-    ended = subprocess.run(read, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=WITHIN, check=False)
+    ended = subprocess.run(read, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    must_have_read(ended.returncode, capture)
     return [line.strip() for line in ended.stdout.splitlines()]
+
+
+def must_have_read(code, capture):
+    """Nothing found by a program that could not look is no proof."""
+    if code not in READ_WELL:
+        raise Failed(f"tshark ended with {code} over {capture.name}")
