@@ -16,6 +16,22 @@ pub fn prefetch_read<T: ?Sized>(what: &T) {
     let _ = what;
 }
 
+/// Asks for the first cache line of `what`, which this core will write soon: the copies that others have are given up meanwhile.
+///
+/// Pays when another core has read the line since and other work is there to be done meanwhile. Does nothing on a processor
+/// other than x86-64.
+#[inline(always)]
+pub fn prefetch_write<T: ?Sized>(what: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch of any address is allowed and changes no memory. A processor of this family without it takes it for a
+    // no-op. The compiler would make a plain prefetch of the intrinsic, unless told that every processor has this one.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) core::ptr::from_ref(what).cast::<u8>(), options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = what;
+}
+
 /// Tells the processor that this thread waits in a loop: saves power and leaves a sibling thread the core.
 #[inline(always)]
 pub fn spin_hint() {

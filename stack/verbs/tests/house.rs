@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("dpdk-sys", &[]),
     ("ironwarp-arch", &[]),
     ("ironwarp-stats", &["arch"]),
-    ("ironwarp-rings", &["types"]),
+    ("ironwarp-rings", &["types", "arch"]),
     ("ironwarp-mem", &["types", "arch"]),
     ("ironwarp-port", &["types", "arch", "stats", "dpdk-sys"]),
     ("ironwarp-net", &["types", "arch", "stats", "port"]),

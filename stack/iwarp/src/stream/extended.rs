@@ -160,6 +160,9 @@ impl Stream {
         let request = AtomicRequest::decode(payload, dialect)?;
         let word = io.memory.word(&self.target(&request)).map_err(RdmapFault::from)?;
         let owner = if self.config.atomic_locked { None } else { word.claim().err() };
+        if let Some(owner) = owner {
+            io.completions.will_ask(owner);
+        }
         self.responses.push(Owed::Atomic { request, msn: header.msn, owner });
         self.reads_in.advance(true, payload.len());
         io.stats.count(Counter::IwarpRxAtomicRequests);

@@ -66,6 +66,11 @@ pub trait CompletionSink {
     /// The peer has answered an atomic operation: it has them. Told once a connection.
     fn peer_has_atomics(&mut self) {}
 
+    /// That core is about to be asked: what has to be fetched for that may be on its way meanwhile.
+    fn will_ask(&mut self, owner: CoreId) {
+        let _ = owner;
+    }
+
     /// Asks the core that owns a word for an operation on it. The outcome comes to [`Stream::on_answer`] with the same
     /// `serial`; what one core was asked for is answered in order. Without a credit nothing is asked, and the stream is told
     /// by [`Stream::on_credit`] when there is one. Rare: only where a stack has several cores.

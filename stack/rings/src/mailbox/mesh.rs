@@ -42,6 +42,14 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
         }
     }
 
+    /// `core` is called soon, as [`Caller::prepare`].
+    #[inline]
+    pub fn prepare(&self, core: u16) {
+        if let Some(Some(caller)) = self.callers.get(usize::from(core)) {
+            caller.prepare();
+        }
+    }
+
     /// Whether a call for `core` would be taken now.
     #[inline]
     pub fn has_credit(&self, core: u16) -> bool {

@@ -88,6 +88,12 @@ pub struct Callee<Q, R> {
 }
 
 impl<Q: Copy, R: Copy> Caller<Q, R> {
+    /// A call is made soon: fetches the line that it will lie in meanwhile, of which the callee has a copy.
+    #[inline]
+    pub fn prepare(&self) {
+        self.mailbox.calls.prepare(self.asked);
+    }
+
     /// Hands a call over. Gives it back when no credit is left.
     #[inline]
     pub fn call(&mut self, call: Q) -> Result<(), Q> {
@@ -156,6 +162,8 @@ impl<Q: Copy, R: Copy> Callee<Q, R> {
             // when this one's reply has been seen.
             let Some(call) = (unsafe { self.mailbox.calls.take(self.next) }) else { break };
             let number = self.next;
+            // The caller looks at the place of the reply all the time: its line is on its way here while the call is carried out.
+            self.mailbox.replies.prepare(number);
             self.next = number.wrapping_add(1);
             let reply = reply(call);
             // SAFETY: one thread at a time answers, in order. There are as many places as credits, so the caller had taken the last

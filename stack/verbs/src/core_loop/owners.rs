@@ -137,6 +137,12 @@ impl Owners {
         Err(NoCredit)
     }
 
+    /// The owner is asked soon.
+    #[inline]
+    pub(super) fn will_ask(&self, owner: CoreId) {
+        self.mail.prepare(owner.0);
+    }
+
     /// The next in line for a core that may be asked again.
     fn next_in_line(&mut self, owner: usize) -> Option<u32> {
         let line = self.waiting.get_mut(owner)?;

@@ -299,6 +299,13 @@ impl CompletionSink for Queues {
         self.with_atomics.push(self.selected.qp);
     }
 
+    #[inline]
+    fn will_ask(&mut self, owner: CoreId) {
+        if let Some(owners) = self.owners.as_deref() {
+            owners.will_ask(owner);
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn ask(
