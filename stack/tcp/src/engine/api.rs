@@ -58,6 +58,12 @@ impl<P: Port> Tcp<P> {
         self.time_wait.expire(now, &mut self.flows, base);
     }
 
+    /// Whether fewer frames are kept for the last units of sources than there should be, since the pool had none:
+    /// [`Tcp::on_timers`] tries again.
+    pub fn lacks_frames(&self) -> bool {
+        self.shared.lacks_frames()
+    }
+
     #[cold]
     fn on_timer(
         &mut self,

@@ -82,6 +82,12 @@ impl<P: Port> Shared<P> {
         }
     }
 
+    /// Whether fewer frames are kept for the last units of sources than there should be.
+    #[inline]
+    pub(crate) fn lacks_frames(&self) -> bool {
+        self.kept.len() < usize::from(self.config.frames_kept)
+    }
+
     /// Whether the connection at `slot` has kept others from memory for too long.
     pub(crate) fn starves_others(&self, now: Nanos, slot: u32) -> bool {
         self.rx.rescue().is_some_and(|rescue| rescue.owner == slot && self.contest.is_over(now, rescue))
@@ -175,7 +181,7 @@ impl<P: Port> Io<'_, P> {
     /// Sees to it that as many frames are kept for the last units of sources as there should be.
     #[inline]
     pub(crate) fn see_to_kept_frames(&mut self) {
-        if self.shared.kept.len() < usize::from(self.shared.config.frames_kept) {
+        if self.shared.lacks_frames() {
             self.keep_frames();
         }
     }

@@ -84,6 +84,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             stats: parts.stats,
             clock: parts.clock,
             work: 0,
+            next: None,
+            quiet_until: Nanos::ZERO,
             shared: shared.clone(),
         })
     }

@@ -44,6 +44,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     #[inline(never)]
     fn serve_context(&mut self, now: Nanos, context: usize, budget: usize) {
+        self.quiet_until = Nanos::ZERO;
         for _ in 0..budget {
             let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
             let Some(message) = link.control.pop() else { break };

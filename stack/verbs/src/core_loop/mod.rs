@@ -132,6 +132,11 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     shared: Arc<Shared>,
     stats: CoreStats,
     work: usize,
+    /// When the next iteration is due, as it was told last.
+    next: Option<Nanos>,
+    /// Until when an iteration that nothing has come to is over behind the doorbells. Anything that changes something else
+    /// counts as work, or moves this.
+    quiet_until: Nanos,
     /// Let go of last: the frames that others here hold must be back in the ports' pools.
     wire: Wire<P>,
 }
@@ -144,6 +149,20 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.receive(now, budget);
         self.mailboxes(now);
         self.doorbells();
+        if self.work > 0 || now >= self.quiet_until {
+            self.follow(now);
+        } else {
+            debug_assert!(self.is_quiet(now));
+            if self.peers.is_some() {
+                self.answer_words();
+            }
+        }
+        self.rest();
+        Polled { work: self.work, next_deadline: self.next }
+    }
+
+    /// What follows from what has come, and from the time.
+    fn follow(&mut self, now: Nanos) {
         self.timers(now);
         if !self.waiting.is_empty() {
             self.look_at_memory(now);
@@ -159,8 +178,20 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.post_news();
             self.answer_words();
         }
-        self.rest();
-        Polled { work: self.work, next_deadline: self.next_deadline(now) }
+        self.next = self.next_deadline(now);
+        let quiet_until = self.paths_due.min(self.next.unwrap_or(Nanos::MAX));
+        self.quiet_until = if self.is_settled() { quiet_until } else { Nanos::ZERO };
+    }
+
+    /// Whether nothing is left that every iteration tries anew and that has no deadline.
+    fn is_settled(&self) -> bool {
+        let has_news = self.cqs.has_news() || self.routes_seen != self.route_changes();
+        self.announced && !has_news && !self.tcp.lacks_frames()
+    }
+
+    /// Whether the rest of an iteration that nothing has come to would indeed do nothing.
+    fn is_quiet(&self, now: Nanos) -> bool {
+        self.next == self.next_deadline(now) && now < self.next.unwrap_or(Nanos::MAX) && self.is_settled()
     }
 
     /// Says that nothing of registered memory is in use. A core that found nothing to do counts as resting until it
