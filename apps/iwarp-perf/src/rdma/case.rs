@@ -8,7 +8,7 @@ use ironwarp_bench::{Case, FarSlice, Pace, Slice, StopSignal};
 
 use super::endpoint::{Endpoint, RdmaError};
 use super::lanes::{self, OpenCase, Words};
-use super::slices::{Atomics, Stream, latency_far, latency_near, latency_turn};
+use super::slices::{Atomics, Reaped, Stream, latency_far, latency_near, latency_turn};
 
 /// An open case.
 pub struct OpenRdma {
@@ -20,7 +20,7 @@ pub struct OpenRdma {
 enum Work {
     Atomics(Atomics),
     Stream(Stream),
-    RoundTrips,
+    RoundTrips(Box<Reaped>),
 }
 
 impl OpenRdma {
@@ -39,7 +39,7 @@ impl OpenRdma {
         let open = OpenCase::new(endpoint, case, words)?;
         let work = match case.test {
             test if test.is_atomic() => Work::Atomics(Atomics::new(&open)),
-            test if test.is_latency() => Work::RoundTrips,
+            test if test.is_latency() => Work::RoundTrips(Box::default()),
             _ => Work::Stream(Stream::new(&open, near)),
         };
         Ok(OpenRdma { open, work })
@@ -76,7 +76,7 @@ impl OpenRdma {
         match &mut self.work {
             Work::Atomics(atomics) => atomics.near(endpoint, &self.open, pace),
             Work::Stream(stream) => stream.near(endpoint, &mut self.open, pace),
-            Work::RoundTrips => latency_near(endpoint, &mut self.open, pace).map(|slice| (slice, 0)),
+            Work::RoundTrips(_) => latency_near(endpoint, &mut self.open, pace).map(|slice| (slice, 0)),
         }
     }
 
@@ -85,7 +85,7 @@ impl OpenRdma {
         match &mut self.work {
             Work::Atomics(atomics) => atomics.far(endpoint, &self.open, stop),
             Work::Stream(stream) => stream.far(endpoint, &mut self.open, stop),
-            Work::RoundTrips => latency_far(endpoint, &mut self.open, stop),
+            Work::RoundTrips(reaped) => latency_far(endpoint, &mut self.open, reaped, stop),
         }
     }
 
@@ -94,7 +94,7 @@ impl OpenRdma {
         match &mut self.work {
             Work::Atomics(atomics) => atomics.turn(endpoint, &self.open),
             Work::Stream(stream) => stream.turn(endpoint, &mut self.open),
-            Work::RoundTrips => {
+            Work::RoundTrips(_) => {
                 endpoint.turn();
                 Ok(())
             }
@@ -104,7 +104,9 @@ impl OpenRdma {
     /// A turn of a far end that serves without end: what has come is answered.
     pub fn serve(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
         match &mut self.work {
-            Work::RoundTrips => latency_turn(endpoint, &mut self.open, &mut FarSlice::default()),
+            Work::RoundTrips(reaped) => {
+                latency_turn(endpoint, &mut self.open, reaped, &mut FarSlice::default())
+            }
             _ => self.turn(endpoint),
         }
     }

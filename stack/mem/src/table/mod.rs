@@ -434,11 +434,15 @@ impl Shared {
     }
 
     /// Drops the memory of a bounded number of buried regions that are quiescent.
+    #[inline]
     pub(crate) fn collect(&self) -> usize {
         // A grave that is missed here is found by the next call.
-        if self.graves.load(Ordering::Relaxed) == 0 {
-            return 0;
-        }
+        if self.graves.load(Ordering::Relaxed) == 0 { 0 } else { self.exhume() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn exhume(&self) -> usize {
         let mut books = self.books();
         let remains = books.exhume(self.epochs.oldest());
         self.graves.fetch_sub(remains.len(), Ordering::Relaxed);

@@ -85,6 +85,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             clock: parts.clock,
             work: 0,
             next: None,
+            timers_due: Nanos::ZERO,
             quiet_until: Nanos::ZERO,
             shared: shared.clone(),
         })

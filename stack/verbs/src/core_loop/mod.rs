@@ -134,6 +134,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     work: usize,
     /// When the next iteration is due, as it was told last.
     next: Option<Nanos>,
+    /// When the first timer is due, of those that were armed when something was last done.
+    timers_due: Nanos,
     /// Until when an iteration that nothing has come to is over behind the doorbells. Anything that changes something else
     /// counts as work, or moves this.
     quiet_until: Nanos,
@@ -161,9 +163,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         Polled { work: self.work, next_deadline: self.next }
     }
 
-    /// What follows from what has come, and from the time.
+    /// What follows from what has come, and from the time. A timer that was armed in this iteration is due in the next at the
+    /// earliest, which comes at once.
     fn follow(&mut self, now: Nanos) {
-        self.timers(now);
+        if now >= self.timers_due || !self.is_settled() {
+            self.timers(now);
+        }
         if !self.waiting.is_empty() {
             self.look_at_memory(now);
         }
@@ -178,20 +183,42 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.post_news();
             self.answer_words();
         }
-        self.next = self.next_deadline(now);
-        let quiet_until = self.paths_due.min(self.next.unwrap_or(Nanos::MAX));
-        self.quiet_until = if self.is_settled() { quiet_until } else { Nanos::ZERO };
+        let first = self.first_timer();
+        self.timers_due = first.min(self.paths_due);
+        let goes_on = self.goes_on();
+        self.next = if goes_on { Some(now) } else { (first != Nanos::MAX).then_some(first) };
+        self.quiet_until = if goes_on || !self.is_settled() { Nanos::ZERO } else { self.timers_due };
+    }
+
+    /// Whether the next iteration is due at once: while an ACK is held or somebody waits for a turn.
+    #[inline]
+    fn goes_on(&self) -> bool {
+        self.tcp.owes_acks()
+            || !self.ready.is_empty()
+            || !self.waiting.is_empty()
+            || self.wire.waiting_frames() > 0
+            || self.paths_at.is_some()
+            || self.peers.as_ref().is_some_and(|peers| peers.is_busy() || self.cqs.waits_for_owners())
+    }
+
+    /// When the first timer is due that is armed; [`Nanos::MAX`]: none is.
+    #[inline]
+    fn first_timer(&self) -> Nanos {
+        let tcp = self.tcp.next_deadline().unwrap_or(Nanos::MAX);
+        let own = self.wheel.next_deadline().unwrap_or(Nanos::MAX);
+        tcp.min(own).min(self.nets_deadline())
     }
 
     /// Whether nothing is left that every iteration tries anew and that has no deadline.
+    #[inline]
     fn is_settled(&self) -> bool {
         let has_news = self.cqs.has_news() || self.routes_seen != self.route_changes();
-        self.announced && !has_news && !self.tcp.lacks_frames()
+        self.announced && !has_news && self.paths_at.is_none() && !self.tcp.lacks_frames()
     }
 
     /// Whether the rest of an iteration that nothing has come to would indeed do nothing.
     fn is_quiet(&self, now: Nanos) -> bool {
-        self.next == self.next_deadline(now) && now < self.next.unwrap_or(Nanos::MAX) && self.is_settled()
+        now < self.first_timer().min(self.paths_due) && self.is_settled() && !self.goes_on()
     }
 
     /// Says that nothing of registered memory is in use. A core that found nothing to do counts as resting until it
@@ -206,24 +233,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         } else {
             self.mem.quiesce();
         }
-    }
-
-    /// When the next iteration is due: at once while an ACK is held or somebody waits for a turn.
-    fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        if self.tcp.owes_acks()
-            || !self.ready.is_empty()
-            || !self.waiting.is_empty()
-            || self.wire.waiting_frames() > 0
-            || self.paths_at.is_some()
-            || self.peers.as_ref().is_some_and(|peers| peers.is_busy() || self.cqs.waits_for_owners())
-        {
-            return Some(now);
-        }
-        let never = Nanos::MAX;
-        let tcp = self.tcp.next_deadline().unwrap_or(never);
-        let net = self.nets_deadline();
-        let next = tcp.min(net).min(self.wheel.next_deadline().unwrap_or(never));
-        (next != never).then_some(next)
     }
 
     fn owner(&self, conn: ConnId) -> Owner {

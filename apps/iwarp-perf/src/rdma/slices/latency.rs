@@ -17,6 +17,8 @@ use super::timer::nanos;
 
 /// Completions reaped at a time.
 const REAP: usize = 16;
+/// Where they go: kept by whoever polls, since clearing it takes longer than a look at an empty queue.
+pub type Reaped = [Completion; REAP];
 /// How long the far end keeps polling after the stop, so that its last messages are acknowledged.
 const SETTLE: Duration = Duration::from_millis(20);
 
@@ -155,19 +157,18 @@ fn post_immediate(
     }
     lane.fill(&open.case, 0, message)?;
     let [write, immediate] = SendWr::write_with_immediate(id, &lane.gather[0], lane.remote.sink(0), &octets);
-    let immediate = if open.case.wait == Wait::Block { immediate.unsignaled() } else { immediate };
-    Ok(endpoint.ctx.post_all(lane.qp, &[write, immediate])?)
+    Ok(endpoint.ctx.post_all(lane.qp, &[write, immediate.unsignaled()])?)
 }
 
-/// Posts a message. Who sleeps is to be woken by what arrives, not by what was sent.
+/// Posts a message. Its answer says all that a completion would say, and who sleeps is to be woken by what arrives, not by what
+/// was sent. One that fails completes all the same.
 fn post(endpoint: &mut Endpoint, open: &OpenCase, index: usize, wr: SendWr<'_>) -> Result<(), RdmaError> {
-    let qp = open.lanes[index].qp;
-    if open.case.wait != Wait::Block {
+    let (qp, wr) = (open.lanes[index].qp, wr.unsignaled());
+    if !open.is_announced() {
         return Ok(endpoint.ctx.post_send(qp, &wr)?);
     }
-    let wrs = [wr.unsignaled(), SendWr::send_inline(wr_id(index, 0), &[]).unsignaled()];
-    let posted = if open.is_announced() { &wrs[..] } else { &wrs[..1] };
-    endpoint.ctx.post_sends(qp, posted).map_err(|(_, error)| error.into())
+    let announcement = SendWr::send_inline(wr_id(index, 0), &[]).unsignaled();
+    endpoint.ctx.post_sends(qp, &[wr, announcement]).map_err(|(_, error)| error.into())
 }
 
 fn post_read(endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
@@ -245,11 +246,12 @@ fn settle_receives(endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), R
 pub fn latency_far(
     endpoint: &mut Endpoint,
     open: &mut OpenCase,
+    reaped: &mut Reaped,
     stop: &StopSignal,
 ) -> Result<FarSlice, RdmaError> {
     let mut far = FarSlice::default();
     while stop.raised().is_none() {
-        latency_turn(endpoint, open, &mut far)?;
+        latency_turn(endpoint, open, reaped, &mut far)?;
     }
     settle(endpoint, open)?;
     Ok(far)
@@ -259,11 +261,12 @@ pub fn latency_far(
 pub fn latency_turn(
     endpoint: &mut Endpoint,
     open: &mut OpenCase,
+    reaped: &mut Reaped,
     far: &mut FarSlice,
 ) -> Result<(), RdmaError> {
     match open.case.test {
-        Test::SendLat | Test::ImmLat | Test::WriteImmLat => answer_sends(endpoint, open, far),
-        Test::WriteLat if open.is_announced() => answer_sends(endpoint, open, far),
+        Test::SendLat | Test::ImmLat | Test::WriteImmLat => answer_sends(endpoint, open, reaped, far),
+        Test::WriteLat if open.is_announced() => answer_sends(endpoint, open, reaped, far),
         Test::WriteLat => answer_write(endpoint, open, far),
         // Reads are answered by the stack alone.
         _ => rest(endpoint, open),
@@ -280,34 +283,54 @@ fn rest(endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
     Ok(())
 }
 
-/// Answers each message that a Send or Immediate Data brings or announces.
-fn answer_sends(endpoint: &mut Endpoint, open: &mut OpenCase, far: &mut FarSlice) -> Result<(), RdmaError> {
-    let mut reaped = [Completion::default(); REAP];
-    let count = endpoint.await_completions(open.cq, &mut reaped)?;
-    for completion in &reaped[..count] {
-        if !matches!(completion.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate) {
-            continue;
-        }
-        let (index, slot) = lane_and_slot(completion.wr_id);
-        let Some(lane) = open.lanes.get_mut(index) else { continue };
-        lane.received += 1;
-        let message = lane.received;
-        if open.case.test.is_immediate() {
-            far.errors += u64::from(completion.immediate != message.to_be_bytes());
-            count_in(open, index, 0, message, 0, far)?;
-            open.post_receive(endpoint, index)?;
-            post_immediate(endpoint, open, index, message)?;
-        } else if open.is_announced() {
-            count_in(open, index, 0, message, 1, far)?;
-            open.post_receive(endpoint, index)?;
-            post_write(endpoint, open, index, message)?;
-        } else {
-            count_in(open, index, slot, message, 0, far)?;
-            open.post_receive(endpoint, index)?;
-            post_send(endpoint, open, index, message)?;
-        }
+/// Answers each message that a Send or Immediate Data brings or announces. The answers leave before receives are posted in place
+/// of those used, of which there are more.
+fn answer_sends(
+    endpoint: &mut Endpoint,
+    open: &mut OpenCase,
+    reaped: &mut Reaped,
+    far: &mut FarSlice,
+) -> Result<(), RdmaError> {
+    let count = endpoint.await_completions(open.cq, reaped)?;
+    if count == 0 {
+        return Ok(());
+    }
+    let received = || reaped.iter().take(count).filter(|completion| is_received(completion));
+    for completion in received() {
+        answer(endpoint, open, completion, far)?;
+    }
+    endpoint.turn();
+    for completion in received() {
+        open.post_receive(endpoint, lane_and_slot(completion.wr_id).0)?;
     }
     Ok(())
+}
+
+fn is_received(completion: &Completion) -> bool {
+    matches!(completion.opcode, CompletionOpcode::Receive | CompletionOpcode::ReceiveImmediate)
+}
+
+fn answer(
+    endpoint: &mut Endpoint,
+    open: &mut OpenCase,
+    completion: &Completion,
+    far: &mut FarSlice,
+) -> Result<(), RdmaError> {
+    let (index, slot) = lane_and_slot(completion.wr_id);
+    let Some(lane) = open.lanes.get_mut(index) else { return Ok(()) };
+    lane.received += 1;
+    let message = lane.received;
+    if open.case.test.is_immediate() {
+        far.errors += u64::from(completion.immediate != message.to_be_bytes());
+        count_in(open, index, 0, message, 0, far)?;
+        post_immediate(endpoint, open, index, message)
+    } else if open.is_announced() {
+        count_in(open, index, 0, message, 1, far)?;
+        post_write(endpoint, open, index, message)
+    } else {
+        count_in(open, index, slot, message, 0, far)?;
+        post_send(endpoint, open, index, message)
+    }
 }
 
 fn answer_write(endpoint: &mut Endpoint, open: &mut OpenCase, far: &mut FarSlice) -> Result<(), RdmaError> {

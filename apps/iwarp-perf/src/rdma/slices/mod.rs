@@ -6,5 +6,5 @@ mod stream;
 mod timer;
 
 pub use atomic::{Atomics, sum_of};
-pub use latency::{latency_far, latency_near, latency_turn};
+pub use latency::{Reaped, latency_far, latency_near, latency_turn};
 pub use stream::Stream;
