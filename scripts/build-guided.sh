@@ -9,22 +9,30 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'TXT'
-usage: scripts/build-guided.sh [PACKAGE]...
+usage: scripts/build-guided.sh [--static-dpdk] [PACKAGE]...
 
 Builds PACKAGEs (default: iwarp-perf iwarp-responder) in the profile `dist`, guided by a run of `iwarp-perf suite
 --quick --pair memif`. Needs the toolchain's llvm-tools (added with rustup when missing), and root or sudo for the run.
-The programs lie in target/guided/dist.
+The programs lie in the build folder's guided/dist.
+
+  --static-dpdk  DPDK's archives and drivers in the programs
 
 examples:
   scripts/build-guided.sh
-  scripts/build-guided.sh iwarp-perf
+  scripts/build-guided.sh --static-dpdk iwarp-perf
 TXT
 }
 
-case ${1:-} in
-    -h | --help) usage; exit 0 ;;
-    -*) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
-esac
+static=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --static-dpdk) static=1 ;;
+        -h | --help) usage; exit 0 ;;
+        -*) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
+        *) break ;;
+    esac
+    shift
+done
 
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
@@ -42,8 +50,13 @@ merge=$(profdata)
 
 packages=("$@")
 [ ${#packages[@]} -gt 0 ] || packages=(iwarp-perf iwarp-responder)
-options=()
-for package in "${packages[@]}"; do options+=(-p "$package"); done
+# What a counted function is called depends on the packages chosen and their features, so both builds choose the same.
+chosen=() programs=()
+for package in iwarp-perf "${packages[@]}"; do
+    chosen+=(-p "$package")
+    if [ -n "$static" ] && grep -q '^dpdk-static' "apps/$package/Cargo.toml"; then chosen+=(--features "$package/dpdk-static"); fi
+done
+for package in "${packages[@]}"; do programs+=(--bin "$package"); done
 
 target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target"
@@ -55,11 +68,11 @@ if [ "$(id -u)" -eq 0 ]; then root=(); else root=(sudo); fi
 
 echo "building with counters"
 RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-generate=$counts" CARGO_TARGET_DIR=$target/instrumented \
-    cargo build --profile dist --locked --quiet -p iwarp-perf
+    cargo build --profile dist --locked --quiet "${chosen[@]}" --bin iwarp-perf
 echo "counting"
 "${root[@]}" "$target/instrumented/dist/iwarp-perf" suite --quick --pair memif --json "$counts/suite.json" >/dev/null
 "$merge" merge -o "$target/guided/counts.profdata" "$counts"/*.profraw
 echo "building for what was counted"
 RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$target/guided/counts.profdata" CARGO_TARGET_DIR=$target/guided \
-    cargo build --profile dist --locked --quiet "${options[@]}"
+    cargo build --profile dist --locked --quiet "${chosen[@]}" "${programs[@]}"
 for package in "${packages[@]}"; do echo "$target/guided/dist/$package"; done

@@ -13,6 +13,8 @@ Builds everything with DPDK's archives inside and packs FOLDER/ironwarp-VERSION-
 that a bare machine lacks, lib/ and include/ the library for C, scripts/ nic.sh and hugepages.sh, licences/ the terms of
 everything inside that is not ours, and SHA256SUMS what every file should be. It runs from wherever it is unpacked.
 
+The programs are laid out by a profile of a run here (scripts/build-guided.sh), which wants root or sudo.
+
   --debug  build without optimisation for speed, which takes less time
 
 examples:
@@ -46,7 +48,7 @@ folder=$(cd "$folder" && pwd)
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 name=ironwarp-$version-$(uname -m)
 tree=$target/$name
-built=$target/$profile
+built=$target/guided/dist
 [ "$profile" = dist ] || built=$target/debug
 
 # The old kind of path, which holds for the libraries' own libraries too.
@@ -55,7 +57,11 @@ export CARGO_TARGET_DIR=$target
 packages=() features=()
 for program in "${PROGRAMS[@]}"; do packages+=(-p "$program"); done
 for program in "${WITH_DPDK[@]}"; do features+=(--features "$program/dpdk-static"); done
-cargo build --locked --profile "$profile" "${packages[@]}" "${features[@]}"
+if [ "$profile" = dist ]; then
+    scripts/build-guided.sh --static-dpdk "${PROGRAMS[@]}"
+else
+    cargo build --locked "${packages[@]}" "${features[@]}"
+fi
 
 rm -rf "$tree"
 mkdir -p "$tree"/{bin,lib/ironwarp,scripts}

@@ -2,7 +2,7 @@
 # The interop lab: Linux siw, in a virtual machine built from Debian packages, against the project's programs.
 #   scripts/interop/run.sh [--programs FOLDER] [--smoke] [--device af_packet|vhost|tap|af_xdp|pci|release]... [--only PATTERN]...
 #                                                [--archive FILE]
-#   scripts/interop/run.sh [--programs FOLDER] --compare [--rounds N]     measures beside siw in one guest; optimised programs
+#   scripts/interop/run.sh [--programs FOLDER] --compare [--rounds N]     measures beside siw in one guest; built as shipped
 #   scripts/interop/run.sh --list
 # Builds the programs unless they lie in FOLDER. The machine, and what failing cells leave, lie in the build folder under
 # interop/. Ends with `N passed, N failed, N skipped`.
@@ -15,15 +15,17 @@ cd "$(dirname "$0")/../.."
 install_packages interop || { echo "no QEMU or tools to be had for the interop lab" >&2; exit 3; }
 
 build=${CARGO_TARGET_DIR:-target}
-programs=$build/debug profile=dev
-[[ " $* " == *" --compare "* ]] && programs=$build/release profile=release
+programs=$build/debug
 if [ "${1:-}" = --programs ]; then
     programs=${2:?"--programs needs a folder"}
     shift 2
+elif [[ " $* " == *" --compare "* ]]; then
+    scripts/build-guided.sh --static-dpdk iwarp-perf
+    programs=$build/guided/dist
 else
     require_cargo
     # As cargo test builds them, so that one of the two finds its work done.
-    cargo build --quiet --locked --workspace --bins --profile "$profile"
+    cargo build --quiet --locked --workspace --bins
 fi
 status=0
 scripts/interop/build-guest.sh "$build/interop/guest" || status=$?

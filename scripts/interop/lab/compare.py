@@ -24,9 +24,9 @@ from programs import with_programs
 # The operation, what is measured, perftest's program for it with its arguments, and by how much its figure is to be
 # multiplied to be a round trip in microseconds or a throughput in Gbit/s.
 TESTS = (
-    ("send-lat", "ib_send_lat -s 64 -n 1000", 2),
-    ("write-lat", "ib_write_lat -s 64 -n 1000", 2),
-    ("read-lat", "ib_read_lat -s 64 -n 1000", 1),
+    ("send-lat", "ib_send_lat -s 64 -n 10000", 2),
+    ("write-lat", "ib_write_lat -s 64 -n 10000", 2),
+    ("read-lat", "ib_read_lat -s 64 -n 10000", 1),
     ("send-bw", "ib_send_bw -s 1048576 -n 20 -t 4", 0.008388608),
     ("write-bw", "ib_write_bw -s 1048576 -n 20 -t 4", 0.008388608),
     ("read-bw", "ib_read_bw -s 1048576 -n 20 -t 4", 0.008388608),
@@ -39,8 +39,9 @@ WAYS = ("siw", "af_packet", "memif", "memif, CRC")
 # On a busy machine perftest now and then cannot tell how fast its clock runs, and measures nothing.
 TRIES = 3
 
-# Messages of 1 MiB come slowly here: a lot of four on their way is warm-up, the rest counts.
-HOW_LONG = {"lat": "--size 64 --duration 1", "bw": "--size 1M --iterations 40 --warmup 4"}
+# A second or two of round trips each: what is emulated for the first time takes longer. Messages of 1 MiB come slowly here: a
+# lot of four on their way is warm-up, the rest counts.
+HOW_LONG = {"lat": "--size 64 --duration 2", "bw": "--size 1M --iterations 40 --warmup 4"}
 # SSE4.2 is what DPDK of Debian needs.
 PROCESSOR = "Nehalem"
 
