@@ -1,8 +1,10 @@
 //! The way of a cache line from one core to another: the speed of light for two polling loops.
 //!
 //! Two threads, pinned to the two cores, pass a number back and forth through one cache line each way; half a round
-//! trip is a hop. Both ends of the test must stand still meanwhile. Batches are short and the median batch counts,
-//! so that a thread that loses its processor for a while spoils one batch only. Costs about two milliseconds.
+//! trip is a hop. Both ends of the test must stand still meanwhile. Where a line lies decides which part of the shared cache
+//! it passes through, which is up to a fifth of its way, so each batch goes through two other lines. Batches are short and the
+//! median batch counts, so that a thread that loses its processor for a while spoils one batch only. Costs about two
+//! milliseconds.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -16,21 +18,21 @@ use crate::report::Spread;
 /// Round trips a batch: some ten microseconds, far shorter than a scheduler's slice.
 const ROUND_TRIPS: u64 = 100;
 /// Batches a measurement.
-const BATCHES: u64 = 41;
+const BATCHES: usize = 41;
 /// Batches before the first that counts.
-const WARMUP_BATCHES: u64 = 4;
+const WARMUP_BATCHES: usize = 4;
 
 /// One hop between two cores, in nanoseconds; `None` when they are one and the same, or may not be used.
 pub fn hop_ns(cores: CorePair) -> Option<f64> {
     if !cores.is_apart() {
         return None;
     }
-    let line = &Line::default();
+    let table = &Table::default();
     thread::scope(|scope| {
-        let echo = scope.spawn(move || pin(cores.far).map(|()| line.echo()));
+        let echo = scope.spawn(move || pin(cores.far).map(|()| table.echo()));
         let ball = scope.spawn(move || {
-            let times = pin(cores.near).ok().map(|()| line.play(&|| echo.is_finished()));
-            line.over.store(true, Ordering::Release);
+            let times = pin(cores.near).ok().map(|()| table.play(&|| echo.is_finished()));
+            table.over.store(true, Ordering::Release);
             times
         });
         let times = ball.join().ok()??;
@@ -38,37 +40,49 @@ pub fn hop_ns(cores: CorePair) -> Option<f64> {
     })
 }
 
-/// A cache line each way.
-#[derive(Default)]
-struct Line {
-    there: CachePadded<AtomicU64>,
-    back: CachePadded<AtomicU64>,
+/// What the two threads share.
+struct Table {
+    lines: Box<[Lines]>,
     over: CachePadded<AtomicBool>,
 }
 
-impl Line {
+/// A cache line each way.
+#[derive(Default)]
+struct Lines {
+    there: CachePadded<AtomicU64>,
+    back: CachePadded<AtomicU64>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        let lines = (0..WARMUP_BATCHES + BATCHES).map(|_| Lines::default()).collect();
+        Table { lines, over: CachePadded::default() }
+    }
+}
+
+impl Table {
     /// Sends every number back until the game is over.
     fn echo(&self) {
-        let mut seen = 0;
-        while !self.over.load(Ordering::Relaxed) {
-            let now = self.there.load(Ordering::Acquire);
-            if now != seen {
-                self.back.store(now, Ordering::Release);
-                seen = now;
+        for lines in &self.lines {
+            for number in 1..=ROUND_TRIPS {
+                while lines.there.load(Ordering::Acquire) != number {
+                    if self.over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    core::hint::spin_loop();
+                }
+                lines.back.store(number, Ordering::Release);
             }
-            core::hint::spin_loop();
         }
     }
 
     /// Half round trips in nanoseconds, one a batch. Ends early when nobody answers any more.
     fn play(&self, alone: &dyn Fn() -> bool) -> Vec<f64> {
         let mut hops = Vec::new();
-        for batch in 0..WARMUP_BATCHES + BATCHES {
+        for (batch, lines) in self.lines.iter().enumerate() {
             let start = Instant::now();
-            for turn in 1..=ROUND_TRIPS {
-                if !self.serve(batch * ROUND_TRIPS + turn, alone) {
-                    return hops;
-                }
+            if !(1..=ROUND_TRIPS).all(|number| lines.serve(number, alone)) {
+                return hops;
             }
             if batch >= WARMUP_BATCHES {
                 hops.push(start.elapsed().as_nanos() as f64 / (2 * ROUND_TRIPS) as f64);
@@ -76,7 +90,9 @@ impl Line {
         }
         hops
     }
+}
 
+impl Lines {
     fn serve(&self, number: u64, alone: &dyn Fn() -> bool) -> bool {
         /// Empty looks between two questions whether the other thread is still there.
         const LOOKS: u32 = 1 << 16;

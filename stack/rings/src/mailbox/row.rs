@@ -9,12 +9,13 @@
 //! Values are numbered, and go round the places. The mark of a place changes each time it is filled and lies in the same cache
 //! line as the value, so a value that somebody waits for takes one line's way. There is no index that both sides know: who fills
 //! a place must know otherwise that its last value was taken. Whoever will fill a place soon says so before it makes the value:
-//! the line, of which the other side has a copy, is on its way meanwhile.
+//! the line, of which the other side has a copy, is on its way meanwhile; once it is filled, it is handed to the cache that both
+//! sides share.
 //! Cost: under a nanosecond for a look at a place that is empty; one line's way, 60 to 150 ns, for a value that is waited for.
 
 use core::mem::MaybeUninit;
 
-use ironwarp_arch::prefetch_write;
+use ironwarp_arch::{demote_line, prefetch_write};
 
 use crate::sync::{AtomicU8, Ordering, UnsafeCell};
 
@@ -60,6 +61,7 @@ impl<T: Copy> Row<T> {
         // SAFETY: the value that was here has been taken, and nobody looks at the place before it is marked.
         place.value.with_mut(|slot| unsafe { (*slot).write(value) });
         place.mark.store(self.mark(number), Ordering::Release);
+        demote_line(place);
     }
 
     /// The place of this number is filled soon, by this core: fetches its line meanwhile.
