@@ -62,17 +62,17 @@ fn beside_others<T>(missing: &AtomicUsize, station: &mut Station, work: impl FnO
     let busy = Busy(missing);
     let outcome = work(station);
     drop(busy);
-    poll_until_none(missing, station);
+    poll_until_none(missing, station, Station::turn);
     outcome
 }
 
-/// Polls a station as long as others are at work, and until what came last is acknowledged: nobody polls it then, and the
-/// next slice would begin with repetitions.
-fn poll_until_none(missing: &AtomicUsize, station: &mut Station) {
+/// Polls a station, by `turn`, as long as others are at work, and until what came last is acknowledged: nobody polls it then, and
+/// the next slice would begin with repetitions.
+fn poll_until_none(missing: &AtomicUsize, station: &mut Station, turn: impl Fn(&mut Station)) {
     /// An acknowledgement is held for one turn.
     const LAST_TURNS: usize = 4;
     while missing.load(Ordering::Relaxed) > 0 {
-        station.turn();
+        turn(station);
     }
     (0..LAST_TURNS).for_each(|_| station.turn());
 }
@@ -241,7 +241,7 @@ impl Pair for OpenStations<'_> {
                         processor.map(pin);
                         begin.wait();
                         if place >= measured {
-                            poll_until_none(missing, station);
+                            poll_until_none(missing, station, Station::stand_by);
                             return Ok(Default::default());
                         }
                         beside_others(missing, station, |station| {

@@ -76,7 +76,9 @@ impl OpenRdma {
         match &mut self.work {
             Work::Atomics(atomics) => atomics.near(endpoint, &self.open, pace),
             Work::Stream(stream) => stream.near(endpoint, &mut self.open, pace),
-            Work::RoundTrips(_) => latency_near(endpoint, &mut self.open, pace).map(|slice| (slice, 0)),
+            Work::RoundTrips(reaped) => {
+                latency_near(endpoint, &mut self.open, reaped, pace).map(|slice| (slice, 0))
+            }
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Station {
     /// The cases, in their places: those over the stack that this core takes part in.
     open: Vec<Option<OpenRdma>>,
     peer: SocketAddr,
+    /// Turns while others were measured.
+    turns: u32,
 }
 
 /// The far end of a station.
@@ -84,12 +86,24 @@ impl Station {
         endpoint.listen(peer)?;
         let beside = Beside { endpoint, open: Vec::new(), served: None, connecting: None, failed: None };
         *near.beside() = Some(Box::new(beside));
-        Ok(Station { near, open: Vec::new(), peer })
+        Ok(Station { near, open: Vec::new(), peer, turns: 0 })
     }
 
     /// One turn of both ends.
     pub fn turn(&mut self) {
         self.near.turn();
+    }
+
+    /// A turn while others are measured: the far end's core may own words that they ask for. The near end, which has nothing to
+    /// do, would keep them waiting; it is looked after now and then.
+    pub fn stand_by(&mut self) {
+        /// Turns of the far end to one of both.
+        const TURNS_TO_ONE: u32 = 64;
+        self.turns = self.turns.wrapping_add(1);
+        match self.near.beside() {
+            Some(beside) if !self.turns.is_multiple_of(TURNS_TO_ONE) => beside.turn(),
+            _ => self.turn(),
+        }
     }
 
     /// Lets the far end's core hear what it was told.

@@ -26,6 +26,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 pub fn latency_near(
     endpoint: &mut Endpoint,
     open: &mut OpenCase,
+    reaped: &mut Reaped,
     pace: Pace<'_>,
 ) -> Result<Slice, RdmaError> {
     let mut slice = Slice { latency: Some(Latency::new()), ..Slice::default() };
@@ -33,7 +34,7 @@ pub fn latency_near(
     let mut warm = 0;
     while !pace.budget.is_warm(warm, nanos(begun.elapsed())) {
         warm += 1;
-        match round_trip(endpoint, open, pace) {
+        match round_trip(endpoint, open, reaped, pace) {
             Ok(_) => settle_receives(endpoint, open)?,
             Err(RdmaError::Halted) => return Ok(slice),
             Err(error) => return Err(error),
@@ -46,7 +47,7 @@ pub fn latency_near(
             Some(period) => wait_until(endpoint, start + period.mul_f64(slice.messages as f64)),
             None => Instant::now(),
         };
-        let whole = match round_trip(endpoint, open, pace) {
+        let whole = match round_trip(endpoint, open, reaped, pace) {
             Ok(whole) => whole,
             Err(RdmaError::Halted) => break,
             Err(error) => return Err(error),
@@ -71,34 +72,39 @@ fn wait_until(endpoint: &mut Endpoint, intended: Instant) -> Instant {
 }
 
 /// One message there and back; whether every byte of it was right.
-fn round_trip(endpoint: &mut Endpoint, open: &mut OpenCase, pace: Pace<'_>) -> Result<bool, RdmaError> {
+fn round_trip(
+    endpoint: &mut Endpoint,
+    open: &mut OpenCase,
+    reaped: &mut Reaped,
+    pace: Pace<'_>,
+) -> Result<bool, RdmaError> {
     let index = open.turn_of(|lane| lane.begun);
     let message = open.lanes[index].begun + 1;
     open.lanes[index].begun = message;
     match open.case.test {
         Test::SendLat => {
             post_send(endpoint, open, index, message)?;
-            wait_for(endpoint, open, CompletionOpcode::Receive, pace)?;
+            wait_for((endpoint, open), reaped, CompletionOpcode::Receive, pace)?;
             open.lanes[index].received += 1;
             check(open, index, message, 0)
         }
         Test::WriteLat => {
             post_write(endpoint, open, index, message)?;
             if open.is_announced() {
-                wait_for(endpoint, open, CompletionOpcode::Receive, pace)?;
+                wait_for((endpoint, open), reaped, CompletionOpcode::Receive, pace)?;
             } else {
-                wait_for_last_byte(endpoint, open, index, message, pace)?;
+                wait_for_last_byte((endpoint, open), reaped, (index, message), pace)?;
             }
             check(open, index, message, 1)
         }
         Test::ImmLat | Test::WriteImmLat => {
             post_immediate(endpoint, open, index, message)?;
-            let came = wait_for(endpoint, open, CompletionOpcode::ReceiveImmediate, pace)?;
+            let came = wait_for((endpoint, open), reaped, CompletionOpcode::ReceiveImmediate, pace)?;
             Ok(came.immediate == message.to_be_bytes() && check(open, index, message, 0)?)
         }
         _ => {
             post_read(endpoint, open, index)?;
-            wait_for(endpoint, open, CompletionOpcode::Read, pace)?;
+            wait_for((endpoint, open), reaped, CompletionOpcode::Read, pace)?;
             // What is read is always the far end's message 0.
             check(open, index, 0, 0)
         }
@@ -191,14 +197,13 @@ fn inline_bytes(lane: &Lane, bytes: u64) -> Result<[u8; 256], RdmaError> {
 
 /// Polls until one completion of a kind has come.
 fn wait_for(
-    endpoint: &mut Endpoint,
-    open: &OpenCase,
+    (endpoint, open): (&mut Endpoint, &OpenCase),
+    reaped: &mut Reaped,
     kind: CompletionOpcode,
     pace: Pace<'_>,
 ) -> Result<Completion, RdmaError> {
-    let mut reaped = [Completion::default(); REAP];
     loop {
-        let count = endpoint.await_completions(open.cq, &mut reaped)?;
+        let count = endpoint.await_completions(open.cq, reaped)?;
         if let Some(came) = reaped[..count].iter().find(|completion| completion.opcode == kind) {
             return Ok(*came);
         }
@@ -210,20 +215,18 @@ fn wait_for(
 
 /// Polls until the last byte of the sink is that of a message.
 fn wait_for_last_byte(
-    endpoint: &mut Endpoint,
-    open: &OpenCase,
-    index: usize,
-    message: u64,
+    (endpoint, open): (&mut Endpoint, &OpenCase),
+    reaped: &mut Reaped,
+    (index, message): (usize, u64),
     pace: Pace<'_>,
 ) -> Result<(), RdmaError> {
-    let mut reaped = [Completion::default(); REAP];
     let last = open.case.bytes as usize - 1;
     loop {
         endpoint.turn();
         if open.lanes[index].sink.load_u8_acquire(last)? == message as u8 {
             return Ok(());
         }
-        endpoint.reap(open.cq, &mut reaped)?;
+        endpoint.reap(open.cq, reaped)?;
         if pace.halted() {
             return Err(RdmaError::Halted);
         }
@@ -267,16 +270,16 @@ pub fn latency_turn(
     match open.case.test {
         Test::SendLat | Test::ImmLat | Test::WriteImmLat => answer_sends(endpoint, open, reaped, far),
         Test::WriteLat if open.is_announced() => answer_sends(endpoint, open, reaped, far),
-        Test::WriteLat => answer_write(endpoint, open, far),
+        Test::WriteLat => answer_write(endpoint, open, reaped, far),
         // Reads are answered by the stack alone.
-        _ => rest(endpoint, open),
+        _ => rest(endpoint, open, reaped),
     }
 }
 
 /// A turn with nothing to wait for.
-fn rest(endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
+fn rest(endpoint: &mut Endpoint, open: &OpenCase, reaped: &mut Reaped) -> Result<(), RdmaError> {
     if endpoint.waits_for_events() {
-        endpoint.await_completions(open.cq, &mut [Completion::default(); REAP])?;
+        endpoint.await_completions(open.cq, reaped)?;
     } else {
         endpoint.turn();
     }
@@ -333,7 +336,12 @@ fn answer(
     }
 }
 
-fn answer_write(endpoint: &mut Endpoint, open: &mut OpenCase, far: &mut FarSlice) -> Result<(), RdmaError> {
+fn answer_write(
+    endpoint: &mut Endpoint,
+    open: &mut OpenCase,
+    reaped: &mut Reaped,
+    far: &mut FarSlice,
+) -> Result<(), RdmaError> {
     endpoint.turn();
     let index = open.turn_of(|lane| lane.received);
     let message = open.lanes[index].received + 1;
@@ -342,8 +350,7 @@ fn answer_write(endpoint: &mut Endpoint, open: &mut OpenCase, far: &mut FarSlice
         open.lanes[index].received = message;
         count_in(open, index, 0, message, 1, far)?;
         post_write(endpoint, open, index, message)?;
-        let mut reaped = [Completion::default(); REAP];
-        endpoint.reap(open.cq, &mut reaped)?;
+        endpoint.reap(open.cq, reaped)?;
     }
     Ok(())
 }
