@@ -8,8 +8,8 @@ use ironwarp_types::{Entropy, MacAddr, Nanos, SeededEntropy};
 
 use super::scenario::Shape;
 use super::{
-    Attack, CablePlan, Change, Ending, Fault, HostPlan, HostilePlan, Offence, Placing, Plan, PoolPlan,
-    SessionPlan, log_uniform,
+    Attack, CablePlan, Ending, Fault, HostPlan, HostilePlan, Offence, Placing, Plan, PoolPlan, SessionPlan,
+    log_uniform,
 };
 
 impl Plan {
@@ -66,7 +66,9 @@ impl Plan {
         config.tcp.rto_min_us = 100 << dice.below(8);
         config.tcp.user_timeout_ms = 120_000;
         config.tcp.time_wait_ms = self.time_wait.0 / 1_000_000;
-        config.mpa.startup_timeout_ms = 60_000;
+        // Whose refusal or reset is lost, or begins anew behind a dead link, has told nobody: callers must have time to notice,
+        // and to call again.
+        config.mpa.startup_timeout_ms = 10_000;
         config.mpa.terminate_timeout_ms = if shape.rude_percent > 50 { 50 } else { 20_000 };
         config.mpa.first_fpdu_holdoff_us = if dice.chance(100_000) { 50 } else { 0 };
         let fewer = |dice: &mut SeededEntropy| 1 + dice.below(shape.sessions) as u32;
@@ -81,16 +83,6 @@ impl Plan {
         config.limits.reads = 32;
         self.common.vary(&mut config, dice);
         config
-    }
-
-    /// Whoever begins anew behind a dead link, or whose resets are lost, has told nobody: its callers must have time to
-    /// notice, and to call again.
-    pub(super) fn suit_restarts(&mut self) {
-        if self.timeline.iter().any(|(_, change)| matches!(change, Change::Restart { .. })) {
-            for host in &mut self.hosts {
-                host.config.mpa.startup_timeout_ms = 10_000;
-            }
-        }
     }
 
     pub(super) fn draw_cables(&mut self, dice: &mut SeededEntropy) {

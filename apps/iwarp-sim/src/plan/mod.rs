@@ -198,7 +198,6 @@ impl Plan {
         if shape.vanishes {
             plan.draw_vanishings(&mut dice);
         }
-        plan.suit_restarts();
         plan.timeline.sort_by_key(|(at, _)| *at);
         plan
     }

@@ -1,7 +1,7 @@
 //! The core loop: the one place that knows every layer.
 //!
-//! One iteration samples the clock once and runs its stages in a fixed order: receive, mailboxes, doorbells, timers,
-//! transmit, acknowledgements. A frame is carried from the device to registered memory, and the answers from memory
+//! One iteration samples the clock once and runs its stages in a fixed order: doorbells and what was posted, receive,
+//! mailboxes, timers, transmit, acknowledgements. A frame is carried from the device to registered memory, and the answers from memory
 //! to the device, before the next iteration starts. Where there are several cores, each looks behind the receive
 //! stage and last of all whether others ask for words of its own. Each layer owns its state and is handed what
 //! it needs for the call; none holds a reference to another.
@@ -136,7 +136,7 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     next: Option<Nanos>,
     /// When the first timer is due, of those that were armed when something was last done.
     timers_due: Nanos,
-    /// Until when an iteration that nothing has come to is over behind the doorbells. Anything that changes something else
+    /// Until when an iteration that nothing has come to is over behind the mailboxes. Anything that changes something else
     /// counts as work, or moves this.
     quiet_until: Nanos,
     /// Let go of last: the frames that others here hold must be back in the ports' pools.
@@ -148,9 +148,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(crate) fn iterate(&mut self, budget: usize) -> Polled {
         let now = self.clock.now();
         self.work = 0;
+        self.send_posted(now);
         self.receive(now, budget);
         self.mailboxes(now);
-        self.doorbells();
         if self.work > 0 || now >= self.quiet_until {
             self.follow(now);
         } else {
@@ -161,6 +161,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         self.rest();
         Polled { work: self.work, next_deadline: self.next }
+    }
+
+    /// What applications have posted leaves before frames are looked for: who has just posted often waits for the answer, and has
+    /// looked for frames in the iteration before.
+    fn send_posted(&mut self, now: Nanos) {
+        self.doorbells();
+        if self.work > 0 {
+            self.transmit(now);
+            self.wire.flush();
+        }
     }
 
     /// What follows from what has come, and from the time. A timer that was armed in this iteration is due in the next at the
