@@ -2,7 +2,7 @@
 //!
 //! Two threads, pinned to the two cores, pass a number back and forth through one cache line each way; half a round
 //! trip is a hop. Both ends of the test must stand still meanwhile. Where a line lies decides which part of the shared cache
-//! it passes through, which is up to a fifth of its way, so each batch goes through two other lines. Batches are short and the
+//! it passes through and so how far it goes, by a third between extremes, so each batch goes through two other lines. Batches are short and the
 //! median batch counts, so that a thread that loses its processor for a while spoils one batch only. Costs about two
 //! milliseconds.
 
@@ -64,7 +64,7 @@ impl Table {
     /// Sends every number back until the game is over.
     fn echo(&self) {
         for lines in &self.lines {
-            for number in 1..=ROUND_TRIPS {
+            for number in 1..=ROUND_TRIPS + 1 {
                 while lines.there.load(Ordering::Acquire) != number {
                     if self.over.load(Ordering::Relaxed) {
                         return;
@@ -80,8 +80,12 @@ impl Table {
     fn play(&self, alone: &dyn Fn() -> bool) -> Vec<f64> {
         let mut hops = Vec::new();
         for (batch, lines) in self.lines.iter().enumerate() {
+            // Nobody has touched these lines yet.
+            if !lines.serve(1, alone) {
+                return hops;
+            }
             let start = Instant::now();
-            if !(1..=ROUND_TRIPS).all(|number| lines.serve(number, alone)) {
+            if !(2..=ROUND_TRIPS + 1).all(|number| lines.serve(number, alone)) {
                 return hops;
             }
             if batch >= WARMUP_BATCHES {

@@ -9,7 +9,7 @@ use ironwarp_tcp::TcpEvents;
 
 /// A connection over which the peer has just said something that nobody has looked for yet, and knows nothing acknowledged.
 fn spoken_to() -> (Scene, QueuePair, Region) {
-    let mut scene = Scene::new(|_| ());
+    let mut scene = Scene::patient();
     let (qp, inbox, _) = scene.answers(&request(0x40, 1, b""), 20);
     // The first FPDU is the caller's (RFC 5044 s7.1.2).
     scene.peer.say(&fpdu(&send(1, b"first")));
@@ -17,7 +17,9 @@ fn spoken_to() -> (Scene, QueuePair, Region) {
     scene.turns(4);
     assert!(scene.peer.segments.len() == 1 && scene.peer.events.contains(TcpEvents::ACKED));
     scene.peer.events = TcpEvents::empty();
-    scene.node.ctx.post_recv(qp, &RecvWr::new(2, &[inbox.slice(0, 64).unwrap()])).unwrap();
+    for id in 2..4 {
+        scene.node.ctx.post_recv(qp, &RecvWr::new(id, &[inbox.slice(0, 64).unwrap()])).unwrap();
+    }
     scene.peer.say(&fpdu(&send(2, b"second")));
     scene.peer.turn();
     (scene, qp, inbox)
@@ -52,6 +54,21 @@ fn a_reply_carries_the_acknowledgement_of_what_it_replies_to() {
     post(&mut scene, qp);
     assert_eq!(after(&mut scene, 1), (1, true));
     assert_eq!(scene.node.counter("tcp_tx_segments"), frames + 1);
+}
+
+/// As above: what arrives behind a reply waits for the next one, though something before it was owed.
+#[test]
+fn what_arrives_behind_a_reply_is_acknowledged_an_iteration_later() {
+    let (mut scene, qp, _inbox) = spoken_to();
+    assert_eq!(after(&mut scene, 1), (0, false));
+    let acks = scene.node.counter("tcp_tx_acks");
+    post(&mut scene, qp);
+    scene.peer.say(&fpdu(&send(3, b"third")));
+    scene.peer.turn();
+    assert_eq!(after(&mut scene, 1), (1, true));
+    assert_eq!((scene.node.counter("iwarp_rx_sends"), scene.node.counter("tcp_tx_acks")), (3, acks));
+    after(&mut scene, 1);
+    assert_eq!(scene.node.counter("tcp_tx_acks"), acks + 1);
 }
 
 #[test]

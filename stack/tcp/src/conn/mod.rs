@@ -106,6 +106,8 @@ pub(crate) struct AckDebt {
     pub(crate) owed: bool,
     /// So many must leave in this iteration, each as a segment of its own: the peer counts them.
     pub(crate) now: u8,
+    /// The round of flushes, [`AckLists::round`](crate::output::AckLists::round), in which the one that is owed began to be.
+    pub(crate) since: u16,
 }
 
 /// What both SYNs agreed on; before the peer's has arrived, what ours offers.

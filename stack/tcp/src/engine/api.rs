@@ -38,11 +38,11 @@ impl<P: Port> Tcp<P> {
         AckLists::flush(
             self,
             |tcp| &mut tcp.shared.acks,
-            |tcp, slot, aged| {
+            |tcp, slot, round| {
                 let conn = tcp.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut());
                 conn.is_some_and(|conn| {
                     let mut io = Io::over(&conn.path, now, wire, &mut tcp.shared);
-                    conn.pay_acks(&mut io, aged)
+                    conn.pay_acks(&mut io, round)
                 })
             },
         );

@@ -133,8 +133,7 @@ where
     P::Frame: Frame,
 {
     if conn.state.is_synchronised() {
-        conn.ack.owed = true;
         conn.ack.now = conn.ack.now.max(1);
-        shared.acks.owe(conn.slot);
+        conn.ack.owe(&mut shared.acks, conn.slot);
     }
 }

@@ -25,9 +25,8 @@ const NOW_MAX: u8 = 32;
 #[derive(Default)]
 pub(crate) struct AckLists {
     listed: Box<[bool]>,
-    /// Those that owed one before this iteration, then those that do since.
     due: Vec<u32>,
-    aged: usize,
+    round: u16,
 }
 
 impl AckLists {
@@ -36,7 +35,7 @@ impl AckLists {
         AckLists {
             listed: vec![false; connections].into_boxed_slice(),
             due: Vec::with_capacity(connections),
-            aged: 0,
+            round: 0,
         }
     }
 
@@ -51,33 +50,34 @@ impl AckLists {
         }
     }
 
+    /// Counts the flushes that found somebody: a debt of an earlier round has aged. It wraps; a debt that could not be paid for as long
+    /// waits once more.
+    #[inline]
+    pub(crate) fn round(&self) -> u16 {
+        self.round
+    }
+
     /// Whether nobody is listed.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
 
-    /// Lets `pay` settle the debts that are due, telling it whether a debt has aged and hearing whether one is left. The list
-    /// stays where it is, in `whole`, which `pay` works with too.
+    /// Lets `pay` settle the debts that are due, telling it the round and hearing whether one is left. The list stays where it is,
+    /// in `whole`, which `pay` works with too.
     #[inline]
     pub(crate) fn flush<W>(
         whole: &mut W,
         lists: impl Fn(&mut W) -> &mut AckLists,
-        mut pay: impl FnMut(&mut W, u32, bool) -> bool,
+        mut pay: impl FnMut(&mut W, u32, u16) -> bool,
     ) {
-        let (due, mut left) = (lists(whole).due.len(), 0);
+        let (due, round, mut left) = (lists(whole).due.len(), lists(whole).round, 0);
         for place in 0..due {
-            let Some((slot, aged)) = lists(whole).due(place) else { break };
-            let owes = pay(whole, slot, aged);
+            let Some(&slot) = lists(whole).due.get(place) else { break };
+            let owes = pay(whole, slot, round);
             lists(whole).settle(slot, owes, &mut left);
         }
         lists(whole).end_round(left, due);
-    }
-
-    /// A connection of the list, and whether its debt has aged.
-    #[inline]
-    fn due(&self, place: usize) -> Option<(u32, bool)> {
-        self.due.get(place).map(|&slot| (slot, place < self.aged))
     }
 
     /// Keeps a connection that still owes, behind the `left` before it, and strikes one that does not.
@@ -93,7 +93,7 @@ impl AckLists {
         }
     }
 
-    /// The first `due` have been asked and `left` of them kept: those have aged when the next round comes.
+    /// The first `due` have been asked and `left` of them kept.
     #[inline]
     fn end_round(&mut self, left: usize, due: usize) {
         if due == self.due.len() {
@@ -101,10 +101,10 @@ impl AckLists {
         } else {
             self.forget(left, due);
         }
-        self.aged = left;
+        self.round = self.round.wrapping_add(1);
     }
 
-    /// Some were listed meanwhile: they stay, behind those that have aged.
+    /// Some were listed meanwhile: they stay, behind those that were kept.
     #[cold]
     #[inline(never)]
     fn forget(&mut self, left: usize, due: usize) {
@@ -112,12 +112,22 @@ impl AckLists {
     }
 }
 
+impl AckDebt {
+    /// Owes an ACK, of this round unless one was owed already.
+    #[inline]
+    pub(crate) fn owe(&mut self, lists: &mut AckLists, slot: u32) {
+        if !self.owed {
+            (self.owed, self.since) = (true, lists.round());
+        }
+        lists.owe(slot);
+    }
+}
+
 impl Conn {
     /// Owes an ACK that a reply may carry.
     #[inline]
     pub(crate) fn owe_ack<P: Port>(&mut self, io: &mut Io<'_, P>) {
-        self.ack.owed = true;
-        io.shared.acks.owe(self.slot);
+        self.ack.owe(&mut io.shared.acks, self.slot);
     }
 
     /// Owes an ACK that leaves in this iteration.
@@ -141,7 +151,8 @@ impl Conn {
 
     /// Sends what is due of the owed ACKs and answers whether any is left.
     #[inline]
-    pub(crate) fn pay_acks<P: Port>(&mut self, io: &mut Io<'_, P>, aged: bool) -> bool {
+    pub(crate) fn pay_acks<P: Port>(&mut self, io: &mut Io<'_, P>, round: u16) -> bool {
+        let aged = self.ack.since != round;
         // What nearly always comes: a debt of this iteration, which a reply may carry yet, or one that a reply has carried.
         let waits = self.ack.now == 0 && !(aged && self.ack.owed) && self.state.is_live();
         if waits { self.ack.owed } else { self.pay_acks_now(io, aged) }
@@ -209,21 +220,32 @@ mod tests {
         AckLists::flush(
             &mut lists,
             |lists| lists,
-            |_, slot, aged| {
-                seen.push((slot, aged));
-                !aged
+            |_, slot, round| {
+                seen.push((slot, round));
+                round == 0
             },
         );
         AckLists::flush(
             &mut lists,
             |lists| lists,
-            |_, slot, aged| {
-                seen.push((slot, aged));
-                !aged
+            |_, slot, round| {
+                seen.push((slot, round));
+                round == 0
             },
         );
-        assert_eq!(seen, [(2, false), (2, true)]);
+        assert_eq!(seen, [(2, 0), (2, 1)]);
         assert!(lists.is_empty());
+    }
+
+    #[test]
+    fn a_debt_is_as_old_as_the_first_that_nobody_has_paid() {
+        let (mut lists, mut debt) = (AckLists::new(1), AckDebt::default());
+        for (round, paid, since) in [(0, false, 0), (1, true, 0), (2, false, 2), (3, false, 2)] {
+            debt.owe(&mut lists, 0);
+            assert_eq!((lists.round(), debt.since), (round, since));
+            AckLists::flush(&mut lists, |lists| lists, |_, _, _| true);
+            debt.owed = !paid;
+        }
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             stats: parts.stats,
             clock: parts.clock,
             work: 0,
+            posted: 0,
             next: None,
             timers_due: Nanos::ZERO,
             quiet_until: Nanos::ZERO,

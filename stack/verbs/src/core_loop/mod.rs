@@ -1,13 +1,13 @@
 //! The core loop: the one place that knows every layer.
 //!
-//! One iteration samples the clock once and runs its stages in a fixed order: doorbells and what was posted, receive,
-//! mailboxes, timers, transmit, acknowledgements. A frame is carried from the device to registered memory, and the answers from memory
-//! to the device, before the next iteration starts. Where there are several cores, each looks behind the receive
-//! stage and last of all whether others ask for words of its own. Each layer owns its state and is handed what
-//! it needs for the call; none holds a reference to another.
+//! One iteration runs its stages in a fixed order: doorbells and what was posted, receive, mailboxes, timers, transmit,
+//! acknowledgements. A frame is carried from the device to registered memory, and the answers from memory to the device,
+//! before the next iteration starts. Where there are several cores, each looks behind the receive stage and last of all
+//! whether others ask for words of its own. Each layer owns its state and is handed what it needs for the call; none holds
+//! a reference to another.
 //!
 //! Takes frames, doorbells, control messages and time; gives frames, completions and notices. Errors end one
-//! connection and are told to its context; nothing here fails as a whole. Costs one clock read, a few loads for
+//! connection and are told to its context; nothing here fails as a whole. Costs a clock read or two, a few loads for
 //! every context and O(active) for queue pairs. Nothing is allocated after construction except boxes that arrive
 //! from contexts and go back to them.
 
@@ -132,6 +132,8 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     shared: Arc<Shared>,
     stats: CoreStats,
     work: usize,
+    /// How much of that was what applications have posted, and its sending.
+    posted: usize,
     /// When the next iteration is due, as it was told last.
     next: Option<Nanos>,
     /// When the first timer is due, of those that were armed when something was last done.
@@ -146,9 +148,7 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// One iteration: at most `budget` bursts in, then everything that follows from them.
     pub(crate) fn iterate(&mut self, budget: usize) -> Polled {
-        let now = self.clock.now();
-        self.work = 0;
-        self.send_posted(now);
+        let now = self.send_posted();
         self.receive(now, budget);
         self.mailboxes(now);
         if self.work > 0 || now >= self.quiet_until {
@@ -164,13 +164,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// What applications have posted leaves before frames are looked for: who has just posted often waits for the answer, and has
-    /// looked for frames in the iteration before.
-    fn send_posted(&mut self, now: Nanos) {
+    /// looked for frames in the iteration before. Where others have waited for a turn already, it takes its turn behind them later.
+    /// Answers the time: what arrives while this sends is not older than what was sent.
+    fn send_posted(&mut self) -> Nanos {
+        let (mut now, nobody_waits) = (self.clock.now(), self.ready.is_empty());
+        self.work = 0;
         self.doorbells();
-        if self.work > 0 {
+        if self.work > 0 && nobody_waits {
             self.transmit(now);
             self.wire.flush();
+            now = self.clock.now();
         }
+        self.posted = self.work;
+        now
     }
 
     /// What follows from what has come, and from the time. A timer that was armed in this iteration is due in the next at the

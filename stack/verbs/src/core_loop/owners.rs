@@ -262,7 +262,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(never)]
     fn await_answer(&mut self) {
         let asked_alone = self.cqs.owners.as_deref_mut().is_some_and(Owners::has_asked_alone);
-        let mut looks = if asked_alone && self.work == 1 { LOOKS } else { 0 };
+        let mut looks = if asked_alone && self.work == self.posted + 1 { LOOKS } else { 0 };
         while looks > 0 && self.cqs.owners.as_deref().is_some_and(|owners| !owners.mail.has_reply()) {
             looks -= 1;
             self.answer_words();

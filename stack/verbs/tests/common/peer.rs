@@ -53,13 +53,13 @@ pub struct FakePeer {
 }
 
 impl FakePeer {
-    fn new(port: MemoryPort) -> Self {
+    fn new(port: MemoryPort, tcp: TcpConfig) -> Self {
         let (secret, stats) = ([3, 4], CoreStats::detached());
         let caps = port.caps();
         let mut config = NetConfig::new(caps.mac, ADDRESS, 24, 1500, secret);
         config.addresses.extend(OTHERS.map(|addr| Prefix { addr: addr.into(), len: 24 }));
         let net = Net::new(config, caps, stats.clone());
-        let mut tcp = Tcp::new(TcpConfig::default(), net.hasher(), secret, stats);
+        let mut tcp = Tcp::new(tcp, net.hasher(), secret, stats);
         tcp.listen(PEER.parse().unwrap()).expect("a free address");
         FakePeer {
             wire: Wire::new(port),
@@ -191,12 +191,23 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(change: impl FnOnce(&mut Config)) -> Self {
+        Self::with_peer(TcpConfig::default(), change)
+    }
+
+    /// A scene whose peer repeats nothing, however long the test's thread waits for a processor.
+    pub fn patient() -> Self {
+        let long = Nanos::from_secs(10);
+        let tcp = TcpConfig { rto_min: long, rto_initial: long, ack_delay_max: long, ..TcpConfig::default() };
+        Self::with_peer(tcp, |_| ())
+    }
+
+    fn with_peer(tcp: TcpConfig, change: impl FnOnce(&mut Config)) -> Self {
         let mac = MacAddr([2, 0, 0, 0, 0, 9]);
         let (ours, theirs) = pair(&MemoryConfig::default(), &MemoryConfig { mac, ..MemoryConfig::default() });
         let mut config = super::config("10.0.0.1/24");
         change(&mut config);
         let control = ours.control();
-        Scene { node: Node::new(config, ours), peer: FakePeer::new(theirs), control }
+        Scene { node: Node::new(config, ours), peer: FakePeer::new(theirs, tcp), control }
     }
 
     pub fn turn(&mut self) {
