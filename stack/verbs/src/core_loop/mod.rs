@@ -165,15 +165,18 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// What applications have posted leaves before frames are looked for: who has just posted often waits for the answer, and has
     /// looked for frames in the iteration before. Where others have waited for a turn already, it takes its turn behind them later.
-    /// Answers the time: what arrives while this sends is not older than what was sent.
+    /// Answers the time, read again when more than one frame has left: what arrives meanwhile is not older than what was sent.
     fn send_posted(&mut self) -> Nanos {
         let (mut now, nobody_waits) = (self.clock.now(), self.ready.is_empty());
         self.work = 0;
         self.doorbells();
-        if self.work > 0 && nobody_waits {
+        let rung = self.work;
+        if rung > 0 && nobody_waits {
             self.transmit(now);
             self.wire.flush();
-            now = self.clock.now();
+            if self.work > rung + 1 {
+                now = self.clock.now();
+            }
         }
         self.posted = self.work;
         now
