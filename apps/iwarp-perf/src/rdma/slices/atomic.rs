@@ -160,20 +160,9 @@ impl Atomics {
 
     /// One turn of the loop: the workers, then what has completed.
     pub fn turn(&mut self, endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
-        let mut reaped = std::mem::take(&mut self.reaped);
-        let outcome = self.turn_into(&mut reaped, endpoint, open);
-        self.reaped = reaped;
-        outcome
-    }
-
-    fn turn_into(
-        &mut self,
-        reaped: &mut [Completion],
-        endpoint: &mut Endpoint,
-        open: &OpenCase,
-    ) -> Result<(), RdmaError> {
-        let count = endpoint.await_completions(open.cq, reaped)?;
-        for completion in &reaped[..count] {
+        let count = endpoint.await_completions(open.cq, &mut self.reaped)?;
+        for place in 0..count {
+            let completion = self.reaped[place];
             let (index, slot) = lane_and_slot(completion.wr_id);
             let mut value = [0; 8];
             open.lanes[index].sink.read_at(slot * value.len(), &mut value)?;

@@ -132,20 +132,9 @@ impl Stream {
 
     /// One turn of the loop: the worker, then what has completed.
     pub fn turn(&mut self, endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), RdmaError> {
-        let mut reaped = std::mem::take(&mut self.reaped);
-        let outcome = self.turn_into(&mut reaped, endpoint, open);
-        self.reaped = reaped;
-        outcome
-    }
-
-    fn turn_into(
-        &mut self,
-        reaped: &mut [Completion],
-        endpoint: &mut Endpoint,
-        open: &mut OpenCase,
-    ) -> Result<(), RdmaError> {
-        let count = endpoint.await_completions(open.cq, reaped)?;
-        for completion in &reaped[..count] {
+        let count = endpoint.await_completions(open.cq, &mut self.reaped)?;
+        for place in 0..count {
+            let completion = self.reaped[place];
             let (index, slot) = lane_and_slot(completion.wr_id);
             match completion.opcode {
                 CompletionOpcode::Receive if completion.byte_len == 0 => {
