@@ -10,6 +10,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
+# What neither builds nor boots anything asks for nothing.
+case " $* " in
+    *" -h "* | *" --help "* | *" --list "*) exec python3 -B scripts/interop/lab --image . --logs . --programs . "$@" ;;
+esac
+
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
 install_packages interop || { echo "no QEMU or tools to be had for the interop lab" >&2; exit 3; }

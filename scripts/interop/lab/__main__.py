@@ -11,11 +11,19 @@ from fabric import DEVICES
 from lanes import LANES, lane_of, run_lanes
 from matrix import CELLS, Matrix
 
+EXAMPLES = """examples:
+  scripts/interop/run.sh --smoke
+  scripts/interop/run.sh --device vhost --only 'vhost/rping/*'
+  scripts/interop/run.sh --compare --rounds 9 --only send-lat
+"""
+
 
 def main():
-    parser = argparse.ArgumentParser(prog="scripts/interop/run.sh", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/interop/run.sh", description=__doc__, epilog=EXAMPLES,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--image", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--programs", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--programs", type=pathlib.Path, metavar="FOLDER",
+                        help="where they lie, built; must come first; without it they are built")
     parser.add_argument("--logs", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--smoke", action="store_true", help="only the shortest proof, over one device")
     parser.add_argument("--device", action="append", choices=DEVICES, help="over this device; may be given several times")
