@@ -7,12 +7,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arrayvec::ArrayVec;
 use ironwarp::{
     AcceptParams, Access, AlignedBuf, CompletionQueue, ConnectParams, Event, Extensions, Framing, QpAttr,
     QueuePair, RecvWr, Region, RemoteMemory, STag, Sge,
 };
 use ironwarp_bench::pattern::Pattern;
 use ironwarp_bench::{Case, Test};
+use ironwarp_types::limits::INLINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
 use super::endpoint::{Endpoint, RdmaError};
@@ -378,7 +380,7 @@ impl Lane {
             send_depth: shape.sends,
             recv_depth: shape.receives + SPARE_RECEIVES,
             sges: 1,
-            inline_bytes: case.inline.min(256) as usize,
+            inline_bytes: INLINE_BYTES_MAX.min(case.inline as usize),
             inbound_reads: shape.reads as u16,
             outbound_reads: shape.reads as u16,
             core: endpoint.core_of(index),
@@ -411,6 +413,14 @@ impl Lane {
         let mut bytes = vec![0; case.bytes as usize];
         Pattern::new(SEED, message).fill(&mut bytes, 0);
         Ok(self.source.write_at(slot * bytes.len(), &bytes)?)
+    }
+
+    /// The bytes of an inline message: an application that sends inline has them on its stack.
+    pub fn inline_bytes(&self, bytes: u64) -> Result<ArrayVec<u8, INLINE_BYTES_MAX>, RdmaError> {
+        let mut message = ArrayVec::from([0; INLINE_BYTES_MAX]);
+        message.truncate(bytes as usize);
+        self.source.read_at(0, &mut message)?;
+        Ok(message)
     }
 
     /// Whether a slot of the sink holds a message's pattern in all but its last `spared` bytes.

@@ -128,9 +128,8 @@ fn post_send(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message: u6
     let lane = &open.lanes[index];
     lane.fill(&open.case, 0, message)?;
     if open.is_inline() {
-        let bytes = inline_bytes(lane, open.case.bytes)?;
-        let bytes = &bytes[..open.case.bytes as usize];
-        post(endpoint, open, index, SendWr::send_inline(wr_id(index, 0), bytes))
+        let bytes = lane.inline_bytes(open.case.bytes)?;
+        post(endpoint, open, index, SendWr::send_inline(wr_id(index, 0), &bytes))
     } else {
         post(endpoint, open, index, SendWr::send(wr_id(index, 0), &lane.gather[0]))
     }
@@ -141,10 +140,8 @@ fn post_write(endpoint: &mut Endpoint, open: &OpenCase, index: usize, message: u
     lane.fill(&open.case, 0, message)?;
     lane.source.write_at(open.case.bytes as usize - 1, &[message as u8])?;
     if open.is_inline() {
-        let bytes = inline_bytes(lane, open.case.bytes)?;
-        let wr =
-            SendWr::write_inline(wr_id(index, 0), &bytes[..open.case.bytes as usize], lane.remote.sink(0));
-        post(endpoint, open, index, wr)
+        let bytes = lane.inline_bytes(open.case.bytes)?;
+        post(endpoint, open, index, SendWr::write_inline(wr_id(index, 0), &bytes, lane.remote.sink(0)))
     } else {
         post(endpoint, open, index, SendWr::write(wr_id(index, 0), &lane.gather[0], lane.remote.sink(0)))
     }
@@ -186,13 +183,6 @@ fn post_read(endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(
         .ctx
         .post_send(lane.qp, &SendWr::read(wr_id(index, 0), &lane.scatter[0], lane.remote.source(0)))?;
     Ok(())
-}
-
-/// The bytes of an inline message: an application that sends inline has them on its stack.
-fn inline_bytes(lane: &Lane, bytes: u64) -> Result<[u8; 256], RdmaError> {
-    let mut buffer = [0; 256];
-    lane.source.read_at(0, &mut buffer[..bytes as usize])?;
-    Ok(buffer)
 }
 
 /// Polls until one completion of a kind has come.

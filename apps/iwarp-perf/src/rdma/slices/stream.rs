@@ -8,8 +8,10 @@
 //! kept beyond the credits. Validated Writes need to know when to look: after each lot of `depth` messages a Send of
 //! no bytes asks the other end to check them, and another one says that it has.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use arrayvec::ArrayVec;
 use ironwarp::{Completion, CompletionOpcode, SendWr};
 use ironwarp_bench::{FarSlice, Pace, Slice, StopSignal, Test};
 
@@ -166,7 +168,7 @@ impl Stream {
             // A list is posted whole: that is what is measured.
             let list = u64::from(open.case.post_list).min(LIST_MAX as u64);
             for _ in 0..room / list {
-                self.post_list(endpoint, open, index, list as usize)?;
+                self.post_list(endpoint, open, index, list)?;
                 allowed -= list;
             }
         }
@@ -193,11 +195,11 @@ impl Stream {
         endpoint: &mut Endpoint,
         open: &mut OpenCase,
         index: usize,
-        list: usize,
+        list: u64,
     ) -> Result<(), RdmaError> {
         let (case, lane, flow) = (&open.case, &open.lanes[index], &mut self.lanes[index]);
         let slots = lane.gather.len() as u64;
-        for message in flow.posted..flow.posted + list as u64 {
+        for message in flow.posted..flow.posted + list {
             let slot = (message % slots) as usize;
             match case.test {
                 Test::ReadBw if case.validate => {
@@ -207,14 +209,10 @@ impl Stream {
                 _ => lane.fill(case, slot, message)?,
             }
         }
-        let first = flow.posted;
-        match case.test {
-            Test::WriteImmBw => post_announced(endpoint, open, index, (first, list))?,
-            _ => post_plain(endpoint, open, index, (first, list))?,
-        }
-        flow.posted += list as u64;
+        post_messages(endpoint, open, index, flow.posted..flow.posted + list)?;
+        flow.posted += list;
         if case.test.streams_into_receives() {
-            flow.credits -= list as u64;
+            flow.credits -= list;
         }
         if case.test == Test::WriteBw && case.validate && flow.posted.is_multiple_of(u64::from(case.depth)) {
             flow.in_check = true;
@@ -372,59 +370,36 @@ impl Stream {
     }
 }
 
-/// Posts a list of Sends, Writes or Reads.
-fn post_plain(
+/// Posts a list of messages: a Send, Write or Read each, or a Write and behind it Immediate Data that says which it is.
+fn post_messages(
     endpoint: &mut Endpoint,
     open: &OpenCase,
     index: usize,
-    (first, list): (u64, usize),
+    messages: Range<u64>,
 ) -> Result<(), RdmaError> {
     let (case, lane) = (&open.case, &open.lanes[index]);
-    let mut inline = [0; 256];
-    if open.is_inline() {
-        lane.source.read_at(0, &mut inline[..case.bytes as usize])?;
-    }
-    let inline = open.is_inline().then(|| &inline[..case.bytes as usize]);
-    let wr = |place: usize| {
-        let message = first + place as u64;
+    let inline = if open.is_inline() { Some(lane.inline_bytes(case.bytes)?) } else { None };
+    let numbers: ArrayVec<[u8; 8], LIST_MAX> = messages.clone().map(u64::to_be_bytes).collect();
+    let mut wrs = ArrayVec::<SendWr<'_>, { 2 * LIST_MAX }>::new();
+    for (message, number) in messages.zip(&numbers) {
         let slot = slot_of(lane, message);
         let (id, offset) = (wr_id(index, slot), slot as u64 * case.bytes);
-        let wr = match (case.test, inline) {
+        let wr = match (case.test, inline.as_deref()) {
             (Test::SendBw, Some(bytes)) => SendWr::send_inline(id, bytes),
             (Test::SendBw, None) => SendWr::send(id, &lane.gather[slot]),
             (Test::WriteBw, Some(bytes)) => SendWr::write_inline(id, bytes, lane.remote.sink(offset)),
             (Test::WriteBw, None) => SendWr::write(id, &lane.gather[slot], lane.remote.sink(offset)),
+            (Test::WriteImmBw, _) => {
+                let there = lane.remote.sink(offset);
+                let [write, immediate] = SendWr::write_with_immediate(id, &lane.gather[slot], there, number);
+                wrs.push(write);
+                immediate
+            }
             _ => SendWr::read(id, &lane.scatter[slot], lane.remote.source(0)),
         };
-        if asks(case, message) { wr } else { wr.unsignaled() }
-    };
-    let wrs: [SendWr<'_>; LIST_MAX] = std::array::from_fn(|place| wr(place.min(list - 1)));
-    endpoint.ctx.post_sends(lane.qp, &wrs[..list]).map_err(|(_, error)| error.into())
-}
-
-/// Posts a list of Writes, each with Immediate Data behind it that says which message it is.
-fn post_announced(
-    endpoint: &mut Endpoint,
-    open: &OpenCase,
-    index: usize,
-    (first, list): (u64, usize),
-) -> Result<(), RdmaError> {
-    let (case, lane) = (&open.case, &open.lanes[index]);
-    let numbers: [[u8; 8]; LIST_MAX] = std::array::from_fn(|place| (first + place as u64).to_be_bytes());
-    let wrs: [SendWr<'_>; 2 * LIST_MAX] = std::array::from_fn(|at| {
-        let place = (at / 2).min(list - 1);
-        let message = first + place as u64;
-        let slot = slot_of(lane, message);
-        let there = lane.remote.sink(slot as u64 * case.bytes);
-        let [write, immediate] =
-            SendWr::write_with_immediate(wr_id(index, slot), &lane.gather[slot], there, &numbers[place]);
-        match at % 2 {
-            0 => write,
-            _ if asks(case, message) => immediate,
-            _ => immediate.unsignaled(),
-        }
-    });
-    endpoint.ctx.post_sends(lane.qp, &wrs[..2 * list]).map_err(|(_, error)| error.into())
+        wrs.push(if asks(case, message) { wr } else { wr.unsignaled() });
+    }
+    endpoint.ctx.post_sends(lane.qp, &wrs).map_err(|(_, error)| error.into())
 }
 
 /// Where a message lies, at both ends.
