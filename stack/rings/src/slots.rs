@@ -97,7 +97,7 @@ impl<T> SlotProducer<T> {
     /// The slot holds whatever was written there a round ago: `write` sets every field that the consumer will read.
     #[inline]
     pub fn stage(&mut self, write: impl FnOnce(&mut T)) -> Result<u32, Full> {
-        if self.free() == 0 {
+        if !self.has_room(1) {
             return Err(Full);
         }
         let seq = self.staged;
@@ -117,19 +117,21 @@ impl<T> SlotProducer<T> {
         }
     }
 
-    /// Requests that can be staged now, at least: the consumer's index is looked at only when the queue seems full.
+    /// Whether so many requests can be staged now. The consumer's index is looked at only when it seems that they cannot.
     #[inline]
-    pub fn free(&mut self) -> u32 {
-        let depth = self.depth();
-        let taken = self.staged.wrapping_sub(self.head_seen);
-        if taken < depth {
-            return depth - taken;
+    pub fn has_room(&mut self, requests: usize) -> bool {
+        self.seen_free() >= requests || {
+            self.head_seen = self.ring.consumer.end.published();
+            self.seen_free() >= requests
         }
-        self.head_seen = self.ring.consumer.end.published();
-        depth - self.staged.wrapping_sub(self.head_seen)
     }
 
-    /// Requests that have been staged and not released. Looks at the consumer's index, unlike [`Self::free`].
+    /// Requests that could be staged when the consumer's index was last looked at.
+    fn seen_free(&self) -> usize {
+        (self.depth() - self.staged.wrapping_sub(self.head_seen)) as usize
+    }
+
+    /// Requests that have been staged and not released. Always looks at the consumer's index.
     pub fn outstanding(&mut self) -> u32 {
         self.head_seen = self.ring.consumer.end.published();
         self.staged.wrapping_sub(self.head_seen)
@@ -294,18 +296,19 @@ mod tests {
     #[test]
     fn a_full_queue_refuses_until_something_is_released() {
         let (mut producer, mut consumer) = ring::<u64>(3);
-        assert_eq!((producer.depth(), consumer.depth(), producer.free()), (4, 4, 4));
+        assert_eq!((producer.depth(), consumer.depth()), (4, 4));
         for value in 0..4 {
             producer.post(|slot| *slot = value).unwrap();
         }
         assert_eq!(
-            (producer.post(|_| unreachable!("the closure is not called")), producer.free()),
-            (Err(Full), 0)
+            (producer.post(|_| unreachable!("the closure is not called")), producer.has_room(1)),
+            (Err(Full), false)
         );
         consumer.refresh();
-        assert_eq!(producer.free(), 0, "reading releases nothing");
+        assert!(!producer.has_room(1), "reading releases nothing");
         consumer.release_to(3);
-        assert_eq!((producer.free(), producer.post(|slot| *slot += 100)), (3, Ok(4)));
+        assert_eq!([producer.has_room(3), producer.has_room(4)], [true, false]);
+        assert_eq!(producer.post(|slot| *slot += 100), Ok(4));
         consumer.refresh();
         assert_eq!(
             (consumer.at(3), consumer.at(4)),
@@ -321,7 +324,7 @@ mod tests {
         consumer.refresh();
         for seq in [2, 3, 5, u32::MAX, 1 << 31] {
             consumer.release_to(seq);
-            assert_eq!((consumer.head(), consumer.at(0), producer.free()), (0, Some(&5), 3), "{seq}");
+            assert_eq!((consumer.head(), consumer.at(0), producer.outstanding()), (0, Some(&5), 1), "{seq}");
         }
     }
 

@@ -81,7 +81,7 @@ impl<T> Producer<T> {
     /// Puts a value in; the consumer sees it once it is published. Gives it back when the ring is full.
     #[inline]
     pub fn stage(&mut self, value: T) -> Result<(), T> {
-        if self.free() == 0 {
+        if !self.has_room(1) {
             return Err(value);
         }
         // SAFETY: the slot lies in front of `head`, so it is the producer's and holds nothing, and one thread at a
@@ -100,16 +100,18 @@ impl<T> Producer<T> {
         }
     }
 
-    /// Values that can be put in now, at least: the consumer's index is looked at only when the ring seems full.
+    /// Whether so many values can be put in now. The consumer's index is looked at only when it seems that they cannot.
     #[inline]
-    pub fn free(&mut self) -> usize {
-        let capacity = self.capacity();
-        let taken = self.staged.wrapping_sub(self.head_seen) as usize;
-        if taken < capacity {
-            return capacity - taken;
+    pub fn has_room(&mut self, values: usize) -> bool {
+        self.seen_free() >= values || {
+            self.head_seen = self.ring.consumer.published();
+            self.seen_free() >= values
         }
-        self.head_seen = self.ring.consumer.published();
-        capacity - self.staged.wrapping_sub(self.head_seen) as usize
+    }
+
+    /// Values that could be put in when the consumer's index was last looked at.
+    fn seen_free(&self) -> usize {
+        self.capacity() - self.staged.wrapping_sub(self.head_seen) as usize
     }
 
     /// Values that the ring holds at most.
@@ -240,11 +242,21 @@ mod tests {
     #[test]
     fn a_full_ring_gives_the_value_back_until_there_is_room() {
         let (mut producer, mut consumer) = channel(3);
-        assert_eq!((producer.capacity(), consumer.capacity(), producer.free()), (4, 4, 4));
+        assert_eq!((producer.capacity(), consumer.capacity()), (4, 4));
         (0..4).for_each(|value| producer.push(value).unwrap());
-        assert_eq!((producer.push(4), producer.free()), (Err(4), 0));
+        assert_eq!((producer.push(4), producer.has_room(0), producer.has_room(1)), (Err(4), true, false));
         assert_eq!(consumer.pop(), Some(0));
         assert_eq!((producer.push(4), producer.push(5)), (Ok(()), Err(5)));
+    }
+
+    /// Room for several is found although room for one was left when the consumer's index was last looked at.
+    #[test]
+    fn room_for_several_is_looked_for_before_the_ring_seems_full() {
+        let (mut producer, mut consumer) = channel(4);
+        (0..3).for_each(|value| producer.push(value).unwrap());
+        assert_eq!((producer.has_room(1), producer.has_room(2)), (true, false));
+        consumer.pop();
+        assert_eq!((producer.has_room(2), producer.has_room(3)), (true, false));
     }
 
     #[test]

@@ -77,7 +77,8 @@ proptest! {
                 Step::Release(_) => {
                     prop_assert!(consumer.available() <= full.len());
                     prop_assert_eq!(consumer.available() == 0, full.is_empty());
-                    prop_assert!(producer.free() <= capacity - staged.len() - full.len());
+                    let room = capacity - staged.len() - full.len();
+                    prop_assert!(producer.has_room(room) && !producer.has_room(room + 1));
                 }
             }
         }

@@ -357,3 +357,25 @@ fn a_destroyed_queue_pair_takes_no_more_work() {
     assert!(matches!(post, Err(VerbsError::UnknownQueuePair)));
     assert!(matches!(pair.near.ctx.destroy_qp(near), Err(VerbsError::UnknownQueuePair)));
 }
+
+/// A call that tells a core two things at once finds room for both when the core has heard what it was told before, however
+/// much that was.
+#[test]
+fn calls_find_the_room_that_a_core_has_made() {
+    let nobody = "10.0.0.99:4791".parse().unwrap();
+    // A round is three messages, so the ring is as good as full just before a call of two after one of these.
+    for before in 0..3 {
+        let mut pair = Pair::new();
+        let attr = QpAttr::new(pair.near.cq);
+        for _ in 0..before {
+            pair.near.ctx.create_cq(1).unwrap();
+        }
+        for round in 0..400 {
+            let qp = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
+            let outcome = pair.near.ctx.connect(qp, nobody, b"");
+            assert!(outcome.is_ok(), "round {round} after {before}: {outcome:?}");
+            pair.near.ctx.destroy_qp(qp).unwrap();
+            (0..2).for_each(|_| pair.turn());
+        }
+    }
+}

@@ -155,7 +155,7 @@ impl Context {
             return Err(VerbsError::WorkerGone);
         }
         let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerGone)?;
-        if link.control.free() < messages { Err(VerbsError::Busy) } else { Ok(()) }
+        if link.control.has_room(messages) { Ok(()) } else { Err(VerbsError::Busy) }
     }
 
     /// Sends a message to a core.

@@ -209,7 +209,7 @@ impl Context {
         let Some(mut app) = self.qps.get_mut(qp.index as usize).and_then(Option::take) else { return };
         if app.resting.is_some() {
             // No core will complete these receives: their places in the queue are free again.
-            let posted = app.rq.depth() - app.rq.free();
+            let posted = app.rq.outstanding();
             if let Ok(cq) = self.cq_mut(app.recv_cq) {
                 cq.give_back(posted);
             }

@@ -105,8 +105,12 @@ impl Context {
         if wr.scatter.len() > app.sges {
             return Err(VerbsError::TooManySges { asked: wr.scatter.len(), allowed: app.sges });
         }
-        let emptiest = app.rings.iter_mut().map(|ring| (ring.free(), ring)).max_by_key(|(free, _)| *free);
-        let (_, ring) = emptiest.ok_or(VerbsError::QueueFull)?;
+        // What each core has taken by now: where one runs dry, streams end.
+        let emptiest = match &mut app.rings[..] {
+            [_] => Some(0),
+            rings => (0..rings.len()).min_by_key(|at| rings[*at].outstanding()),
+        };
+        let ring = emptiest.and_then(|at| app.rings.get_mut(at)).ok_or(VerbsError::QueueFull)?;
         ring.post(|slot| write_recv(slot, wr)).map(|_| ()).map_err(|_| VerbsError::QueueFull)
     }
 

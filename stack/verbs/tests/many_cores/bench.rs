@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use ironwarp::memory::{FarEnd, MemoryConfig, QueueRule, detached_queues, pair_of_queues};
 use ironwarp::{
     Access, Completion, CompletionQueue, CompletionStatus, Config, Context, Event, MacAddr, Nanos,
-    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, SendWr, Stack, Worker,
+    ProtectionDomain, QpAttr, QueuePair, RecvWr, Region, RemoteMemory, SendWr, SharedReceiveQueue, Stack,
+    Worker,
 };
 use ironwarp_port::{Burst, Frame};
 use ironwarp_sim::VirtualClock;
@@ -26,6 +27,8 @@ pub struct Node {
     pub ctx: Context,
     pub pd: ProtectionDomain,
     pub cq: CompletionQueue,
+    /// Where queue pairs that accept take their receives from, where they share them.
+    pub srq: Option<SharedReceiveQueue>,
     /// Queue pairs that have accepted, in order of asking.
     pub accepted: Vec<QueuePair>,
     pub events: Vec<Event>,
@@ -217,7 +220,7 @@ impl Node {
         let mut ctx = stack.context().expect("a context");
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(8192).expect("a completion queue"));
         let (accepted, events, completions) = (Vec::new(), Vec::new(), Vec::new());
-        Node { stack, workers, ctx, pd, cq, accepted, events, completions }
+        Node { stack, workers, ctx, pd, cq, srq: None, accepted, events, completions }
     }
 
     /// Every core once, then the application.
@@ -238,7 +241,8 @@ impl Node {
         while let Some(event) = self.ctx.poll_event() {
             match event {
                 Event::ConnectRequest { request, .. } => {
-                    let attr = QpAttr { send_depth: 64, recv_depth: 64, ..QpAttr::new(self.cq) };
+                    let srq = self.srq;
+                    let attr = QpAttr { send_depth: 64, recv_depth: 64, srq, ..QpAttr::new(self.cq) };
                     let qp = self.ctx.create_qp(self.pd, &attr).expect("a queue pair");
                     self.ctx.accept(request, qp, b"").expect("room");
                     self.accepted.push(qp);

@@ -1,6 +1,6 @@
 //! Shared receive queues, of which every core has its part.
 
-use ironwarp::Event;
+use ironwarp::{CompletionStatus, Event, RecvWr, Region, SendWr, SharedReceiveQueue};
 
 use crate::bench::{Bench, Plan};
 
@@ -22,4 +22,30 @@ fn running_low_is_told_once_however_many_cores_run_low() {
     bench.far.ctx.arm_srq(srq, 0).unwrap();
     (0..8).for_each(|_| bench.turn());
     assert_eq!(told(&bench), 3, "a limit of 0 asks for nothing");
+}
+
+fn post(bench: &mut Bench, srq: SharedReceiveQueue, inbox: &Region) {
+    let room = [inbox.slice(0, 8).unwrap()];
+    bench.far.ctx.post_srq_recv(srq, &RecvWr::new(1, &room)).unwrap();
+}
+
+/// RFC 5040 s6.2: a message that finds no receive ends its stream. An application that makes good each receive that is used
+/// never has fewer, whichever core its messages come to.
+#[test]
+fn a_receive_that_was_used_is_made_good_where_it_was_used() {
+    for core in 0..2 {
+        let mut bench = Plan { cores: 2, rule: None, tune: |_| () }.bench();
+        let srq = bench.far.ctx.create_srq(bench.far.pd, 16, 1).unwrap();
+        bench.far.srq = Some(srq);
+        let inbox = bench.far.memory(&[0; 8]);
+        (0..16).for_each(|_| post(&mut bench, srq, &inbox));
+        let qp = bench.connect([Some(core)])[0];
+        for message in 0..200 {
+            bench.near.ctx.post_send(qp, &SendWr::send_inline(message, b"a word").unsignaled()).unwrap();
+            bench.until("a message", |bench| !bench.far.completions.is_empty());
+            let came = bench.far.completions.remove(0);
+            assert_eq!(came.status, CompletionStatus::Success, "message {message} to core {core}");
+            post(&mut bench, srq, &inbox);
+        }
+    }
 }

@@ -98,7 +98,7 @@ impl AppQp {
     fn stage_send(&mut self, cq: &mut AppCq, wr: &SendWr<'_>) -> Result<(), VerbsError> {
         self.check_may_send()?;
         self.check_send(wr)?;
-        if self.sq.free() == 0 {
+        if !self.sq.has_room(1) {
             return Err(VerbsError::QueueFull);
         }
         cq.promise()?;
@@ -110,9 +110,7 @@ impl AppQp {
     fn stage_all(&mut self, cq: &mut AppCq, wrs: &[SendWr<'_>]) -> Result<(), VerbsError> {
         self.check_may_send()?;
         wrs.iter().try_for_each(|wr| self.check_send(wr))?;
-        // How many are free is a lower bound, which would stay as it is while nothing can be posted.
-        let free = self.sq.free() as usize;
-        if free < wrs.len() && ((self.sq.depth() - self.sq.outstanding()) as usize) < wrs.len() {
+        if !self.sq.has_room(wrs.len()) {
             return Err(VerbsError::QueueFull);
         }
         for promised in 0..wrs.len() {
@@ -165,7 +163,7 @@ impl AppQp {
         if wr.scatter.len() > self.sges {
             return Err(VerbsError::TooManySges { asked: wr.scatter.len(), allowed: self.sges });
         }
-        if self.rq.free() == 0 {
+        if !self.rq.has_room(1) {
             return Err(VerbsError::QueueFull);
         }
         cq.promise()?;
