@@ -267,6 +267,19 @@ fn options_of_bandwidth_tests_take_effect_over_memory() {
     }
 }
 
+/// More than connect at a time, and more than a core's control queue has room for.
+#[test]
+fn a_thousand_queue_pairs_connect_and_take_turns() {
+    for test in ["send-bw", "write-lat", "atomic-bw"] {
+        let options = ["--pair", "memory", "--qps", "1024", "--iterations", "3000", "--warmup", "0"];
+        let options =
+            if test == "write-lat" { &options[..] } else { &[&options[..], &["--depth", "1"]].concat() };
+        let result =
+            measured(&format!("many-{test}"), &[&[test][..], options].concat())["results"][0].clone();
+        assert_eq!((&result["errors"], &result["qps"]), (&0.into(), &1024.into()), "{test}");
+    }
+}
+
 /// Both ends sleep until a completion wakes them; nothing is lost and every byte is right.
 #[test]
 fn every_rdma_test_runs_by_events_too() {

@@ -21,6 +21,8 @@ use super::endpoint::{Endpoint, RdmaError};
 
 /// Connecting or disconnecting every queue pair of a case.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+/// Queue pairs that connect at a time: fewer than a peer keeps half-open.
+const CONNECTING_MAX: usize = 64;
 /// Receives beyond those that stand for credits: room for the credits themselves, and for the checks of validation.
 const SPARE_RECEIVES: u32 = 8;
 /// Sends beyond the depth: credits and checks.
@@ -40,6 +42,8 @@ pub struct OpenCase {
     pub cq: CompletionQueue,
     /// A lane a queue pair.
     pub lanes: Vec<Lane>,
+    /// The lane that the next message of a latency test is for.
+    pub turn: usize,
     /// The words of an atomic test, each in a cache line of its own: one set of them, or one for the queue pairs of each
     /// core. The near end's stay as they are.
     pub words: Words,
@@ -146,7 +150,7 @@ impl OpenCase {
         let places = (shape.sends + shape.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
         let cq = endpoint.ctx.create_cq(places)?;
         let words = shared.map_or_else(|| words(endpoint, case), Ok)?;
-        let mut open = OpenCase { case: case.clone(), cq, lanes: Vec::new(), words };
+        let mut open = OpenCase { case: case.clone(), cq, lanes: Vec::new(), turn: 0, words };
         match open.fill(endpoint, shape) {
             Ok(()) => Ok(open),
             // A server goes on after a case that did not fit: what was made so far is given back.
@@ -182,14 +186,16 @@ impl OpenCase {
         number: usize,
         peer: SocketAddr,
     ) -> Result<(), RdmaError> {
-        for (index, lane) in self.lanes.iter().enumerate() {
-            let (private_data, extensions) = (&hello(number, index, lane)[..], extensions(&self.case));
-            let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
-            endpoint.ctx.connect_with(lane.qp, peer, &params)?;
-        }
-        let mut missing = self.lanes.len();
+        let (mut begun, mut up) = (0, 0);
         let start = Instant::now();
-        while missing > 0 {
+        while up < self.lanes.len() {
+            while begun < self.lanes.len().min(up + CONNECTING_MAX) {
+                let lane = &self.lanes[begun];
+                let (private_data, extensions) = (&hello(number, begun, lane)[..], extensions(&self.case));
+                let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
+                endpoint.control(|ctx| ctx.connect_with(lane.qp, peer, &params))?;
+                begun += 1;
+            }
             endpoint.turn();
             match endpoint.poll_event() {
                 Some(Event::Established { qp, private_data, .. }) => {
@@ -198,7 +204,7 @@ impl OpenCase {
                     if let (Some(lane), Ok(hello)) = (lane, places) {
                         lane.remote = hello.places;
                         lane.framing = endpoint.ctx.query_qp(qp)?.framing;
-                        missing -= 1;
+                        up += 1;
                     }
                 }
                 Some(other) => refused(other)?,
@@ -217,14 +223,14 @@ impl OpenCase {
 
     /// Closes the near end's connections and waits until they are.
     pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        self.lanes.iter().try_for_each(|lane| endpoint.ctx.disconnect(lane.qp))?;
+        self.lanes.iter().try_for_each(|lane| endpoint.control(|ctx| ctx.disconnect(lane.qp)))?;
         let lanes = self.lanes.len();
         wait_for_ends(endpoint, lanes)
     }
 
     /// Gives everything back.
     pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        self.lanes.iter().try_for_each(|lane| endpoint.ctx.destroy_qp(lane.qp))?;
+        self.lanes.iter().try_for_each(|lane| endpoint.control(|ctx| ctx.destroy_qp(lane.qp)))?;
         let start = Instant::now();
         while endpoint.ctx.destroy_cq(self.cq).is_err() {
             endpoint.turn();
@@ -386,7 +392,8 @@ impl Lane {
             core: endpoint.core_of(index),
             ..QpAttr::new(cq)
         };
-        let qp = endpoint.ctx.create_qp(endpoint.pd, &attr)?;
+        let pd = endpoint.pd;
+        let qp = endpoint.control(|ctx| ctx.create_qp(pd, &attr))?;
         let lane = Lane {
             qp,
             source,

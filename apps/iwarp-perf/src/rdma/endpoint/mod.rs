@@ -27,6 +27,9 @@ use super::station::Beside;
 /// A device whose far end is there comes up in a moment; one that does not in this time has none.
 const LINK_WITHIN: Duration = Duration::from_secs(8);
 
+/// A core that is polled has carried out what fills its control queue long before.
+const CONTROL_WITHIN: Duration = Duration::from_secs(10);
+
 /// Why a test over the stack could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RdmaError {
@@ -266,6 +269,20 @@ impl Endpoint {
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(TURNS_A_LOOK) && self.line.is_some() {
             self.look_after_line();
+        }
+    }
+
+    /// A call that a core is to carry out. One that does not keep up with such calls has a turn, and the call another try.
+    pub fn control<T>(
+        &mut self,
+        mut call: impl FnMut(&mut Context) -> Result<T, VerbsError>,
+    ) -> Result<T, RdmaError> {
+        let start = Instant::now();
+        loop {
+            match call(&mut self.ctx) {
+                Err(VerbsError::Busy) if start.elapsed() < CONTROL_WITHIN => self.turn(),
+                outcome => return Ok(outcome?),
+            }
         }
     }
 

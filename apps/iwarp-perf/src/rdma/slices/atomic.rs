@@ -13,6 +13,7 @@ use ironwarp_bench::{AtomicKind, FarSlice, Latency, Pace, Slice, StopSignal};
 
 use super::super::endpoint::{Endpoint, RdmaError};
 use super::super::lanes::{OpenCase, WORD_STRIDE, lane_and_slot, wr_id};
+use super::rota::Rota;
 use super::timer::{Timer, nanos};
 
 /// Completions reaped at a time.
@@ -29,6 +30,12 @@ const LANE_STEP: u64 = 7919;
 /// One end of an atomic case.
 pub struct Atomics {
     lanes: Vec<Flow>,
+    /// Lanes that may begin operations.
+    rota: Rota,
+    /// Operations posted, over all lanes and slices.
+    posted: u64,
+    /// Of those, the ones that are not complete.
+    on_their_way: u64,
     /// Operations complete in this slice.
     completed: u64,
     /// Operations that changed their word, over all slices.
@@ -57,6 +64,9 @@ impl Atomics {
         let lanes = open.lanes.iter().map(|_| flow()).collect();
         Atomics {
             lanes,
+            rota: Rota::all(open.lanes.len()),
+            posted: 0,
+            on_their_way: 0,
             completed: 0,
             changed: 0,
             errors: 0,
@@ -81,15 +91,22 @@ impl Atomics {
     }
 
     fn many(&mut self, endpoint: &mut Endpoint, open: &OpenCase, pace: Pace<'_>) -> Result<Slice, RdmaError> {
-        let before = self.posted();
+        let (before, depth) = (self.posted, u64::from(open.case.depth));
         let mut timer = Timer::new(pace, open.case.rate);
         while !timer.is_over(self.completed) {
-            let mut allowed = timer.allowance(self.posted() - before);
-            for index in 0..self.lanes.len() {
-                while allowed > 0 && self.outstanding(index) < u64::from(open.case.depth) {
+            let mut allowed = timer.allowance(self.posted - before);
+            while allowed > 0
+                && let Some(index) = self.rota.take()
+            {
+                let flow = &self.lanes[index];
+                let room = depth - (flow.posted - flow.completed);
+                for _ in 0..room.min(allowed) {
                     self.post(endpoint, open, index)?;
-                    allowed -= 1;
                 }
+                if room > allowed {
+                    self.rota.add(index);
+                }
+                allowed = allowed.saturating_sub(room);
             }
             self.turn(endpoint, open)?;
         }
@@ -131,14 +148,6 @@ impl Atomics {
         Ok(Slice { latency: Some(latency), messages, bytes, elapsed_ns, ..Slice::default() })
     }
 
-    fn posted(&self) -> u64 {
-        self.lanes.iter().map(|flow| flow.posted).sum()
-    }
-
-    fn outstanding(&self, index: usize) -> u64 {
-        self.lanes[index].posted - self.lanes[index].completed
-    }
-
     fn post(&mut self, endpoint: &mut Endpoint, open: &OpenCase, index: usize) -> Result<(), RdmaError> {
         let (lane, flow) = (&open.lanes[index], &mut self.lanes[index]);
         let word = word_of(index, flow.posted, open.case.words);
@@ -154,6 +163,8 @@ impl Atomics {
         };
         let there = lane.remote.sink((word * WORD_STRIDE) as u64);
         flow.posted += 1;
+        self.posted += 1;
+        self.on_their_way += 1;
         let wr = SendWr::atomic(wr_id(index, slot), &lane.scatter[slot], there, &operation);
         Ok(endpoint.ctx.post_send(lane.qp, &wr)?)
     }
@@ -177,6 +188,8 @@ impl Atomics {
         let word = word_of(index, flow.completed, open.case.words);
         flow.completed += 1;
         self.completed += 1;
+        self.on_their_way -= 1;
+        self.rota.add(index);
         if open.case.operation == Some(AtomicKind::CmpSwap) {
             if value == flow.compared[slot] {
                 self.changed += 1;
@@ -195,7 +208,7 @@ impl Atomics {
     /// that gets no further ends its connection, which the stack sees to.
     fn drain(&mut self, endpoint: &mut Endpoint, open: &OpenCase, pace: Pace<'_>) -> Result<(), RdmaError> {
         let (mut turns, mut halted) = (0_u32, None);
-        while (0..self.lanes.len()).any(|index| self.outstanding(index) > 0) {
+        while self.on_their_way > 0 {
             self.turn(endpoint, open)?;
             turns = turns.wrapping_add(1);
             let halted = turns.is_multiple_of(TURNS_A_LOOK)

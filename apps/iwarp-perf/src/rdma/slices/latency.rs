@@ -12,7 +12,7 @@ use ironwarp::{Completion, CompletionOpcode, SendWr};
 use ironwarp_bench::{FarSlice, Latency, Pace, Slice, StopSignal, Test, Wait};
 
 use super::super::endpoint::{Endpoint, RdmaError};
-use super::super::lanes::{Lane, OpenCase, lane_and_slot, wr_id};
+use super::super::lanes::{OpenCase, lane_and_slot, wr_id};
 use super::timer::nanos;
 
 /// Completions reaped at a time.
@@ -78,7 +78,7 @@ fn round_trip(
     reaped: &mut Reaped,
     pace: Pace<'_>,
 ) -> Result<bool, RdmaError> {
-    let index = open.turn_of(|lane| lane.begun);
+    let index = open.take_turn();
     let message = open.lanes[index].begun + 1;
     open.lanes[index].begun = message;
     match open.case.test {
@@ -230,8 +230,7 @@ fn settle_receives(endpoint: &mut Endpoint, open: &mut OpenCase) -> Result<(), R
         return Ok(());
     }
     // The lane whose turn it was is the one before the lane whose turn it is.
-    let lanes = open.lanes.len();
-    let index = (open.turn_of(|lane| lane.begun) + lanes - 1) % lanes;
+    let index = open.turn.checked_sub(1).unwrap_or(open.lanes.len() - 1);
     open.post_receive(endpoint, index)
 }
 
@@ -333,11 +332,12 @@ fn answer_write(
     far: &mut FarSlice,
 ) -> Result<(), RdmaError> {
     endpoint.turn();
-    let index = open.turn_of(|lane| lane.received);
+    let index = open.turn;
     let message = open.lanes[index].received + 1;
     let last = open.case.bytes as usize - 1;
     if open.lanes[index].sink.load_u8_acquire(last)? == message as u8 {
         open.lanes[index].received = message;
+        open.take_turn();
         count_in(open, index, 0, message, 1, far)?;
         post_write(endpoint, open, index, message)?;
         endpoint.reap(open.cq, reaped)?;
@@ -378,10 +378,10 @@ fn settle(endpoint: &mut Endpoint, open: &OpenCase) -> Result<(), RdmaError> {
 }
 
 impl OpenCase {
-    /// The lane whose turn it is: the first of those that have had the fewest turns.
-    fn turn_of(&self, turns: impl Fn(&Lane) -> u64) -> usize {
-        let least = self.lanes.last().map_or(0, &turns);
-        self.lanes.iter().position(|lane| turns(lane) == least).unwrap_or(0)
+    /// The lane whose turn it is, and the next one's begins.
+    fn take_turn(&mut self) -> usize {
+        let next = if self.turn + 1 == self.lanes.len() { 0 } else { self.turn + 1 };
+        std::mem::replace(&mut self.turn, next)
     }
 
     /// Whether an empty Send stands behind each Write.

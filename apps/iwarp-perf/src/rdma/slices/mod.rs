@@ -2,6 +2,7 @@
 
 mod atomic;
 mod latency;
+mod rota;
 mod stream;
 mod timer;
 

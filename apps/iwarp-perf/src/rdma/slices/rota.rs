@@ -16,7 +16,8 @@ impl Rota {
 
     /// A lane may have room again.
     pub fn add(&mut self, lane: usize) {
-        if !std::mem::replace(&mut self.waits[lane], true) {
+        if !self.waits[lane] {
+            self.waits[lane] = true;
             self.line.push_back(lane);
         }
     }

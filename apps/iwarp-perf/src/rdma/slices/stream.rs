@@ -17,6 +17,7 @@ use ironwarp_bench::{FarSlice, Pace, Slice, StopSignal, Test};
 
 use super::super::endpoint::{Endpoint, RdmaError};
 use super::super::lanes::{Lane, OpenCase, Shape, lane_and_slot, wr_id};
+use super::rota::Rota;
 use super::timer::{Timer, nanos};
 
 /// Completions reaped at a time.
@@ -34,6 +35,10 @@ pub struct Stream {
     /// Whether this end begins messages.
     sends: bool,
     lanes: Vec<Flow>,
+    /// Lanes that may begin messages.
+    rota: Rota,
+    /// Messages posted, over all lanes and slices.
+    posted: u64,
     /// Messages of this end that are complete, over all lanes, in this slice.
     completed: u64,
     /// Messages that arrived in this slice, where this end can tell.
@@ -71,6 +76,8 @@ impl Stream {
         Stream {
             sends: near || open.case.bidirectional,
             lanes: vec![flow; open.lanes.len()],
+            rota: Rota::all(open.lanes.len()),
+            posted: 0,
             completed: 0,
             arrived: 0,
             errors: 0,
@@ -92,17 +99,17 @@ impl Stream {
         pace: Pace<'_>,
     ) -> Result<(Slice, u64), RdmaError> {
         self.begin();
-        let posted_before = self.posted();
+        let posted_before = self.posted;
         let mut timer = Timer::new(pace, open.case.rate);
         while !timer.is_over(self.completed) {
-            let allowed = timer.allowance(self.posted() - posted_before);
+            let allowed = timer.allowance(self.posted - posted_before);
             self.post(endpoint, open, allowed)?;
             self.turn(endpoint, open)?;
         }
         self.drain(endpoint, open, pace)?;
         let slice = timer.slice(self.completed, open.case.bytes);
         let slice = Slice { errors: self.errors, verified_bytes: self.verified_bytes, ..slice };
-        Ok((slice, self.posted() - posted_before))
+        Ok((slice, self.posted - posted_before))
     }
 
     /// The far end of a slice.
@@ -152,10 +159,6 @@ impl Stream {
         Ok(())
     }
 
-    fn posted(&self) -> u64 {
-        self.lanes.iter().map(|flow| flow.posted).sum()
-    }
-
     /// Posts on every lane what it may, at most `allowed` messages in all.
     fn post(
         &mut self,
@@ -163,13 +166,17 @@ impl Stream {
         open: &mut OpenCase,
         mut allowed: u64,
     ) -> Result<(), RdmaError> {
-        for index in 0..self.lanes.len() {
-            let room = self.room(&open.case, index).min(allowed);
-            // A list is posted whole: that is what is measured.
-            let list = u64::from(open.case.post_list).min(LIST_MAX as u64);
-            for _ in 0..room / list {
+        // A list is posted whole: that is what is measured.
+        let list = u64::from(open.case.post_list).min(LIST_MAX as u64);
+        while allowed >= list
+            && let Some(index) = self.rota.take()
+        {
+            for _ in 0..self.room(&open.case, index).min(allowed) / list {
                 self.post_list(endpoint, open, index, list)?;
                 allowed -= list;
+            }
+            if self.room(&open.case, index) >= list {
+                self.rota.add(index);
             }
         }
         Ok(())
@@ -211,6 +218,7 @@ impl Stream {
         }
         post_messages(endpoint, open, index, flow.posted..flow.posted + list)?;
         flow.posted += list;
+        self.posted += list;
         if case.test.streams_into_receives() {
             flow.credits -= list;
         }
@@ -237,8 +245,10 @@ impl Stream {
         open.post_receive(endpoint, index)?;
         if open.case.test.streams_into_receives() {
             self.lanes[index].credits += self.quantum;
+            self.rota.add(index);
         } else if self.lanes[index].in_check {
             self.lanes[index].in_check = false;
+            self.rota.add(index);
         } else {
             self.check_lot(open, index)?;
             self.note(endpoint, open, index)?;
@@ -311,6 +321,7 @@ impl Stream {
         }
         self.lanes[index].completed += every;
         self.completed += every;
+        self.rota.add(index);
         Ok(())
     }
 
