@@ -29,7 +29,7 @@ fn post(bench: &mut Bench, srq: SharedReceiveQueue, inbox: &Region) {
     bench.far.ctx.post_srq_recv(srq, &RecvWr::new(1, &room)).unwrap();
 }
 
-/// RFC 5040 s6.2: a message that finds no receive ends its stream. An application that makes good each receive that is used
+/// RFC 5041 s7.2: a message that finds no receive ends its stream. An application that makes good each receive that is used
 /// never has fewer, whichever core its messages come to.
 #[test]
 fn a_receive_that_was_used_is_made_good_where_it_was_used() {
