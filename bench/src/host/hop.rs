@@ -2,9 +2,9 @@
 //!
 //! Two threads, pinned to the two cores, pass a number back and forth through one cache line each way; half a round
 //! trip is a hop. Both ends of the test must stand still meanwhile. Where a line lies decides which part of the shared cache
-//! it passes through and so how far it goes, by a third between extremes, so each batch goes through two other lines. Batches are short and the
-//! median batch counts, so that a thread that loses its processor for a while spoils one batch only. Costs about two
-//! milliseconds.
+//! it passes through and so how far it goes, by a third between extremes, so each batch goes through two other lines.
+//! Batches are short and the median batch counts, so that a thread that loses its processor for a while spoils one batch
+//! only. Costs about two milliseconds.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

@@ -21,7 +21,7 @@ use super::endpoint::{Endpoint, RdmaError};
 
 /// Connecting or disconnecting every queue pair of a case.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
-/// Queue pairs that connect at a time: fewer than a peer keeps half-open.
+/// Queue pairs that connect at a time: fewer than a peer keeps half-open unless told otherwise (`limits.half_open`).
 const CONNECTING_MAX: usize = 64;
 /// Receives beyond those that stand for credits: room for the credits themselves, and for the checks of validation.
 const SPARE_RECEIVES: u32 = 8;

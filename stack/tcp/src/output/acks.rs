@@ -50,8 +50,8 @@ impl AckLists {
         }
     }
 
-    /// Counts the flushes that found somebody: a debt of an earlier round has aged. It wraps; a debt that could not be paid for as long
-    /// waits once more.
+    /// Counts the flushes that found somebody: a debt of an earlier round has aged. It wraps; a debt that could not be paid
+    /// for as long waits once more.
     #[inline]
     pub(crate) fn round(&self) -> u16 {
         self.round
