@@ -16,7 +16,7 @@ use ironwarp_types::{Clock, CoreId, Nanos};
 
 use crate::config::{Config, in_range};
 use crate::context::{Context, ProtectionDomain};
-use crate::core_loop::{CoreLoop, CoreParts, mesh, owners, steered_frames};
+use crate::core_loop::{CoreLoop, CoreParts, core_mesh, remote_atomics_mesh, steered_frames};
 use crate::error::{SetupError, VerbsError};
 use crate::host::offloads;
 use crate::shared::Shared;
@@ -248,7 +248,7 @@ impl StackBuilder {
         let limits = mem_limits(&self.config);
         let mem = MemTable::replayable(limits, secret).map_err(SetupError::Regions)?;
         let frame = Frame::with_memory(self.config, mem)?;
-        let times = Times { core: clock.clone(), capture: clock, link_every: Nanos::MAX };
+        let times = Times { core: clock.clone(), capture: clock, link_poll_interval: Nanos::MAX };
         let config = &frame.shared.config;
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
@@ -308,8 +308,11 @@ impl Frame {
         CoreLoop<Instrumented<P, WallClock>, TscTime>: Send,
         CoreLoop<Ports<Instrumented<P, WallClock>>, TscTime>: Send,
     {
-        let times =
-            Times { core: TscTime(TscClock::calibrated()), capture: WallClock, link_every: LINK_EVERY };
+        let times = Times {
+            core: TscTime(TscClock::calibrated()),
+            capture: WallClock,
+            link_poll_interval: LINK_EVERY,
+        };
         let fabrics = self.instrument(ports, &times)?;
         if fabrics.is_one() {
             return self.assemble(fabrics.alone(), |port| port.port_mut().link_up(), &times, secret()?);
@@ -357,25 +360,27 @@ impl Frame {
         CoreLoop<P, C>: Send,
     {
         let config = &self.shared.config;
-        let peers = mesh(Steering::new(config.core.count, spread), steered_frames(config));
+        let other_cores = core_mesh(Steering::new(config.core.count, spread), steered_frames(config));
         let mut workers = Vec::new();
-        let owners = owners(config.core.count, config.limits.queue_pairs);
-        for (((core, (port, controls)), peers), owners) in (0..).zip(ports).zip(peers).zip(owners) {
+        let remote_atomics = remote_atomics_mesh(config.core.count, config.limits.queue_pairs);
+        for (((core, (port, controls)), other_cores), remote_atomics) in
+            (0..).zip(ports).zip(other_cores).zip(remote_atomics)
+        {
             let stats = self.stats.core(core);
             let port_stats = (0..number(config.ports())).map(|port| self.stats.port(port, core)).collect();
             let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
-            let (clock, link_every) = (times.core.clone(), times.link_every);
+            let (clock, link_poll_interval) = (times.core.clone(), times.link_poll_interval);
             let parts = CoreParts {
                 core,
                 clock,
                 port,
                 link_up,
-                link_every,
+                link_poll_interval,
                 mem,
                 stats,
                 port_stats,
-                peers,
-                owners,
+                other_cores,
+                remote_atomics,
                 secret,
             };
             let looped = CoreLoop::new(self.shared.clone(), parts)?;
@@ -408,7 +413,7 @@ use fabrics::{Fabrics, HasLink};
 struct Times<C, W> {
     core: C,
     capture: W,
-    link_every: Nanos,
+    link_poll_interval: Nanos,
 }
 
 /// How often a device is asked whether its link is there: some drivers ask the kernel for the answer.

@@ -15,7 +15,7 @@ use super::attr::{QpAttr, QpShared, QpState};
 use super::cq::place;
 use super::{CompletionQueue, Context, ProtectionDomain, QpInfo, SharedReceiveQueue};
 use crate::config::{AtomicsBy, Extensions};
-use crate::core_loop::{QpCore, QpSetup, Selected, SrqPlace};
+use crate::core_loop::{QpCore, QpSetup, SelectedQueues, SrqSlot};
 use crate::error::VerbsError;
 use crate::event::Settled;
 use crate::link::Control;
@@ -244,17 +244,17 @@ impl Context {
             return Err(VerbsError::WrongState(state));
         }
         let srq = app.srq.map(|srq| self.srq(srq)).transpose()?;
-        let queues = Selected {
+        let queues = SelectedQueues {
             send_cq: self.cq(app.send_cq)?.slot_on(core.into()),
             recv_cq: self.cq(app.recv_cq)?.slot_on(core.into()),
-            srq: srq.map(|srq| SrqPlace::new(srq.slot_on(core.into()))),
+            srq: srq.map(|srq| SrqSlot::new(srq.slot_on(core.into()))),
             qp: 0,
         };
         let lease = Lease::take(&self.shared, &self.account, core, Table::QueuePairs)?;
         let slot = lease.slot();
         let app = self.qp_mut(qp)?;
         let mut half = app.resting.take().ok_or(VerbsError::WrongState(state))?;
-        half.settle(lease, queues, extensions);
+        half.assign_slot(lease, queues, extensions);
         app.extensions = extensions;
         app.home = Some((core, slot));
         app.shared.set(QpState::Connecting);

@@ -16,15 +16,15 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
     pub(crate) port: P,
     pub(crate) link_up: fn(&mut P) -> bool,
     /// [`Nanos::MAX`]: once it is up it stays.
-    pub(crate) link_every: Nanos,
+    pub(crate) link_poll_interval: Nanos,
     pub(crate) mem: CoreMem,
     pub(crate) stats: CoreStats,
     /// The counters of what is each port's own.
     pub(crate) port_stats: Vec<CoreStats>,
     /// The other cores, where there are any.
-    pub(crate) peers: Option<Box<Peers<P::Frame>>>,
+    pub(crate) other_cores: Option<Box<OtherCores<P::Frame>>>,
     /// The mail about words between them, likewise.
-    pub(crate) owners: Option<Box<Owners>>,
+    pub(crate) remote_atomics: Option<Box<RemoteAtomics>>,
     /// The same for all cores of a stack, so that each could answer for any other. Keys initial sequence numbers, ephemeral
     /// ports and the flow hash.
     pub(crate) secret: [u64; 2],
@@ -35,7 +35,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let config = &shared.config;
         let limits = &config.limits;
         let now = parts.clock.now();
-        let part = parts.peers.as_ref().map_or(Part::Alone, |peers| peers.part());
+        let part = parts.other_cores.as_ref().map_or(Part::Alone, |other_cores| other_cores.role());
         let mut wire = Wire::new(parts.port);
         let mut nets = Vec::new();
         for (port, stats) in (0..wire.devices()).zip(parts.port_stats) {
@@ -52,42 +52,42 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let connections = tcp_config.connections_max as usize;
         Ok(CoreLoop {
             core: parts.core,
-            steering: parts.peers.as_ref().map(|peers| peers.steering()),
-            peers: parts.peers,
+            steering: parts.other_cores.as_ref().map(|other_cores| other_cores.steering()),
+            other_cores: parts.other_cores,
             tcp: Tcp::new(tcp_config, first.hasher(), parts.secret, parts.stats.clone()),
             wire,
             mem: parts.mem,
-            received: Some(Box::new(Burst::new())),
+            rx_burst: Some(Box::new(Burst::new())),
             scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
             qps: QpTable::new(limits.queue_pairs),
             passives: PassiveTable::new(limits.half_open, limits.listeners),
-            cqs: Queues::new(limits, parts.owners, parts.stats.clone()),
-            owners: vec![Owner::Nobody; connections].into(),
-            fired: Vec::with_capacity(connections),
+            queues: QueueTable::new(limits, parts.remote_atomics, parts.stats.clone()),
+            conn_owners: vec![ConnOwner::Unowned; connections].into(),
+            timer_events: Vec::with_capacity(connections),
             contexts: Vec::with_capacity(limits.contexts as usize),
-            ready: VecDeque::with_capacity((limits.queue_pairs + limits.half_open) as usize),
-            waiting: Vec::with_capacity(limits.queue_pairs as usize),
-            routes_seen: 0,
-            paths_at: None,
-            paths_due: now,
+            tx_ready: VecDeque::with_capacity((limits.queue_pairs + limits.half_open) as usize),
+            memory_waiters: Vec::with_capacity(limits.queue_pairs as usize),
+            route_changes_seen: 0,
+            path_refresh_next: None,
+            path_refresh_due: now,
             nets,
             resolving: Vec::with_capacity(limits.queue_pairs as usize),
             wheel: Wheel::new(limits.queue_pairs + limits.half_open + 1, now),
             mpa: config.mpa.clone(),
             patience: config.tcp.patience(),
             link_up: parts.link_up,
-            link_every: parts.link_every,
-            links_lost: 0,
-            conflict_told: false,
+            link_poll_interval: parts.link_poll_interval,
+            links_down: 0,
+            conflict_reported: false,
             // Whoever leads does that.
             announced: part == Part::Follows,
             stats: parts.stats,
             clock: parts.clock,
             work: 0,
-            posted: 0,
-            next: None,
+            posted_work: 0,
+            next_due: None,
             timers_due: Nanos::ZERO,
-            quiet_until: Nanos::ZERO,
+            idle_until: Nanos::ZERO,
             shared: shared.clone(),
         })
     }
@@ -106,11 +106,11 @@ where
     }
 
     fn link_up(&mut self, port: u8) -> bool {
-        self.has_link(port)
+        self.is_link_up(port)
     }
 
     fn check(&mut self) -> Result<(), String> {
-        self.examine()
+        self.check_invariants()
     }
 
     fn holdings(&self) -> Holdings {
@@ -132,7 +132,7 @@ impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {
 
 fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConfig, ConfigError> {
     let (address, prefix_bits) = config.net.parse()?;
-    let mac = station_mac(config, mac, address);
+    let mac = local_mac(config, mac, address);
     let net = NetConfig::new(mac, address, prefix_bits, config.port.mtu, secret);
     Ok(NetConfig {
         addresses: config.net.prefixes()?,
@@ -148,7 +148,7 @@ fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConf
 
 /// Our link address: the device's, unless it has none (a ring), or the kernel's end of it already has it (a tap). Then
 /// it is a locally administered one made of our network address, so that both ends of a link differ.
-fn station_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
+fn local_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
     if device != MacAddr::default() && !matches!(config.port.device, DeviceConfig::Tap { .. }) {
         return device;
     }
@@ -163,13 +163,14 @@ fn station_mac(config: &Config, device: MacAddr, address: IpAddr) -> MacAddr {
 fn tcp_config(config: &Config) -> TcpConfig {
     let limits = &config.limits;
     let connections_max = limits.queue_pairs + 2 * limits.half_open;
-    let (rx_reserve, rx_shared) = shares(
-        rx_frames_a_core(config).saturating_sub(u32::from(RX_RESCUE)),
+    let (rx_reserve, rx_shared) = split_reserve(
+        rx_frames_per_core(config).saturating_sub(u32::from(RX_EMERGENCY_RESERVE)),
         connections_max,
         RX_RESERVE_MAX,
     );
-    let (tx_reserve, tx_shared) = shares(
-        least(config, |port| port.tx_frames - u32::from(port.ring)).saturating_sub(u32::from(TERMINATES)),
+    let (tx_reserve, tx_shared) = split_reserve(
+        min_over_ports(config, |port| port.tx_frames - u32::from(port.ring))
+            .saturating_sub(u32::from(TERMINATE_RESERVE_FRAMES)),
         connections_max,
         TX_RESERVE_MAX,
     );
@@ -179,44 +180,44 @@ fn tcp_config(config: &Config) -> TcpConfig {
         half_open_max: limits.half_open,
         rx_frames_reserve: rx_reserve,
         rx_frames_shared: rx_shared,
-        rx_frames_rescue: RX_RESCUE,
+        rx_frames_rescue: RX_EMERGENCY_RESERVE,
         retained_units_reserve: tx_reserve,
         retained_units_shared: tx_shared,
-        frames_kept: TERMINATES,
+        frames_kept: TERMINATE_RESERVE_FRAMES,
         ..TcpConfig::default()
     })
 }
 
 /// Frames kept for Terminates. What a Terminate says is kept by each queue pair; it is the frame that an empty pool would
 /// not give. Those of more queue pairs take turns: each comes back with the peer's acknowledgement.
-const TERMINATES: u16 = 8;
+const TERMINATE_RESERVE_FRAMES: u16 = 8;
 
 /// The least of something that the ports have. Each port has its own pools, and what the stack holds may all be of one.
-fn least(config: &Config, of: impl Fn(&PortConfig) -> u32) -> u32 {
+fn min_over_ports(config: &Config, of: impl Fn(&PortConfig) -> u32) -> u32 {
     config.port_configs().map(of).min().unwrap_or_default()
 }
 
 /// Received frames beyond the device's ring that one core may hold. Where there are several, a frame may come from any
 /// queue's pool, so each pool must last for all of them and for what is on its way between them.
-fn rx_frames_a_core(config: &Config) -> u32 {
-    let beyond = least(config, |port| port.rx_frames - u32::from(port.ring));
+fn rx_frames_per_core(config: &Config) -> u32 {
+    let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring));
     match u32::from(config.core.count) {
         1 => beyond,
-        cores => (beyond - beyond / STEERED_SHARE) / cores,
+        cores => (beyond - beyond / STEERED_DIVISOR) / cores,
     }
 }
 
 /// Frames that may be on their way from one core to another: a power of two.
 pub(crate) fn steered_frames(config: &Config) -> usize {
-    let beyond = least(config, |port| port.rx_frames - u32::from(port.ring));
+    let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring));
     let others = u32::from(config.core.count).saturating_sub(1).max(1);
-    let share = (beyond / STEERED_SHARE / others).clamp(STEERED_MIN, STEERED_MAX);
+    let share = (beyond / STEERED_DIVISOR / others).clamp(STEERED_MIN, STEERED_MAX);
     // The greatest power of two that is not greater.
     1 << share.ilog2()
 }
 
 /// One of so many received frames beyond the device's ring may be on its way between cores.
-const STEERED_SHARE: u32 = 4;
+const STEERED_DIVISOR: u32 = 4;
 
 /// Four times what an iteration takes over from one core.
 const STEERED_MAX: u32 = 512;
@@ -228,13 +229,13 @@ const STEERED_MIN: u32 = 16;
 const RX_RESERVE_MAX: u16 = 2;
 
 /// Received frames that finish one FPDU of 64 KiB when all others are taken.
-const RX_RESCUE: u16 = 48;
+const RX_EMERGENCY_RESERVE: u16 = 48;
 
 /// Units that a connection may retain whatever the others do: enough to keep a request and its answer going.
 const TX_RESERVE_MAX: u16 = 4;
 
 /// Splits the frames beyond the device's ring: at most half of them reserved evenly, the rest for whoever needs them.
-fn shares(frames: u32, connections: u32, reserve_max: u16) -> (u16, u32) {
+fn split_reserve(frames: u32, connections: u32, reserve_max: u16) -> (u16, u32) {
     let reserve = (frames / 2 / connections).min(reserve_max.into());
     (reserve as u16, frames - reserve * connections)
 }

@@ -3,7 +3,7 @@
 //! Contexts arrive by a flag, ask by control messages, and say by doorbells which queue pairs have new work. A
 //! context that is gone has its connections reset and its objects freed here, once.
 
-use super::cores::{LEADER, Mail};
+use super::cores::{InterCoreMessage, LEADER};
 use super::*;
 use crate::context::QpState;
 use crate::event::Event;
@@ -13,24 +13,24 @@ use crate::link::{Control, Notice};
 const CONTROL_BUDGET: usize = 16;
 
 /// News of shared receive queues looked at in one iteration.
-const SRQ_NEWS_BUDGET: usize = 64;
+const SRQ_EVENT_BUDGET: usize = 64;
 
 /// Doorbells taken from one context in one iteration.
 const DOORBELL_BUDGET: usize = 256;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
-    pub(super) fn mailboxes(&mut self, now: Nanos) {
+    pub(super) fn serve_mailboxes(&mut self, now: Nanos) {
         // Before contexts are looked at: whose listener another core tells of, is here.
         let mut budget = CONTROL_BUDGET;
-        if self.peers.is_some() {
+        if self.other_cores.is_some() {
             self.exchange(now);
-            self.serve_words(now);
-            if !self.is_heard() {
+            self.poll_remote_atomics(now);
+            if !self.all_messages_sent() {
                 budget = 0;
             }
         }
         if let Some(arrived) = self.shared.cores[usize::from(self.core)].take_arrived() {
-            arrived.into_iter().for_each(|link| self.admit(link));
+            arrived.into_iter().for_each(|link| self.attach_context(link));
         }
         for context in 0..self.contexts.len() {
             let link = self.contexts.get_mut(context).and_then(Option::as_mut);
@@ -44,17 +44,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     #[inline(never)]
     fn serve_context(&mut self, now: Nanos, context: usize, budget: usize) {
-        self.quiet_until = Nanos::ZERO;
+        self.idle_until = Nanos::ZERO;
         for _ in 0..budget {
             let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
             let Some(message) = link.control.pop() else { break };
             self.work += 1;
             self.on_control(now, context as u16, message);
         }
-        self.sweep_if_abandoned(now, context as u16);
+        self.clean_up_if_abandoned(now, context as u16);
     }
 
-    pub(super) fn doorbells(&mut self) {
+    pub(super) fn serve_doorbells(&mut self) {
         for context in 0..self.contexts.len() {
             for _ in 0..DOORBELL_BUDGET {
                 let Some(link) = self.contexts.get_mut(context).and_then(Option::as_mut) else { break };
@@ -65,12 +65,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    fn admit(&mut self, link: ContextLink) {
-        let place = usize::from(link.number);
-        if self.contexts.len() <= place {
-            self.contexts.resize_with(place + 1, || None);
+    fn attach_context(&mut self, link: ContextLink) {
+        let context_slot = usize::from(link.number);
+        if self.contexts.len() <= context_slot {
+            self.contexts.resize_with(context_slot + 1, || None);
         }
-        self.contexts[place] = Some(link);
+        self.contexts[context_slot] = Some(link);
     }
 
     fn on_control(&mut self, now: Nanos, context: u16, message: Control) {
@@ -79,28 +79,28 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 // A doorbell that came before its queue pair was not heard. What it told of is found by set-up.
                 qp.bell.silence();
                 qp.context = context;
-                self.cqs.begin_share(qp.slot, qp.handle, qp.share);
+                self.queues.reset_share(qp.slot, qp.handle, qp.share);
                 self.qps.insert(qp);
             }
             Control::CreateCq(mut cq) => {
                 cq.context = context;
-                self.cqs.insert(cq);
+                self.queues.insert(cq);
             }
             Control::CreateSrq(mut srq) => {
                 srq.context = context;
-                self.cqs.insert_srq(srq);
+                self.queues.insert_srq(srq);
             }
-            Control::ResizeCq { slot, ring } => self.cqs.resize(slot, ring),
-            Control::ArmSrq { slot, limit } => self.cqs.arm_srq(slot, limit),
+            Control::ResizeCq { slot, ring } => self.queues.resize(slot, ring),
+            Control::ArmSrq { slot, limit } => self.queues.arm_srq(slot, limit),
             Control::DestroySrq { slot } => {
-                if let Some(srq) = self.cqs.remove_srq(slot) {
-                    self.tell(context, Notice::SrqGone(srq));
+                if let Some(srq) = self.queues.remove_srq(slot) {
+                    self.send_notice(context, Notice::SrqGone(srq));
                 }
             }
-            Control::DestroyQp { slot } if self.owns(context, slot) => self.destroy_qp(now, slot),
+            Control::DestroyQp { slot } if self.owns_qp(context, slot) => self.destroy_qp(now, slot),
             Control::DestroyCq { slot } => {
-                if let Some(cq) = self.cqs.remove(slot) {
-                    self.tell(context, Notice::CqGone(cq));
+                if let Some(cq) = self.queues.remove(slot) {
+                    self.send_notice(context, Notice::CqGone(cq));
                 }
             }
             Control::Connect { slot, remote, parcel } => self.connect(now, slot, remote, parcel),
@@ -108,10 +108,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             Control::Unlisten { local } => self.unlisten(context, local),
             Control::Accept { request, slot, parcel } => self.accept(now, request, slot, parcel),
             Control::Reject { request, parcel } => self.reject(now, context, request, parcel),
-            Control::Disconnect { slot } if self.owns(context, slot) => self.disconnect(now, slot),
+            Control::Disconnect { slot } if self.owns_qp(context, slot) => self.disconnect(now, slot),
             Control::Atomic { cq, wr_id, target, operation } => {
-                let outcome = self.change_word(&target, &operation);
-                self.cqs.on_local_atomic(cq, wr_id, (&operation, outcome));
+                let outcome = self.execute_local_atomic(&target, &operation);
+                self.queues.on_local_atomic(cq, wr_id, (&operation, outcome));
             }
             // The queue pair went before the message came.
             Control::DestroyQp { .. } | Control::Disconnect { .. } => {}
@@ -119,7 +119,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Whether the queue pair at a place is the context's: a handle may be older than what is there now.
-    fn owns(&mut self, context: u16, slot: u32) -> bool {
+    fn owns_qp(&mut self, context: u16, slot: u32) -> bool {
         self.qps.at(slot).is_some_and(|qp| qp.context == context)
     }
 
@@ -131,58 +131,58 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if qp.shared.state() == QpState::Error {
             return self.flush(slot);
         }
-        self.make_ready(Sender::Qp(slot));
+        self.enqueue_tx(TxSource::Qp(slot));
     }
 
     /// Tells a context something. What does not fit waits in the core until the context reads.
-    pub(super) fn tell(&mut self, context: u16, notice: Notice) {
+    pub(super) fn send_notice(&mut self, context: u16, notice: Notice) {
         let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
         if link.tell(notice) {
             self.stats.count(Counter::VerbsNoticesDelayed);
         }
     }
 
-    pub(super) fn tell_event(&mut self, context: u16, event: Event) {
-        super::connection::note(self.core, &event);
-        self.tell(context, Notice::Event(event));
+    pub(super) fn send_event(&mut self, context: u16, event: Event) {
+        super::connection::log_event(self.core, &event);
+        self.send_notice(context, Notice::Event(event));
     }
 
     /// Tells of peers that have atomic operations after all, and of shared receive queues that run low. A peer can make the
     /// latter happen again and again, so it stays where it is, noted once, while the context leaves its notices unread.
     #[cold]
     #[inline(never)]
-    pub(super) fn tell_limits(&mut self) {
-        while let Some(slot) = self.cqs.next_with_atomics() {
+    pub(super) fn report_queue_events(&mut self) {
+        while let Some(slot) = self.queues.next_peer_with_atomics() {
             self.on_peer_with_atomics(slot);
         }
-        for _ in 0..self.cqs.srq_news().min(SRQ_NEWS_BUDGET) {
-            let Some((context, news)) = self.cqs.next_srq_news() else { continue };
+        for _ in 0..self.queues.srq_events().min(SRQ_EVENT_BUDGET) {
+            let Some((context, srq_event)) = self.queues.next_srq_event() else { continue };
             let link = self.contexts.get(usize::from(context)).and_then(Option::as_ref);
             if link.is_some_and(ContextLink::is_behind) {
-                self.cqs.keep(news);
-            } else if let Some(event) = self.cqs.event_of(news) {
+                self.queues.requeue(srq_event);
+            } else if let Some(event) = self.queues.take_event(srq_event) {
                 self.work += 1;
-                self.tell_event(context, event);
+                self.send_event(context, event);
             }
         }
     }
 
     /// Tells every context whether a port's link is there.
-    pub(super) fn tell_link(&mut self, port: u8, up: bool) {
+    pub(super) fn report_link(&mut self, port: u8, up: bool) {
         for link in self.contexts.iter_mut().flatten() {
             link.tell_link(port, up);
         }
     }
 
     /// A context whose rings are abandoned: its queue pairs end, its listeners close, its objects are freed.
-    fn sweep_if_abandoned(&mut self, now: Nanos, context: u16) {
+    fn clean_up_if_abandoned(&mut self, now: Nanos, context: u16) {
         let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
         self.work += link.retry();
         // What it has asked for is carried out first: afterwards its places may be somebody else's.
         if !link.control.is_abandoned() || link.control.peek().is_some() {
             return;
         }
-        self.sweep(now, context);
+        self.clean_up_context(now, context);
     }
 
     /// Whoever leads has closed the listeners of a context that is gone: the others follow, and only then its number is
@@ -195,20 +195,22 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     #[cold]
-    fn sweep(&mut self, now: Nanos, context: u16) {
+    fn clean_up_context(&mut self, now: Nanos, context: u16) {
         if self.core == LEADER {
             self.on_context_gone(context);
-            self.tell_cores(Mail::ContextGone { context });
+            self.broadcast(InterCoreMessage::ContextGone { context });
         }
         let owned: Vec<u32> = self.qps.owned_by(context).collect();
         for slot in owned {
             self.destroy_qp(now, slot);
         }
-        self.drop_passives(now, context);
-        self.cqs.remove_owned_by(context);
-        let place = self.contexts.get_mut(usize::from(context));
-        if let Some(place) = place.filter(|place| place.as_ref().is_some_and(|link| link.listeners_closed)) {
-            *place = None;
+        self.abort_passives_of(now, context);
+        self.queues.remove_owned_by(context);
+        let context_slot = self.contexts.get_mut(usize::from(context));
+        if let Some(context_slot) = context_slot
+            .filter(|context_slot| context_slot.as_ref().is_some_and(|link| link.listeners_closed))
+        {
+            *context_slot = None;
             self.shared.forget_context(context);
         }
     }

@@ -16,11 +16,11 @@ mod check;
 mod connection;
 mod control;
 mod cores;
-mod owners;
 mod ports;
 mod qp;
 mod queues;
 mod receive;
+mod remote_atomics;
 mod timers;
 mod transmit;
 
@@ -38,12 +38,12 @@ use ironwarp_types::{Clock, Nanos};
 
 pub(crate) use build::{CoreParts, steered_frames};
 use connection::passive::PassiveTable;
-pub(crate) use cores::{LEADER, Peers, mesh};
-pub(crate) use owners::{Owners, owners};
+pub(crate) use cores::{LEADER, OtherCores, core_mesh};
 use qp::QpTable;
 pub(crate) use qp::{QpCore, QpSetup};
-use queues::Queues;
-pub(crate) use queues::{CqCore, CqParts, CqRing, Selected, SrqCore, SrqPlace};
+use queues::QueueTable;
+pub(crate) use queues::{CqCore, CqParts, CqRing, SelectedQueues, SrqCore, SrqSlot};
+pub(crate) use remote_atomics::{RemoteAtomics, remote_atomics_mesh};
 
 use crate::config::MpaConfig;
 use crate::link::ContextLink;
@@ -66,8 +66,8 @@ pub(crate) trait PollLoop: Send {
 
 /// Who a TCP connection belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Owner {
-    Nobody,
+enum ConnOwner {
+    Unowned,
     /// A queue pair, by place.
     Qp(u32),
     /// An incoming connection that has no queue pair yet, by place.
@@ -76,7 +76,7 @@ enum Owner {
 
 /// Something that may have bytes to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Sender {
+enum TxSource {
     Qp(u32),
     Passive(u32),
 }
@@ -86,8 +86,8 @@ enum Sender {
 pub(crate) struct CoreLoop<P: Port, C: Clock> {
     core: u16,
     /// The other cores of the stack, where there are any.
-    peers: Option<Box<Peers<P::Frame>>>,
-    /// Whose a flow is, where there are others; known also while their rings are read, which takes `peers` away.
+    other_cores: Option<Box<OtherCores<P::Frame>>>,
+    /// Whose a flow is, where there are others; known also while their rings are read, which takes `other_cores` away.
     steering: Option<Steering>,
     clock: C,
     /// What is known of the network of each port.
@@ -95,52 +95,52 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     tcp: Tcp<P>,
     mem: CoreMem,
     /// Where bursts arrive. Taken while its frames are worked on, by its box: a burst moved is a copy of all its places.
-    received: Option<Box<Burst<P::Frame>>>,
+    rx_burst: Option<Box<Burst<P::Frame>>>,
     /// Where an FPDU that came in pieces is put together before its CRC is checked.
     scratch: Box<[u8]>,
     qps: QpTable,
     passives: PassiveTable,
-    cqs: Queues,
-    owners: Box<[Owner]>,
+    queues: QueueTable,
+    conn_owners: Box<[ConnOwner]>,
     /// What TCP's timers told, until it is passed on: at most one entry a connection.
-    fired: Vec<(ConnId, TcpEvents)>,
+    timer_events: Vec<(ConnId, TcpEvents)>,
     contexts: Vec<Option<ContextLink>>,
     /// Who has something to send, in turn, each at most once.
-    ready: VecDeque<Sender>,
+    tx_ready: VecDeque<TxSource>,
     /// Queue pairs with something that waits until no core uses a steering tag, each at most once.
-    waiting: Vec<u32>,
+    memory_waiters: Vec<u32>,
     /// Queue pairs that wait for a link address.
     resolving: Vec<u32>,
     /// [`Self::route_changes`] when they were last looked at.
-    routes_seen: u32,
+    route_changes_seen: u32,
     /// Which connection's path is looked at next, while that goes on.
-    paths_at: Option<u32>,
+    path_refresh_next: Option<u32>,
     /// When all paths are looked at again.
-    paths_due: Nanos,
+    path_refresh_due: Nanos,
     wheel: Wheel,
     mpa: MpaConfig,
     /// How long queue pairs that do not say otherwise wait for a silent peer.
     patience: Patience,
     link_up: fn(&mut P) -> bool,
-    link_every: Nanos,
+    link_poll_interval: Nanos,
     /// Ports whose link was there and is not, or has not been there, one bit each.
-    links_lost: u8,
+    links_down: u8,
     /// Whether an address that another station claims has been told of.
-    conflict_told: bool,
+    conflict_reported: bool,
     /// Whether a link has been told our address.
     announced: bool,
     shared: Arc<Shared>,
     stats: CoreStats,
     work: usize,
     /// How much of that was what applications have posted, and its sending.
-    posted: usize,
+    posted_work: usize,
     /// When the next iteration is due, as it was told last.
-    next: Option<Nanos>,
+    next_due: Option<Nanos>,
     /// When the first timer is due, of those that were armed when something was last done.
     timers_due: Nanos,
     /// Until when an iteration that nothing has come to is over behind the mailboxes. Anything that changes something else
     /// counts as work, or moves this.
-    quiet_until: Nanos,
+    idle_until: Nanos,
     /// Let go of last: the frames that others here hold must be back in the ports' pools.
     wire: Wire<P>,
 }
@@ -150,100 +150,105 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(crate) fn iterate(&mut self, budget: usize) -> Polled {
         let now = self.send_posted();
         self.receive(now, budget);
-        self.mailboxes(now);
-        if self.work > 0 || now >= self.quiet_until {
-            self.follow(now);
+        self.serve_mailboxes(now);
+        if self.work > 0 || now >= self.idle_until {
+            self.run_later_stages(now);
         } else {
-            debug_assert!(self.is_quiet(now));
-            if self.peers.is_some() {
-                self.answer_words();
+            debug_assert!(self.is_idle(now));
+            if self.other_cores.is_some() {
+                self.serve_remote_atomics();
             }
         }
-        self.rest();
-        Polled { work: self.work, next_deadline: self.next }
+        self.report_quiescent();
+        Polled { work: self.work, next_deadline: self.next_due }
     }
 
     /// What applications have posted leaves before frames are looked for: who has just posted often waits for the answer, and has
     /// looked for frames in the iteration before. Where others have waited for a turn already, it takes its turn behind them later.
     /// Answers the time, read again when more than one frame has left: what arrives meanwhile is not older than what was sent.
     fn send_posted(&mut self) -> Nanos {
-        let (mut now, nobody_waits) = (self.clock.now(), self.ready.is_empty());
+        let (mut now, queue_was_empty) = (self.clock.now(), self.tx_ready.is_empty());
         self.work = 0;
-        self.doorbells();
-        let rung = self.work;
-        if rung > 0 && nobody_waits {
+        self.serve_doorbells();
+        let doorbell_work = self.work;
+        if doorbell_work > 0 && queue_was_empty {
             self.transmit(now);
             self.wire.flush();
-            if self.work > rung + 1 {
+            if self.work > doorbell_work + 1 {
                 now = self.clock.now();
             }
         }
-        self.posted = self.work;
+        self.posted_work = self.work;
         now
     }
 
     /// What follows from what has come, and from the time. A timer that was armed in this iteration is due in the next at the
     /// earliest, which comes at once.
-    fn follow(&mut self, now: Nanos) {
-        if now >= self.timers_due || !self.is_settled() {
-            self.timers(now);
+    fn run_later_stages(&mut self, now: Nanos) {
+        if now >= self.timers_due || !self.has_no_retries() {
+            self.run_timers(now);
         }
-        if !self.waiting.is_empty() {
-            self.look_at_memory(now);
+        if !self.memory_waiters.is_empty() {
+            self.poll_memory_waiters(now);
         }
         self.transmit(now);
         self.tcp.flush_acks(now, &mut self.wire);
         self.wire.flush();
-        self.cqs.notify();
-        if self.cqs.has_news() {
-            self.tell_limits();
+        self.queues.notify();
+        if self.queues.has_events() {
+            self.report_queue_events();
         }
-        if self.peers.is_some() {
-            self.post_news();
-            self.answer_words();
+        if self.other_cores.is_some() {
+            self.send_net_messages();
+            self.serve_remote_atomics();
         }
-        let first = self.first_timer();
-        self.timers_due = first.min(self.paths_due);
-        let goes_on = self.goes_on();
-        self.next = if goes_on { Some(now) } else { (first != Nanos::MAX).then_some(first) };
-        self.quiet_until = if goes_on || !self.is_settled() { Nanos::ZERO } else { self.timers_due };
+        let first = self.first_deadline();
+        self.timers_due = first.min(self.path_refresh_due);
+        let has_immediate_work = self.has_immediate_work();
+        self.next_due = if has_immediate_work { Some(now) } else { (first != Nanos::MAX).then_some(first) };
+        self.idle_until =
+            if has_immediate_work || !self.has_no_retries() { Nanos::ZERO } else { self.timers_due };
     }
 
     /// Whether the next iteration is due at once: while an ACK is held or somebody waits for a turn.
     #[inline]
-    fn goes_on(&self) -> bool {
+    fn has_immediate_work(&self) -> bool {
         self.tcp.owes_acks()
-            || !self.ready.is_empty()
-            || !self.waiting.is_empty()
+            || !self.tx_ready.is_empty()
+            || !self.memory_waiters.is_empty()
             || self.wire.waiting_frames() > 0
-            || self.paths_at.is_some()
-            || self.peers.as_ref().is_some_and(|peers| peers.is_busy() || self.cqs.waits_for_owners())
+            || self.path_refresh_next.is_some()
+            || self.other_cores.as_ref().is_some_and(|other_cores| {
+                other_cores.has_pending_work() || self.queues.has_outstanding_remote_atomics()
+            })
     }
 
     /// When the first timer is due that is armed; [`Nanos::MAX`]: none is.
     #[inline]
-    fn first_timer(&self) -> Nanos {
+    fn first_deadline(&self) -> Nanos {
         let tcp = self.tcp.next_deadline().unwrap_or(Nanos::MAX);
         let own = self.wheel.next_deadline().unwrap_or(Nanos::MAX);
-        tcp.min(own).min(self.nets_deadline())
+        tcp.min(own).min(self.nets_next_deadline())
     }
 
     /// Whether nothing is left that every iteration tries anew and that has no deadline.
     #[inline]
-    fn is_settled(&self) -> bool {
-        let has_news = self.cqs.has_news() || self.routes_seen != self.route_changes();
-        self.announced && !has_news && self.paths_at.is_none() && !self.tcp.lacks_frames()
+    fn has_no_retries(&self) -> bool {
+        let has_events = self.queues.has_events() || self.route_changes_seen != self.route_changes();
+        self.announced && !has_events && self.path_refresh_next.is_none() && !self.tcp.lacks_frames()
     }
 
     /// Whether the rest of an iteration that nothing has come to would indeed do nothing.
-    fn is_quiet(&self, now: Nanos) -> bool {
-        now < self.first_timer().min(self.paths_due) && self.is_settled() && !self.goes_on()
+    fn is_idle(&self, now: Nanos) -> bool {
+        now < self.first_deadline().min(self.path_refresh_due)
+            && self.has_no_retries()
+            && !self.has_immediate_work()
     }
 
     /// Says that nothing of registered memory is in use. A core that found nothing to do counts as resting until it
     /// has, so that memory can be released though nobody polls; and it releases what waits for that, a little at a time:
     /// the application that dropped it may never call again.
-    fn rest(&mut self) {
+    fn report_quiescent(&mut self) {
         self.stats.add(Counter::CoresPolls, 1);
         if self.work == 0 {
             self.stats.add(Counter::CoresPollsIdle, 1);
@@ -254,13 +259,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    fn owner(&self, conn: ConnId) -> Owner {
-        self.owners.get(conn.index()).copied().unwrap_or(Owner::Nobody)
+    fn owner(&self, conn: ConnId) -> ConnOwner {
+        self.conn_owners.get(conn.index()).copied().unwrap_or(ConnOwner::Unowned)
     }
 
-    fn set_owner(&mut self, conn: ConnId, owner: Owner) {
-        if let Some(place) = self.owners.get_mut(conn.index()) {
-            *place = owner;
+    fn set_owner(&mut self, conn: ConnId, owner: ConnOwner) {
+        if let Some(entry) = self.conn_owners.get_mut(conn.index()) {
+            *entry = owner;
         }
     }
 }

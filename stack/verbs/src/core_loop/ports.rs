@@ -43,7 +43,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// When time has something to do in a net; [`Nanos::MAX`]: never.
     #[inline(always)]
-    pub(super) fn nets_deadline(&self) -> Nanos {
+    pub(super) fn nets_next_deadline(&self) -> Nanos {
         if !P::SEVERAL {
             return self.nets.at::<P>(0).next_deadline().unwrap_or(Nanos::MAX);
         }
@@ -52,7 +52,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Lets time pass in every net.
     #[inline(always)]
-    pub(super) fn nets_timers(&mut self, now: Nanos) {
+    pub(super) fn on_net_timers(&mut self, now: Nanos) {
         for port in 0..self.wire.devices() {
             self.wire.select(port);
             self.nets.at_mut::<P>(port).on_timers(now, &mut self.wire);

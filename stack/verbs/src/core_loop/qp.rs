@@ -14,7 +14,7 @@ use ironwarp_tcp::{ConnId, TcpEvents};
 use ironwarp_types::{Nanos, PdId};
 
 use super::connection::setup::Setup;
-use super::queues::{Queues, Selected};
+use super::queues::{QueueTable, SelectedQueues};
 use crate::context::{OwnPatience, QpAttr, QpShared, QpState, QueuePair, ReceiveShare};
 use crate::event::DisconnectReason;
 use crate::shared::Lease;
@@ -95,7 +95,7 @@ pub(crate) struct QpCore {
     pub(super) slot: u32,
     /// Keeps the place for as long as this half exists.
     lease: Option<Lease>,
-    queues: Selected,
+    selected_queues: SelectedQueues,
     /// How much of a shared receive queue its peer may take.
     pub(super) share: Option<ReceiveShare>,
     /// The context that owns it, by place.
@@ -109,31 +109,31 @@ pub(crate) struct QpCore {
     /// The RDMAP stream. It rests before and after the connection.
     pub(super) stream: Stream,
     /// Whether it waits in the loop's list of senders.
-    pub(super) queued: bool,
+    pub(super) tx_queued: bool,
     /// Whether it waits in the loop's list of those who wait for memory.
-    pub(super) waiting: bool,
+    pub(super) awaits_memory: bool,
     /// Bytes that it may still send in its turn; below zero what the last one took too much.
     pub(super) deficit: i64,
     /// It accepted, and has not heard the peer's first message.
-    pub(super) awaits_peer: bool,
+    pub(super) awaits_first_message: bool,
     /// Sends were waiting for that message when the timer was set.
-    pub(super) sends_seen: bool,
+    pub(super) sends_waited_at_arm: bool,
     /// How far its oldest Read was when the timer was set, and whether it is set.
-    pub(super) read_seen: Option<u64>,
+    pub(super) read_progress_at_arm: Option<u64>,
     /// Sends are held until then ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
-    pub(super) hold_until: Nanos,
+    pub(super) holdoff_until: Nanos,
     /// Something came since the timer was set, behind our FIN.
-    pub(super) heard: bool,
+    pub(super) rx_since_timer: bool,
     /// When a disconnect that is still draining is given up, unless it gets on; behind our FIN, whatever comes.
-    pub(super) drain_until: Nanos,
+    pub(super) drain_deadline: Nanos,
     /// How far it was when that was set: octets acknowledged, and the oldest Read.
-    pub(super) drain_seen: (u64, Option<u64>),
+    pub(super) drain_progress: (u64, Option<u64>),
     /// The peer's FIN has come while it drains.
     pub(super) peer_closed: bool,
     /// What its application says of its patience.
     pub(super) patience: OwnPatience,
     /// What TCP has said of the end while a delivery was held.
-    pub(super) closing: TcpEvents,
+    pub(super) deferred_close: TcpEvents,
     /// Why the connection ended, as far as is known.
     pub(super) reason: DisconnectReason,
 }
@@ -151,7 +151,7 @@ impl QpCore {
             feed: setup.feed,
             slot: 0,
             lease: None,
-            queues: Selected::default(),
+            selected_queues: SelectedQueues::default(),
             share,
             context: 0,
             conn: None,
@@ -159,25 +159,25 @@ impl QpCore {
             reads,
             rtr_awaited: false,
             stream,
-            queued: false,
-            waiting: false,
+            tx_queued: false,
+            awaits_memory: false,
             deficit: 0,
-            awaits_peer: false,
-            sends_seen: false,
-            read_seen: None,
-            hold_until: Nanos::ZERO,
-            heard: false,
-            drain_until: Nanos::MAX,
-            drain_seen: (0, None),
+            awaits_first_message: false,
+            sends_waited_at_arm: false,
+            read_progress_at_arm: None,
+            holdoff_until: Nanos::ZERO,
+            rx_since_timer: false,
+            drain_deadline: Nanos::MAX,
+            drain_progress: (0, None),
             peer_closed: false,
             patience,
-            closing: TcpEvents::empty(),
+            deferred_close: TcpEvents::empty(),
             reason: DisconnectReason::Closed,
         }
     }
 
     /// Whether its receives come from a shared queue.
-    pub(super) fn shares_receives(&self) -> bool {
+    pub(super) fn uses_srq(&self) -> bool {
         self.feed.is_some()
     }
 
@@ -186,31 +186,37 @@ impl QpCore {
     }
 
     /// Gives the queue pair its places on a core, and what the connection to come carries.
-    pub(crate) fn settle(&mut self, lease: Lease, queues: Selected, extensions: Option<Dialect>) {
+    pub(crate) fn assign_slot(
+        &mut self,
+        lease: Lease,
+        selected_queues: SelectedQueues,
+        extensions: Option<Dialect>,
+    ) {
         self.stream.extend(extensions);
-        (self.slot, self.queues) = (lease.slot(), Selected { qp: lease.slot(), ..queues });
+        (self.slot, self.selected_queues) =
+            (lease.slot(), SelectedQueues { qp: lease.slot(), ..selected_queues });
         self.lease = Some(lease);
     }
 
     /// The stream, and what it is lent for a call.
     pub(super) fn stream_io<'a>(
         &'a mut self,
-        cqs: &'a mut Queues,
+        queues: &'a mut QueueTable,
         memory: &'a CoreMem,
         stats: &'a CoreStats,
-    ) -> (&'a mut Stream, Io<'a, Queues>) {
-        cqs.select(self.queues);
+    ) -> (&'a mut Stream, Io<'a, QueueTable>) {
+        queues.select(self.selected_queues);
         let (sends, receives, feed) = (&mut self.sq, &mut self.rq, self.feed.as_mut());
-        (&mut self.stream, Io { sends, receives, feed, completions: cqs, memory, stats })
+        (&mut self.stream, Io { sends, receives, feed, completions: queues, memory, stats })
     }
 
     /// Whether the connection has not come up yet, as its application sees it.
-    pub(super) fn is_coming_up(&self) -> bool {
+    pub(super) fn is_connecting(&self) -> bool {
         matches!(self.phase, Phase::Setup(_)) || (self.rtr_awaited && matches!(self.phase, Phase::Running))
     }
 
     /// What a phase looks like to the application.
-    pub(super) fn state_in(&self, phase: &Phase) -> QpState {
+    pub(super) fn state_for(&self, phase: &Phase) -> QpState {
         match phase {
             Phase::Idle => QpState::Idle,
             Phase::Setup(_) => QpState::Connecting,
@@ -222,7 +228,7 @@ impl QpCore {
     }
 
     pub(super) fn enter(&mut self, phase: Phase) {
-        self.shared.set(self.state_in(&phase));
+        self.shared.set(self.state_for(&phase));
         // A receive is published before the state is looked at, and the state is set before the receives are looked
         // at for the last time: one of the two sides sees the other.
         fence(Ordering::SeqCst);
@@ -236,11 +242,11 @@ pub(super) struct QpTable {
 }
 
 impl QpTable {
-    pub(super) fn new(places: u32) -> Self {
-        QpTable { qps: (0..places).map(|_| None).collect() }
+    pub(super) fn new(capacity: u32) -> Self {
+        QpTable { qps: (0..capacity).map(|_| None).collect() }
     }
 
-    pub(super) fn places(&self) -> u32 {
+    pub(super) fn capacity(&self) -> u32 {
         self.qps.len() as u32
     }
 
@@ -250,8 +256,8 @@ impl QpTable {
     }
 
     pub(super) fn insert(&mut self, qp: Box<QpCore>) {
-        if let Some(place) = self.qps.get_mut(qp.slot as usize) {
-            *place = Some(qp);
+        if let Some(entry) = self.qps.get_mut(qp.slot as usize) {
+            *entry = Some(qp);
         }
     }
 

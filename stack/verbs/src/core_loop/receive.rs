@@ -24,10 +24,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(always)]
     fn receive_from(&mut self, now: Nanos, port: u8, bursts: usize) {
         if self.wire.has_own() {
-            self.receive_own(now, port);
+            self.receive_loopback(now, port);
         }
         for _ in 0..bursts.max(1) {
-            let Some(mut burst) = self.received.take() else { return };
+            let Some(mut burst) = self.rx_burst.take() else { return };
             self.wire.select(port);
             self.wire.rx_burst(&mut burst);
             let frames = burst.len();
@@ -37,7 +37,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                     self.on_frame(now, port, frame);
                 }
             }
-            self.received = Some(burst);
+            self.rx_burst = Some(burst);
             if frames == 0 {
                 return;
             }
@@ -46,8 +46,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// One burst of what connections to ourselves have sent.
     #[cold]
-    fn receive_own(&mut self, now: Nanos, port: u8) {
-        let Some(mut burst) = self.received.take() else { return };
+    fn receive_loopback(&mut self, now: Nanos, port: u8) {
+        let Some(mut burst) = self.rx_burst.take() else { return };
         self.wire.rx_own(&mut burst);
         self.work += burst.len();
         for frame in burst.drain(..) {
@@ -56,7 +56,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.on_received(now, received);
             }
         }
-        self.received = Some(burst);
+        self.rx_burst = Some(burst);
     }
 
     #[inline]
@@ -71,13 +71,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(super) fn on_received(&mut self, now: Nanos, received: Received<P::Frame>) {
         let segment = match received {
             Received::Segment(segment) => segment,
-            Received::IcmpError(error) => return self.on_report(now, error),
-            Received::ForLeader(frame) => return self.hand_to_leader(frame),
+            Received::IcmpError(error) => return self.steer_icmp_error(now, error),
+            Received::ForLeader(frame) => return self.steer_to_leader(frame),
         };
-        if let Some(peers) = &mut self.peers
-            && let Some(to) = peers.elsewhere(&segment.flow, segment.hash)
+        if let Some(other_cores) = &mut self.other_cores
+            && let Some(to) = other_cores.other_core_of(&segment.flow, segment.hash)
         {
-            return peers.hand(to, Steered::Segment(self.wire.selected(), segment), &self.stats);
+            return other_cores.steer(to, Steered::Segment(self.wire.selected(), segment), &self.stats);
         }
         let (net, wire) = (self.nets.at::<P>(self.wire.selected()), &mut self.wire);
         let (flow, mac) = (segment.flow, segment.remote_mac);
@@ -105,10 +105,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Passes on what TCP found out about a connection.
     pub(super) fn on_tcp_events(&mut self, now: Nanos, conn: ConnId, events: TcpEvents) {
         match self.owner(conn) {
-            Owner::Qp(slot) => self.on_qp_events(now, slot, conn, events),
-            Owner::Passive(slot) => self.on_passive_events(now, slot, conn, events),
-            Owner::Nobody if events.contains(TcpEvents::ESTABLISHED) => self.on_arrival(now, conn, events),
-            Owner::Nobody => self.on_orphan_events(conn, events),
+            ConnOwner::Qp(slot) => self.on_qp_events(now, slot, conn, events),
+            ConnOwner::Passive(slot) => self.on_passive_events(now, slot, conn, events),
+            ConnOwner::Unowned if events.contains(TcpEvents::ESTABLISHED) => {
+                self.on_incoming_connection(now, conn, events)
+            }
+            ConnOwner::Unowned => self.on_orphan_events(conn, events),
         }
     }
 
@@ -125,7 +127,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     fn on_qp_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
         if events.contains(TcpEvents::ESTABLISHED) {
-            self.on_opened(slot);
+            self.on_tcp_established(slot);
         }
         if events.contains(TcpEvents::ACKED) {
             self.on_acked(now, slot, conn);
@@ -134,7 +136,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.on_readable(now, slot, conn);
         }
         if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
-            self.make_ready(Sender::Qp(slot));
+            self.enqueue_tx(TxSource::Qp(slot));
         }
         if events.intersects(TcpEvents::OVER | TcpEvents::PEER_CLOSED | TcpEvents::EARLY) {
             self.on_rare_qp_events(now, slot, conn, events);
@@ -144,8 +146,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     #[inline(never)]
     fn on_rare_qp_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
-        if events.contains(TcpEvents::EARLY) && self.has(slot, conn) {
-            self.on_early(slot, conn);
+        if events.contains(TcpEvents::EARLY) && self.owns_conn(slot, conn) {
+            self.on_out_of_order(slot, conn);
         }
         self.on_qp_closing(now, slot, conn, events);
     }
@@ -154,32 +156,32 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// or put another in its place: that one has nothing to do with this end.
     #[cold]
     pub(super) fn on_qp_closing(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
-        if self.waits_to_close(slot, conn, events) {
+        if self.defer_close(slot, conn, events) {
             return;
         }
-        if events.contains(TcpEvents::PEER_CLOSED) && self.has(slot, conn) {
+        if events.contains(TcpEvents::PEER_CLOSED) && self.owns_conn(slot, conn) {
             self.on_peer_closed(now, slot, conn);
         }
         if !events.intersects(TcpEvents::OVER) {
             return;
         }
-        if self.has(slot, conn) {
-            self.on_ended(now, slot, conn, events);
+        if self.owns_conn(slot, conn) {
+            self.on_tcp_closed(now, slot, conn, events);
         } else {
             self.tcp.release(conn);
         }
     }
 
     /// Whether a connection is still the queue pair's.
-    fn has(&mut self, slot: u32, conn: ConnId) -> bool {
+    fn owns_conn(&mut self, slot: u32, conn: ConnId) -> bool {
         self.qps.at(slot).is_some_and(|qp| qp.conn == Some(conn))
     }
 
     /// Bytes beyond a gap, on a connection that asked to hear of them.
-    fn on_early(&mut self, slot: u32, conn: ConnId) {
+    fn on_out_of_order(&mut self, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.phase.takes_fpdus() {
-            let (stream, io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+            let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
             stream.on_early(&self.tcp.rx(conn), &mut self.scratch, &io);
         }
     }
@@ -188,30 +190,30 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(super) fn on_readable(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
         if !qp.phase.takes_fpdus() {
-            return self.on_other_bytes(now, slot, conn);
+            return self.on_non_fpdu_bytes(now, slot, conn);
         }
-        qp.heard = true;
-        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        qp.rx_since_timer = true;
+        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut bytes = self.tcp.rx(conn);
         let outcome = stream.on_readable(&mut bytes, &mut self.scratch, &mut io);
         let wants_tx = stream.wants_tx(&mut io);
         let waits = stream.waits_for_memory();
         let rtr_awaited = qp.rtr_awaited;
         let draining = matches!(qp.phase, Phase::Draining);
-        if qp.awaits_peer && (outcome.is_ok() || !rtr_awaited) {
+        if qp.awaits_first_message && (outcome.is_ok() || !rtr_awaited) {
             self.on_first_message(slot);
         }
         if waits {
             self.wait_for_memory(slot);
         }
         if rtr_awaited && outcome.is_ok() {
-            self.after_first_fpdu(slot);
+            self.on_rtr(slot);
         }
         if let Err(end) = outcome {
             return self.on_stream_end(now, slot, end);
         }
         if wants_tx {
-            self.make_ready(Sender::Qp(slot));
+            self.enqueue_tx(TxSource::Qp(slot));
         }
         if draining || rtr_awaited {
             self.close_if_drained(now, slot);
@@ -221,7 +223,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Bytes of a connection that carries no FPDUs, or not yet.
     #[cold]
     #[inline(never)]
-    fn on_other_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+    fn on_non_fpdu_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(Phase::Setup(_)) = self.qps.at(slot).map(|qp| &qp.phase) {
             self.on_startup_bytes(now, slot, conn);
         }
@@ -243,11 +245,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let acked = self.tcp.acked_bytes(conn);
         let Some(qp) = self.qps.at(slot) else { return };
         let draining = matches!(qp.phase, Phase::Draining);
-        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.on_acked(acked, &mut io);
         let waits = stream.waits_for_memory();
         if stream.wants_tx(&mut io) || self.tcp.wants_transmit(conn) {
-            self.make_ready(Sender::Qp(slot));
+            self.enqueue_tx(TxSource::Qp(slot));
         }
         if waits {
             self.wait_for_memory(slot);
@@ -262,9 +264,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn on_first_message(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.stream.may_send() {
-            qp.awaits_peer = false;
+            qp.awaits_first_message = false;
             let (context, event) = (qp.context, Event::Communicating { qp: qp.handle });
-            self.tell_event(context, event);
+            self.send_event(context, event);
         }
     }
 }

@@ -8,34 +8,37 @@ use ironwarp_net::Path;
 
 /// How often the paths of all connections are looked at: twice while a neighbour's answer is believed, so that those in
 /// use are asked again before they grow stale.
-const PATHS_EVERY: Nanos = Nanos::from_secs(30);
+const PATH_REFRESH_INTERVAL: Nanos = Nanos::from_secs(30);
 
 /// Connections whose paths are looked at in one iteration: a few microseconds.
-const PATHS_BUDGET: u32 = 256;
+const PATH_REFRESH_BUDGET: u32 = 256;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
-    pub(super) fn timers(&mut self, now: Nanos) {
+    pub(super) fn run_timers(&mut self, now: Nanos) {
         if !self.announced {
-            self.begin_on_link(now);
+            self.announce_on_links(now);
         }
-        self.nets_timers(now);
-        if self.route_changes() != self.routes_seen || now >= self.paths_due || self.paths_at.is_some() {
-            self.on_routes(now);
+        self.on_net_timers(now);
+        if self.route_changes() != self.route_changes_seen
+            || now >= self.path_refresh_due
+            || self.path_refresh_next.is_some()
+        {
+            self.refresh_paths(now);
         }
-        self.tcp.on_timers(now, &mut self.wire, &mut |conn, events| self.fired.push((conn, events)));
-        if !self.fired.is_empty() {
-            self.on_fired(now);
+        self.tcp.on_timers(now, &mut self.wire, &mut |conn, events| self.timer_events.push((conn, events)));
+        if !self.timer_events.is_empty() {
+            self.on_timer_events(now);
         }
         while let Some(id) = self.wheel.pop_expired(now) {
-            self.on_deadline(now, id);
+            self.on_timer(now, id);
         }
     }
 
     /// What TCP's timers have told.
     #[cold]
     #[inline(never)]
-    fn on_fired(&mut self, now: Nanos) {
-        while let Some((conn, events)) = self.fired.pop() {
+    fn on_timer_events(&mut self, now: Nanos) {
+        while let Some((conn, events)) = self.timer_events.pop() {
             self.work += 1;
             self.on_tcp_events(now, conn, events);
         }
@@ -44,11 +47,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// A deadline of the core's own wheel has passed.
     #[cold]
     #[inline(never)]
-    fn on_deadline(&mut self, now: Nanos, id: u32) {
+    fn on_timer(&mut self, now: Nanos, id: u32) {
         self.work += 1;
-        match id.checked_sub(self.qps.places()) {
-            None => self.on_patience_ended(now, id),
-            Some(slot) if slot == self.passives.places() => self.on_link_timer(now),
+        match id.checked_sub(self.qps.capacity()) {
+            None => self.on_qp_timer(now, id),
+            Some(slot) if slot == self.passives.capacity() => self.on_link_timer(now),
             Some(slot) => self.on_passive_timer(now, slot),
         }
     }
@@ -57,86 +60,86 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     pub(super) fn wait_for_memory(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if !core::mem::replace(&mut qp.waiting, true) {
-            self.waiting.push(slot);
+        if !core::mem::replace(&mut qp.awaits_memory, true) {
+            self.memory_waiters.push(slot);
         }
     }
 
     /// Asks for everyone who waits whether it is over: other cores pass in an iteration of theirs.
     #[cold]
     #[inline(never)]
-    pub(super) fn look_at_memory(&mut self, now: Nanos) {
-        let mut index = self.waiting.len();
+    pub(super) fn poll_memory_waiters(&mut self, now: Nanos) {
+        let mut index = self.memory_waiters.len();
         while index > 0 {
             index -= 1;
-            let Some(&slot) = self.waiting.get(index) else { continue };
-            if !self.still_waits(slot) {
-                self.waiting.swap_remove(index);
-                self.after_waiting(now, slot);
+            let Some(&slot) = self.memory_waiters.get(index) else { continue };
+            if !self.still_awaits_memory(slot) {
+                self.memory_waiters.swap_remove(index);
+                self.on_memory_ready(now, slot);
             }
         }
     }
 
-    fn still_waits(&mut self, slot: u32) -> bool {
+    fn still_awaits_memory(&mut self, slot: u32) -> bool {
         let Some(qp) = self.qps.at(slot) else { return false };
-        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.on_memory(&mut io);
         // A binding that was held is tried again by the transmit stage, which says if it has to wait on.
-        qp.waiting = stream.waits_for_memory();
-        qp.waiting
+        qp.awaits_memory = stream.waits_for_memory();
+        qp.awaits_memory
     }
 
     /// What came meanwhile is read, and what was held is sent.
-    fn after_waiting(&mut self, now: Nanos, slot: u32) {
+    fn on_memory_ready(&mut self, now: Nanos, slot: u32) {
         self.work += 1;
-        self.make_ready(Sender::Qp(slot));
+        self.enqueue_tx(TxSource::Qp(slot));
         if let Some(conn) = self.qps.at(slot).and_then(|qp| qp.conn) {
             self.on_readable(now, slot, conn);
-            self.resume_closing(now, slot, conn);
+            self.resume_deferred_close(now, slot, conn);
         }
     }
 
     /// A Read of ours is outstanding: unless it gets on within the user timeout, the connection ends. TCP does not
     /// notice, since a peer that falls silent may have acknowledged everything.
     #[inline(never)]
-    pub(super) fn watch_reads(&mut self, now: Nanos, slot: u32) {
+    pub(super) fn arm_read_timer(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if qp.read_seen.is_none() {
-            qp.read_seen = qp.stream.read_progress();
+        if qp.read_progress_at_arm.is_none() {
+            qp.read_progress_at_arm = qp.stream.read_progress();
             let deadline = now + qp.patience.over(self.patience).user_timeout;
             self.arm_qp(slot, deadline);
         }
     }
 
     /// The user timeout of a queue pair.
-    pub(super) fn silence_allowed(&mut self, slot: u32) -> Nanos {
+    pub(super) fn user_timeout_of(&mut self, slot: u32) -> Nanos {
         self.qps.at(slot).map_or(Nanos::MAX, |qp| qp.patience.over(self.patience).user_timeout)
     }
 
     /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has nothing of ours to miss an
     /// acknowledgement for. Those that wait when the timer is set have until it fires. Answers whether they have had it.
-    pub(super) fn sends_are_stuck(&mut self, now: Nanos, slot: u32) -> bool {
-        let Some(qp) = self.qps.at(slot).filter(|qp| qp.awaits_peer) else { return false };
+    pub(super) fn responder_sends_timed_out(&mut self, now: Nanos, slot: u32) -> bool {
+        let Some(qp) = self.qps.at(slot).filter(|qp| qp.awaits_first_message) else { return false };
         let waits = qp.sq.refresh() != qp.sq.head();
-        if core::mem::replace(&mut qp.sends_seen, waits) && waits {
+        if core::mem::replace(&mut qp.sends_waited_at_arm, waits) && waits {
             return true;
         }
-        let silence = self.silence_allowed(slot);
+        let silence = self.user_timeout_of(slot);
         self.arm_qp(slot, now + silence);
         false
     }
 
     /// The timer of a running queue pair: a hold-off is over, or a Read has had its time. Answers whether the peer
     /// has fallen silent.
-    pub(super) fn reads_are_stuck(&mut self, now: Nanos, slot: u32) -> bool {
+    pub(super) fn reads_timed_out(&mut self, now: Nanos, slot: u32) -> bool {
         let Some(qp) = self.qps.at(slot) else { return false };
-        let seen = qp.read_seen.take();
+        let seen = qp.read_progress_at_arm.take();
         if seen.is_some() && seen == qp.stream.read_progress() {
             self.stats.count(Counter::VerbsReadsGivenUp);
             return true;
         }
         if qp.stream.read_progress().is_some() {
-            self.watch_reads(now, slot);
+            self.arm_read_timer(now, slot);
         }
         false
     }
@@ -144,13 +147,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Ways have changed, or paths have not been looked at for a while: who waits for a way tries again, and the paths of
     /// connections are brought up to date, a few in an iteration.
     #[cold]
-    fn on_routes(&mut self, now: Nanos) {
-        if self.route_changes() != self.routes_seen || now >= self.paths_due {
-            self.paths_at = Some(0);
-            self.paths_due = now + PATHS_EVERY;
+    fn refresh_paths(&mut self, now: Nanos) {
+        if self.route_changes() != self.route_changes_seen || now >= self.path_refresh_due {
+            self.path_refresh_next = Some(0);
+            self.path_refresh_due = now + PATH_REFRESH_INTERVAL;
         }
-        self.resolve_waiting(now);
-        self.routes_seen = self.route_changes();
+        self.retry_resolving(now);
+        self.route_changes_seen = self.route_changes();
         let (nets, wire) = (&mut self.nets, &mut self.wire);
         let update = |path: &mut Path, mtu_bytes: u16| {
             wire.select(path.port());
@@ -160,35 +163,36 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 net.lower_path_mtu(now, path.remote_addr(), mtu_bytes);
             }
         };
-        self.paths_at = self.paths_at.and_then(|at| self.tcp.update_paths(at, PATHS_BUDGET, update));
+        self.path_refresh_next =
+            self.path_refresh_next.and_then(|at| self.tcp.update_paths(at, PATH_REFRESH_BUDGET, update));
     }
 
     /// Tells the links whose addresses ours are, once one is up: a peer may remember an earlier station of theirs. Those
     /// that are not up yet are looked for with the others' loss.
     #[cold]
-    fn begin_on_link(&mut self, now: Nanos) {
-        self.links_lost = (0..self.wire.devices())
-            .filter(|port| !self.has_link(*port))
+    fn announce_on_links(&mut self, now: Nanos) {
+        self.links_down = (0..self.wire.devices())
+            .filter(|port| !self.is_link_up(*port))
             .fold(0, |all, port| all | 1 << port);
-        if u32::from(self.wire.devices()) == self.links_lost.count_ones() {
-            self.links_lost = 0;
+        if u32::from(self.wire.devices()) == self.links_down.count_ones() {
+            self.links_down = 0;
             return;
         }
         self.announced = true;
-        let there = !self.links_lost;
+        let there = !self.links_down;
         for port in (0..self.wire.devices()).filter(|port| there & 1 << port != 0) {
-            self.greet(now, port);
+            self.announce(now, port);
         }
         self.arm_link(now);
     }
 
-    pub(super) fn has_link(&mut self, port: u8) -> bool {
+    pub(super) fn is_link_up(&mut self, port: u8) -> bool {
         self.wire.select(port);
         (self.link_up)(self.wire.port_mut())
     }
 
     /// Tells a link our addresses.
-    fn greet(&mut self, now: Nanos, port: u8) {
+    fn announce(&mut self, now: Nanos, port: u8) {
         self.wire.select(port);
         self.nets.at_mut::<P>(port).on_link_up(now, &mut self.wire);
     }
@@ -198,35 +202,36 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(never)]
     fn on_link_timer(&mut self, now: Nanos) {
         self.arm_link(now);
-        self.warn_of_conflicts();
+        self.warn_of_address_conflicts();
         for port in 0..self.wire.devices() {
-            self.look_at_link(now, port);
+            self.check_link(now, port);
         }
     }
 
-    fn look_at_link(&mut self, now: Nanos, port: u8) {
-        let (up, lost) = (self.has_link(port), self.links_lost & 1 << port != 0);
+    fn check_link(&mut self, now: Nanos, port: u8) {
+        let (up, lost) = (self.is_link_up(port), self.links_down & 1 << port != 0);
         if up != lost {
             return;
         }
-        self.links_lost ^= 1 << port;
+        self.links_down ^= 1 << port;
         self.stats.count(Counter::VerbsLinkChanges);
         tracing::info!(core = self.core, port, "the link is {}", if up { "up" } else { "down" });
         if up {
             // Whoever is at the far end may not have been there before.
-            self.greet(now, port);
+            self.announce(now, port);
         }
-        self.tell_link(port, up);
+        self.report_link(port, up);
     }
 
     /// Says once that another station has an address of ours. Both would be reached by turns, or neither.
-    fn warn_of_conflicts(&mut self) {
+    fn warn_of_address_conflicts(&mut self) {
         let signs = [Counter::NetAddressesDuplicate, Counter::NetDropArpConflict, Counter::NetDropNdConflict];
-        if self.conflict_told || self.nets.iter().all(|net| signs.iter().all(|sign| net.counted(*sign) == 0))
+        if self.conflict_reported
+            || self.nets.iter().all(|net| signs.iter().all(|sign| net.counted(*sign) == 0))
         {
             return;
         }
-        self.conflict_told = true;
+        self.conflict_reported = true;
         let configured = self.shared.config.nets().filter_map(|net| net.prefixes().ok()).flatten();
         let ours: Vec<String> = configured.map(|prefix| prefix.addr.to_string()).collect();
         tracing::warn!(
@@ -237,8 +242,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     fn arm_link(&mut self, now: Nanos) {
-        if self.link_every != Nanos::MAX {
-            self.wheel.arm(self.qps.places() + self.passives.places(), now + self.link_every);
+        if self.link_poll_interval != Nanos::MAX {
+            self.wheel.arm(self.qps.capacity() + self.passives.capacity(), now + self.link_poll_interval);
         }
     }
 
@@ -249,6 +254,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Gives a waiting connection until `deadline`; [`Nanos::MAX`] is for ever.
     pub(super) fn arm_passive(&mut self, slot: u32, deadline: Nanos) {
-        self.wheel.arm(self.qps.places() + slot, deadline);
+        self.wheel.arm(self.qps.capacity() + slot, deadline);
     }
 }

@@ -6,7 +6,7 @@ use crate::event::{DisconnectReason, Event};
 /// Writes an event into the log, where it is news for more than the application.
 #[cold]
 #[inline(never)]
-pub(in crate::core_loop) fn note(core: u16, event: &Event) {
+pub(in crate::core_loop) fn log_event(core: u16, event: &Event) {
     match event {
         Event::Established { qp, settled, .. } => {
             let (qp, reads, revision) = (qp.num().0, settled.reads, settled.revision);

@@ -3,7 +3,7 @@
 //! [`setup`] brings a queue pair to a TCP connection, [`startup`] from there to full operation; [`passive`] is an incoming
 //! connection that has no queue pair yet, [`teardown`] every way to the end; [`log`] tells an operator of both.
 
-mod crowd;
+mod half_open_by_host;
 mod log;
 pub(super) mod passive;
 pub(super) mod setup;
@@ -11,4 +11,4 @@ pub(super) mod startup;
 mod teardown;
 
 use super::*;
-pub(super) use log::note;
+pub(super) use log::log_event;

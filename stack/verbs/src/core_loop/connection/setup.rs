@@ -23,28 +23,28 @@ use crate::event::ConnectFailure;
 /// How far set-up has come.
 pub(in crate::core_loop) enum Setup {
     /// The peer's link address, or the gateway's, is asked for.
-    Resolving { goal: Goal },
+    Resolving { target: ConnectTarget },
     /// TCP shakes hands.
-    Opening { goal: Goal },
+    Opening { target: ConnectTarget },
     /// Our request is out, or on its way out; the reply is awaited.
-    Requesting { initiator: Initiator, frame: FrameSource, goal: Goal },
+    Requesting { initiator: Initiator, frame: FrameSource, target: ConnectTarget },
     /// We accepted; the reply is on its way out. The stream starts when TCP has all of it.
     Replying { frame: FrameSource, agreed: Agreed },
 }
 
 /// Where a connection is to lead and what it is begun with. Kept until the reply is there, since the first attempt may
 /// not be the last.
-pub(in crate::core_loop) struct Goal {
+pub(in crate::core_loop) struct ConnectTarget {
     pub(super) remote: SocketAddr,
     pub(super) parcel: Box<Parcel>,
 }
 
 impl Setup {
     /// What the connection was to be begun with, to be given back.
-    pub(super) fn into_goal(self) -> Option<Goal> {
+    pub(super) fn into_connect_target(self) -> Option<ConnectTarget> {
         match self {
-            Setup::Resolving { goal } | Setup::Opening { goal } | Setup::Requesting { goal, .. } => {
-                Some(goal)
+            Setup::Resolving { target } | Setup::Opening { target } | Setup::Requesting { target, .. } => {
+                Some(target)
             }
             Setup::Replying { .. } => None,
         }
@@ -69,23 +69,23 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         remote: SocketAddr,
         parcel: Box<Parcel>,
     ) {
-        self.head_for(now, slot, Goal { remote, parcel });
+        self.begin_connect(now, slot, ConnectTarget { remote, parcel });
     }
 
     /// Begins an attempt.
-    pub(super) fn head_for(&mut self, now: Nanos, slot: u32, goal: Goal) {
+    pub(super) fn begin_connect(&mut self, now: Nanos, slot: u32, target: ConnectTarget) {
         let Some(qp) = self.qps.at(slot) else { return };
         // An IPv4 peer in IPv6's notation is an IPv4 peer.
-        let remote = SocketAddr::new(goal.remote.ip().to_canonical(), goal.remote.port());
-        qp.enter(Phase::Setup(Setup::Resolving { goal: Goal { remote, ..goal } }));
+        let remote = SocketAddr::new(target.remote.ip().to_canonical(), target.remote.port());
+        qp.enter(Phase::Setup(Setup::Resolving { target: ConnectTarget { remote, ..target } }));
         self.arm_qp(slot, now + self.mpa.startup_timeout());
         self.resolving.push(slot);
         self.resolve(now, slot);
     }
 
     /// Tries again for everyone who waits for a link address.
-    pub(in crate::core_loop) fn resolve_waiting(&mut self, now: Nanos) {
-        if self.resolving.is_empty() || self.routes_seen == self.route_changes() {
+    pub(in crate::core_loop) fn retry_resolving(&mut self, now: Nanos) {
+        if self.resolving.is_empty() || self.route_changes_seen == self.route_changes() {
             return;
         }
         let mut index = self.resolving.len();
@@ -100,45 +100,46 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Opens the TCP connection if the way to the peer is known.
     fn resolve(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let Phase::Setup(Setup::Resolving { goal }) = &qp.phase else { return };
-        let remote = goal.remote;
+        let Phase::Setup(Setup::Resolving { target }) = &qp.phase else { return };
+        let remote = target.remote;
         let path = match self.route(now, remote.ip()) {
             Route::Ready(path) => path,
             Route::Pending => return,
-            Route::Unreachable => return self.stop_resolving(now, slot, ConnectFailure::Unreachable),
+            Route::Unreachable => return self.fail_resolving(now, slot, ConnectFailure::Unreachable),
         };
         let address = path.local_addr();
         let (steering, core) = (self.steering, self.core);
-        let is_home = |flow: &Flow, hash| steering.is_none_or(|steering| steering.home(flow, hash) == core);
-        let Some(port) = self.tcp.ephemeral_port_where(address, remote, is_home) else {
-            return self.stop_resolving(now, slot, ConnectFailure::NoResources);
+        let is_own_flow =
+            |flow: &Flow, hash| steering.is_none_or(|steering| steering.home(flow, hash) == core);
+        let Some(port) = self.tcp.ephemeral_port_where(address, remote, is_own_flow) else {
+            return self.fail_resolving(now, slot, ConnectFailure::NoResources);
         };
         let flow = Flow { local: SocketAddr::new(address, port), remote };
         match self.tcp.connect(now, flow, path, &mut self.wire) {
-            Ok(conn) => self.opening(slot, conn),
-            Err(_) => self.stop_resolving(now, slot, ConnectFailure::NoResources),
+            Ok(conn) => self.enter_opening(slot, conn),
+            Err(_) => self.fail_resolving(now, slot, ConnectFailure::NoResources),
         }
     }
 
     /// A connection becomes a queue pair's.
-    pub(super) fn bind(&mut self, slot: u32, conn: ConnId) {
-        self.set_owner(conn, Owner::Qp(slot));
+    pub(super) fn attach_conn(&mut self, slot: u32, conn: ConnId) {
+        self.set_owner(conn, ConnOwner::Qp(slot));
         if let Some(qp) = self.qps.at(slot) {
             qp.conn = Some(conn);
             self.tcp.set_patience(conn, qp.patience.over(self.patience));
         }
     }
 
-    fn opening(&mut self, slot: u32, conn: ConnId) {
+    fn enter_opening(&mut self, slot: u32, conn: ConnId) {
         self.resolving.retain(|waiting| *waiting != slot);
-        self.bind(slot, conn);
+        self.attach_conn(slot, conn);
         let Some(qp) = self.qps.at(slot) else { return };
-        if let Phase::Setup(Setup::Resolving { goal }) = core::mem::replace(&mut qp.phase, Phase::Idle) {
-            qp.enter(Phase::Setup(Setup::Opening { goal }));
+        if let Phase::Setup(Setup::Resolving { target }) = core::mem::replace(&mut qp.phase, Phase::Idle) {
+            qp.enter(Phase::Setup(Setup::Opening { target }));
         }
     }
 
-    fn stop_resolving(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
-        self.give_up(now, slot, reason);
+    fn fail_resolving(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
+        self.fail_connect(now, slot, reason);
     }
 }

@@ -4,7 +4,7 @@
 //! its first FPDU is a Terminate (RFC 6581 s9). The responder of a peer-to-peer connection tells its context that it is
 //! up when the initiator's first FPDU has come. A fault in a frame closes TCP without a word (RFC 5044 s8, code 4).
 
-use super::setup::{Goal, Setup};
+use super::setup::{ConnectTarget, Setup};
 use super::*;
 use crate::core_loop::qp::Phase;
 use ironwarp_iwarp::mpa::MpaFault;
@@ -20,7 +20,7 @@ use crate::event::{ConnectFailure, Event, PrivateData, Settled};
 use crate::link::Notice;
 
 /// A start-up that has come to its end.
-struct Started {
+struct CompletedStartup {
     start: Start,
     settled: Settled,
     private_data: PrivateData,
@@ -28,10 +28,10 @@ struct Started {
     holdoff: Nanos,
 }
 
-impl Started {
+impl CompletedStartup {
     fn new(role: Role, agreed: &Agreed, sent_before: usize) -> Self {
         let Agreed { revision, peer_reads, reads, .. } = *agreed;
-        Started {
+        CompletedStartup {
             start: Start::agreed(role, agreed, sent_before as u64),
             settled: Settled { revision, peer_reads, reads },
             private_data: PrivateData::new(),
@@ -44,24 +44,24 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// TCP is up: the request goes out.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_opened(&mut self, slot: u32) {
+    pub(in crate::core_loop) fn on_tcp_established(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let Phase::Setup(Setup::Opening { goal }) = &qp.phase else { return };
-        let proposal = proposal(&self.mpa, &goal.parcel.terms, qp.reads);
+        let Phase::Setup(Setup::Opening { target }) = &qp.phase else { return };
+        let proposal = proposal(&self.mpa, &target.parcel.terms, qp.reads);
         // The private data was measured when it was handed in, so this cannot fail.
-        let request = Initiator::start(proposal, &goal.parcel.private_data);
+        let request = Initiator::start(proposal, &target.parcel.private_data);
         let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
-        if let (Ok((initiator, frame)), Phase::Setup(Setup::Opening { goal })) = (request, phase) {
-            qp.enter(Phase::Setup(Setup::Requesting { initiator, frame: FrameSource::new(frame), goal }));
+        if let (Ok((initiator, frame)), Phase::Setup(Setup::Opening { target })) = (request, phase) {
+            qp.enter(Phase::Setup(Setup::Requesting { initiator, frame: FrameSource::new(frame), target }));
         }
-        self.make_ready(Sender::Qp(slot));
+        self.enqueue_tx(TxSource::Qp(slot));
     }
 
     /// Bytes arrived during start-up.
     pub(in crate::core_loop) fn on_startup_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let (initiator, frame, goal) = match &qp.phase {
-            Phase::Setup(Setup::Requesting { initiator, frame, goal }) => (initiator, frame, goal),
+        let (initiator, frame, target) = match &qp.phase {
+            Phase::Setup(Setup::Requesting { initiator, frame, target }) => (initiator, frame, target),
             Phase::Setup(Setup::Replying { .. }) => {
                 return self.on_bad_reply(now, slot, StartupFault::TrailingBytes);
             }
@@ -71,15 +71,20 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if !frame.is_done() {
             return;
         }
-        let holdoff = goal.parcel.terms.holdoff.unwrap_or(self.mpa.first_fpdu_holdoff());
+        let holdoff = target.parcel.terms.holdoff.unwrap_or(self.mpa.first_fpdu_holdoff());
         match initiator.on_bytes(&mut self.tcp.rx(conn)) {
             Progress::NeedMore => {}
             Progress::Accepted { private_data, agreed, fault } => {
-                let started = Started::new(Role::Initiator, &agreed, frame.frame_bytes());
-                self.start(now, slot, Started { private_data, holdoff, ..started }, fault);
+                let started = CompletedStartup::new(Role::Initiator, &agreed, frame.frame_bytes());
+                self.enter_full_operation(
+                    now,
+                    slot,
+                    CompletedStartup { private_data, holdoff, ..started },
+                    fault,
+                );
             }
             Progress::Rejected { private_data, peer_reads } => {
-                self.rejected(now, slot, private_data, peer_reads);
+                self.on_rejected(now, slot, private_data, peer_reads);
             }
             Progress::Fault(fault) => self.on_bad_reply(now, slot, fault),
         }
@@ -92,42 +97,53 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.stats.count(fault.counter());
         let reason = ConnectFailure::Protocol;
         if fault == StartupFault::NotEnhanced {
-            self.on_setup_lost(now, slot, reason);
+            self.on_setup_disconnected(now, slot, reason);
         } else {
-            self.give_up(now, slot, reason);
+            self.fail_connect(now, slot, reason);
         }
     }
 
     /// The connection came to its end before start-up did.
     #[cold]
-    pub(in crate::core_loop) fn on_setup_lost(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
+    pub(in crate::core_loop) fn on_setup_disconnected(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        reason: ConnectFailure,
+    ) {
         let Some(qp) = self.qps.at(slot) else { return };
         let on_enhanced = matches!(&qp.phase,
             Phase::Setup(Setup::Requesting { initiator, frame, .. }) if initiator.is_enhanced() && frame.is_done());
         let closed = matches!(reason, ConnectFailure::Closed | ConnectFailure::Protocol);
         if on_enhanced && closed && self.mpa.fallback {
-            self.fall_back(now, slot);
+            self.retry_with_revision_1(now, slot);
         } else {
-            self.give_up(now, slot, reason);
+            self.fail_connect(now, slot, reason);
         }
     }
 
     /// RFC 6581 s10: to a peer without the enhanced set-up our request was improperly formatted, and it has closed TCP.
     /// A new connection asks in revision 1.
-    fn fall_back(&mut self, now: Nanos, slot: u32) {
-        self.let_go(now, slot);
+    fn retry_with_revision_1(&mut self, now: Nanos, slot: u32) {
+        self.abort_conn(now, slot);
         let Some(qp) = self.qps.at(slot) else { return };
         let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
-        if let Phase::Setup(Setup::Requesting { goal: Goal { remote, mut parcel }, .. }) = phase {
+        if let Phase::Setup(Setup::Requesting { target: ConnectTarget { remote, mut parcel }, .. }) = phase {
             parcel.terms.revision = 1;
             self.stats.count(Counter::IwarpRevisionFallbacks);
-            self.head_for(now, slot, Goal { remote, parcel });
+            self.begin_connect(now, slot, ConnectTarget { remote, parcel });
         }
     }
 
     /// Enters full operation; with a Terminate as its first and last FPDU where there is a fault.
-    fn start(&mut self, now: Nanos, slot: u32, started: Started, fault: Option<MpaFault>) {
-        let Started { start, settled, private_data, holdoff } = started;
+    fn enter_full_operation(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        started: CompletedStartup,
+        fault: Option<MpaFault>,
+    ) {
+        let CompletedStartup { start, settled, private_data, holdoff } = started;
         self.count_start(&start, &settled);
         let Some(qp) = self.qps.at(slot) else { return };
         qp.stream.start(start);
@@ -136,33 +152,33 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
         qp.shared.settle(settled, Framing { crc: start.crc, markers: start.markers });
         qp.rtr_awaited = start.role == Role::Responder && !start.rtr_awaited.is_empty();
-        qp.awaits_peer = start.role == Role::Responder;
+        qp.awaits_first_message = start.role == Role::Responder;
         let (context, awaits) = (qp.context, qp.rtr_awaited);
         let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
         qp.enter(Phase::Running);
         // The peer may know of tags from the private data: they are bound before its first message is looked at.
-        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.run_locals(&mut io);
         if let Phase::Setup(setup) = phase {
-            self.spend(context, setup);
+            self.return_params(context, setup);
         }
         // Without its indication the initiator is as silent as one that sends no request.
         let silence = match start.role {
             Role::Responder if awaits => self.mpa.startup_timeout(),
-            Role::Responder => self.silence_allowed(slot),
+            Role::Responder => self.user_timeout_of(slot),
             Role::Initiator => Nanos::MAX,
         };
         self.arm_qp(slot, now + silence);
         if let Some(fault) = fault {
-            return self.end_at_once(now, slot, fault);
+            return self.terminate_at_start(now, slot, fault);
         }
         if !awaits {
-            self.is_up(slot, private_data);
+            self.report_established(slot, private_data);
         }
         if start.role == Role::Initiator && holdoff > Nanos::ZERO {
-            self.hold(now, slot, holdoff);
+            self.hold_off_sends(now, slot, holdoff);
         } else {
-            self.make_ready(Sender::Qp(slot));
+            self.enqueue_tx(TxSource::Qp(slot));
         }
     }
 
@@ -176,17 +192,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Tells the context that its connection is up.
-    fn is_up(&mut self, slot: u32, private_data: PrivateData) {
+    fn report_established(&mut self, slot: u32, private_data: PrivateData) {
         let Some(qp) = self.qps.at(slot) else { return };
         let Some(settled) = qp.shared.settled() else { return };
         let (context, event) = (qp.context, Event::Established { qp: qp.handle, private_data, settled });
         self.stats.count(Counter::VerbsConnectionsEstablished);
-        self.tell_event(context, event);
+        self.send_event(context, event);
     }
 
     /// The initiator of a peer-to-peer connection has sent: it is up.
     #[cold]
-    pub(in crate::core_loop) fn after_first_fpdu(&mut self, slot: u32) {
+    pub(in crate::core_loop) fn on_rtr(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         if !qp.stream.may_send() {
             return;
@@ -196,14 +212,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             qp.enter(Phase::Running);
             self.arm_qp(slot, Nanos::MAX);
         }
-        self.is_up(slot, PrivateData::new());
+        self.report_established(slot, PrivateData::new());
     }
 
     /// RFC 6581 s9.1, s9.2: the responder accepted, we cannot. A Terminate says why.
     #[cold]
-    fn end_at_once(&mut self, now: Nanos, slot: u32, fault: MpaFault) {
+    fn terminate_at_start(&mut self, now: Nanos, slot: u32, fault: MpaFault) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.terminate(fault.into(), &mut io);
         if let Some(end) = stream.end() {
             self.on_stream_end(now, slot, end);
@@ -211,48 +227,54 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Gives back what a connection was begun with.
-    pub(super) fn spend(&mut self, context: u16, setup: Setup) {
-        if let Some(goal) = setup.into_goal() {
-            self.tell(context, Notice::Spent(goal.parcel));
+    pub(super) fn return_params(&mut self, context: u16, setup: Setup) {
+        if let Some(target) = setup.into_connect_target() {
+            self.send_notice(context, Notice::Spent(target.parcel));
         }
     }
 
     /// Keeps the initiator's first FPDU back, for responders that lose their own first message otherwise.
-    fn hold(&mut self, now: Nanos, slot: u32, holdoff: Nanos) {
+    fn hold_off_sends(&mut self, now: Nanos, slot: u32, holdoff: Nanos) {
         if let Some(qp) = self.qps.at(slot) {
-            qp.hold_until = now + holdoff;
+            qp.holdoff_until = now + holdoff;
         }
         self.arm_qp(slot, now + holdoff);
     }
 
     /// The peer said no. RFC 5044 s7.1.2 leaves the TCP connection open; we close it.
-    fn rejected(&mut self, now: Nanos, slot: u32, private_data: PrivateData, peer_reads: Option<ReadDepths>) {
+    fn on_rejected(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        private_data: PrivateData,
+        peer_reads: Option<ReadDepths>,
+    ) {
         let Some(qp) = self.qps.at(slot) else { return };
         let event = Event::Rejected { qp: qp.handle, private_data, peer_reads };
         let (context, conn) = (qp.context, qp.conn.take());
         let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
         qp.enter(Phase::Ended);
         if let Phase::Setup(setup) = phase {
-            self.spend(context, setup);
+            self.return_params(context, setup);
         }
         if let Some(conn) = conn {
-            self.let_close(now, conn);
+            self.close_unowned(now, conn);
         }
         self.arm_qp(slot, Nanos::MAX);
-        self.flush_all(slot);
-        self.tell_event(context, event);
+        self.abort_stream(slot);
+        self.send_event(context, event);
     }
 
     /// After a turn at sending: a reply that TCP has pulled whole ends the start-up.
-    pub(in crate::core_loop) fn after_startup(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn complete_accept(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         let Phase::Setup(Setup::Replying { frame, agreed }) = &qp.phase else { return };
         if !frame.is_done() {
             return;
         }
-        let started = Started::new(Role::Responder, agreed, frame.frame_bytes());
+        let started = CompletedStartup::new(Role::Responder, agreed, frame.frame_bytes());
         let conn = qp.conn;
-        self.start(now, slot, started, None);
+        self.enter_full_operation(now, slot, started, None);
         if let Some(conn) = conn {
             self.on_readable(now, slot, conn);
         }
@@ -260,13 +282,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 }
 
 /// What a connection is begun with: what was asked for, else what the configuration and the queue pair say.
-fn proposal(mpa: &MpaConfig, terms: &Terms, most: ReadDepths) -> Proposal {
-    let offer = terms.reads.unwrap_or(most);
+fn proposal(mpa: &MpaConfig, terms: &Terms, limits: ReadDepths) -> Proposal {
+    let offer = terms.reads.unwrap_or(limits);
     // A number that is not negotiated stays what the queue pair was made for.
-    let own = |offer, most| if offer == READS_UNNEGOTIATED { most } else { offer };
-    let reads = ReadDepths { ird: own(offer.ird, most.ird), ord: own(offer.ord, most.ord) };
+    let own = |offer, limits| if offer == READS_UNNEGOTIATED { limits } else { offer };
+    let reads = ReadDepths { ird: own(offer.ird, limits.ird), ord: own(offer.ord, limits.ord) };
     let peer_to_peer = terms.peer_to_peer.unwrap_or(mpa.peer_to_peer);
     let rtr = if peer_to_peer { terms.rtr.unwrap_or(mpa.rtr()) } else { RtrKinds::empty() };
     let enhanced = (terms.revision > 1).then_some(Enhanced { peer_to_peer, rtr, reads: offer });
-    Proposal { crc: mpa.crc, markers: mpa.markers, enhanced, reads, ird_max: most.ird }
+    Proposal { crc: mpa.crc, markers: mpa.markers, enhanced, reads, ird_max: limits.ird }
 }

@@ -2,7 +2,7 @@
 
 use ironwarp_net::{IcmpError, Received};
 
-use super::{LEADER, Mail, Peers, Steered};
+use super::{InterCoreMessage, LEADER, OtherCores, Steered};
 use crate::core_loop::*;
 
 /// Frames taken over from one other core in one iteration, as many as four bursts bring; so that whoever is flooded
@@ -10,41 +10,41 @@ use crate::core_loop::*;
 const STEERED_BUDGET: usize = 128;
 
 /// Mail taken from one other core in one iteration.
-const MAIL_BUDGET: usize = 64;
+const MESSAGE_BUDGET: usize = 64;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Hands over what was received for others, and takes what others have received for us. What is taken here is at home:
     /// nobody is asked again whose it is.
     #[inline(never)]
     pub(in crate::core_loop) fn exchange(&mut self, now: Nanos) {
-        let Some(peers) = self.peers.as_deref_mut() else { return };
-        peers.publish();
-        peers.more = false;
-        if peers.has_come() {
-            self.take_all_over(now);
+        let Some(other_cores) = self.other_cores.as_deref_mut() else { return };
+        other_cores.publish();
+        other_cores.budget_exhausted = false;
+        if other_cores.has_input() {
+            self.receive_from_cores(now);
         }
     }
 
     #[inline(never)]
-    fn take_all_over(&mut self, now: Nanos) {
-        let Some(mut peers) = self.peers.take() else { return };
-        for other in 0..peers.others.len() {
-            self.read_mail(now, &mut peers, other);
-            self.take_over(now, &mut peers, other);
+    fn receive_from_cores(&mut self, now: Nanos) {
+        let Some(mut other_cores) = self.other_cores.take() else { return };
+        for other in 0..other_cores.channels.len() {
+            self.receive_messages(now, &mut other_cores, other);
+            self.receive_steered(now, &mut other_cores, other);
         }
-        self.peers = Some(peers);
+        self.other_cores = Some(other_cores);
     }
 
-    fn take_over(&mut self, now: Nanos, peers: &mut Peers<P::Frame>, other: usize) {
-        let Some(peer) = peers.others.get_mut(other).and_then(Option::as_mut) else { return };
+    fn receive_steered(&mut self, now: Nanos, other_cores: &mut OtherCores<P::Frame>, other: usize) {
+        let Some(channel) = other_cores.channels.get_mut(other).and_then(Option::as_mut) else { return };
         let mut taken = 0;
         while taken < STEERED_BUDGET
-            && let Some(steered) = peer.frames_in.pop()
+            && let Some(steered) = channel.frames_in.pop()
         {
             taken += 1;
             self.on_steered(now, steered);
         }
-        peers.more |= taken == STEERED_BUDGET;
+        other_cores.budget_exhausted |= taken == STEERED_BUDGET;
         self.work += taken;
         self.stats.add(Counter::CoresSteeredIn, taken as u64);
     }
@@ -59,7 +59,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 }
                 self.on_received(now, Received::Segment(segment));
             }
-            Steered::Report(port, error) => {
+            Steered::IcmpError(port, error) => {
                 self.wire.select(port);
                 self.on_icmp_error(now, &error);
             }
@@ -70,60 +70,60 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    fn read_mail(&mut self, now: Nanos, peers: &mut Peers<P::Frame>, other: usize) {
-        let Some(peer) = peers.others.get_mut(other).and_then(Option::as_mut) else { return };
+    fn receive_messages(&mut self, now: Nanos, other_cores: &mut OtherCores<P::Frame>, other: usize) {
+        let Some(channel) = other_cores.channels.get_mut(other).and_then(Option::as_mut) else { return };
         let mut read = 0;
-        while read < MAIL_BUDGET
-            && let Some(mail) = peer.mail_in.pop()
+        while read < MESSAGE_BUDGET
+            && let Some(message) = channel.messages_in.pop()
         {
             read += 1;
-            match mail {
-                Mail::Listen { context, local } => self.listen_too(context, local),
-                Mail::Unlisten { context, local } => self.unlisten_here(context, local),
-                Mail::ContextGone { context } => self.on_context_gone(context),
-                Mail::Net(port, news) => {
+            match message {
+                InterCoreMessage::Listen { context, local } => self.add_listener(context, local),
+                InterCoreMessage::Unlisten { context, local } => self.remove_listener(context, local),
+                InterCoreMessage::ContextGone { context } => self.on_context_gone(context),
+                InterCoreMessage::Net(port, net_message) => {
                     self.wire.select(port);
-                    self.nets.at_mut::<P>(port).on_news(now, news, &mut self.wire);
+                    self.nets.at_mut::<P>(port).on_news(now, net_message, &mut self.wire);
                 }
             }
         }
-        peers.more |= read == MAIL_BUDGET;
+        other_cores.budget_exhausted |= read == MESSAGE_BUDGET;
         self.work += read;
     }
 
     /// Tells the others what was found out in this iteration.
     #[inline(never)]
-    pub(in crate::core_loop) fn post_news(&mut self) {
-        let Some(peers) = self.peers.as_deref_mut() else { return };
-        peers.retry();
+    pub(in crate::core_loop) fn send_net_messages(&mut self) {
+        let Some(other_cores) = self.other_cores.as_deref_mut() else { return };
+        other_cores.flush_backlog();
         for port in 0..self.wire.devices() {
-            while let Some(news) = self.nets.at_mut::<P>(port).take_news() {
-                peers.tell_news(port, news, &self.stats);
+            while let Some(net_message) = self.nets.at_mut::<P>(port).take_news() {
+                other_cores.send_net_message(port, net_message, &self.stats);
             }
         }
     }
 
     /// Tells all other cores something that must arrive.
     #[cold]
-    pub(in crate::core_loop) fn tell_cores(&mut self, mail: Mail) {
-        if let Some(peers) = self.peers.as_deref_mut() {
-            peers.tell_all(mail);
+    pub(in crate::core_loop) fn broadcast(&mut self, message: InterCoreMessage) {
+        if let Some(other_cores) = self.other_cores.as_deref_mut() {
+            other_cores.broadcast(message);
         }
     }
 
     /// Whether the other cores have heard all that must reach them; until then contexts have to wait.
-    pub(in crate::core_loop) fn is_heard(&self) -> bool {
-        self.peers.as_ref().is_none_or(|peers| !peers.is_behind())
+    pub(in crate::core_loop) fn all_messages_sent(&self) -> bool {
+        self.other_cores.as_ref().is_none_or(|other_cores| !other_cores.has_backlog())
     }
 
     /// Somebody reports about a flow: that is for the core that it belongs to.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_report(&mut self, now: Nanos, error: IcmpError) {
-        if let Some(peers) = &mut self.peers
-            && let Some(to) = peers.elsewhere(&error.flow, error.hash)
+    pub(in crate::core_loop) fn steer_icmp_error(&mut self, now: Nanos, error: IcmpError) {
+        if let Some(other_cores) = &mut self.other_cores
+            && let Some(to) = other_cores.other_core_of(&error.flow, error.hash)
         {
-            return peers.hand(to, Steered::Report(self.wire.selected(), error), &self.stats);
+            return other_cores.steer(to, Steered::IcmpError(self.wire.selected(), error), &self.stats);
         }
         self.on_icmp_error(now, &error);
     }
@@ -131,9 +131,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// A frame of ARP or neighbour discovery, on a core that follows.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn hand_to_leader(&mut self, frame: P::Frame) {
-        if let Some(peers) = &mut self.peers {
-            peers.hand(LEADER, Steered::ForLeader(self.wire.selected(), frame), &self.stats);
+    pub(in crate::core_loop) fn steer_to_leader(&mut self, frame: P::Frame) {
+        if let Some(other_cores) = &mut self.other_cores {
+            other_cores.steer(LEADER, Steered::ForLeader(self.wire.selected(), frame), &self.stats);
         }
     }
 }

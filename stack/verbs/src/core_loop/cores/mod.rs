@@ -27,24 +27,24 @@ use ironwarp_types::Flow;
 pub(crate) const LEADER: u16 = 0;
 
 /// Mail in flight from one core to another.
-const MAIL: usize = 256;
+const MESSAGE_RING_ENTRIES: usize = 256;
 
 /// Mail that waits here because that ring is full: a few for each context, and no more is made while any waits.
-const MAIL_WAITING: usize = 128;
+const MESSAGE_BACKLOG_ENTRIES: usize = 128;
 
 /// Something that arrived at one core and belongs to another.
 pub(super) enum Steered<F> {
     /// From the port of this number, here and below.
     Segment(u8, TcpSegment<F>),
     /// Somebody on the way reports about a flow of that core.
-    Report(u8, IcmpError),
+    IcmpError(u8, IcmpError),
     /// ARP or neighbour discovery, not looked at yet.
     ForLeader(u8, F),
 }
 
 /// What cores tell each other.
 #[derive(Clone, Copy)]
-pub(super) enum Mail {
+pub(super) enum InterCoreMessage {
     /// A context takes connections for an address.
     Listen { context: u16, local: SocketAddr },
     /// It takes no more of them.
@@ -56,77 +56,78 @@ pub(super) enum Mail {
 }
 
 /// The rings between this core and one other.
-struct Peer<F> {
+struct CoreChannel<F> {
     frames_out: spsc::Producer<Steered<F>>,
     frames_in: spsc::Consumer<Steered<F>>,
-    mail_out: spsc::Producer<Mail>,
-    mail_in: spsc::Consumer<Mail>,
+    messages_out: spsc::Producer<InterCoreMessage>,
+    messages_in: spsc::Consumer<InterCoreMessage>,
     /// Mail that found the ring full, oldest first.
-    waiting: VecDeque<Mail>,
+    backlog: VecDeque<InterCoreMessage>,
 }
 
 /// A core's ends of all rings to the others.
-pub(crate) struct Peers<F> {
+pub(crate) struct OtherCores<F> {
     core: u16,
     steering: Steering,
     /// By core; none for this one.
-    others: Box<[Option<CachePadded<Peer<F>>>]>,
+    channels: Box<[Option<CachePadded<CoreChannel<F>>>]>,
     /// More has come than was taken in one iteration.
-    more: bool,
+    budget_exhausted: bool,
     /// Frames were handed over that the others do not see yet.
     staged: bool,
     /// Mail waits here for room.
-    behind: bool,
+    has_backlog: bool,
 }
 
 /// The ends of the rings between all cores, for each core its own. None where there is one core. Each ring of frames has
 /// places for `frames`.
-pub(crate) fn mesh<F>(steering: Steering, frames: usize) -> Vec<Option<Box<Peers<F>>>> {
+pub(crate) fn core_mesh<F>(steering: Steering, frames: usize) -> Vec<Option<Box<OtherCores<F>>>> {
     let cores = steering.cores();
     if cores == 1 {
         return vec![None];
     }
-    let mut others: Vec<Vec<Option<CachePadded<Peer<F>>>>> =
+    let mut channels: Vec<Vec<Option<CachePadded<CoreChannel<F>>>>> =
         (0..cores).map(|_| (0..cores).map(|_| None).collect()).collect();
     for (a, b) in (0..usize::from(cores)).flat_map(|b| (0..b).map(move |a| (a, b))) {
-        let (at_a, at_b) = peers(frames);
-        (others[a][b], others[b][a]) = (Some(CachePadded::new(at_a)), Some(CachePadded::new(at_b)));
+        let (at_a, at_b) = channel_pair(frames);
+        (channels[a][b], channels[b][a]) = (Some(CachePadded::new(at_a)), Some(CachePadded::new(at_b)));
     }
-    let ends = (0..cores).zip(others);
-    ends.map(|(core, others)| {
-        Some(Box::new(Peers {
+    let ends = (0..cores).zip(channels);
+    ends.map(|(core, channels)| {
+        Some(Box::new(OtherCores {
             core,
             steering,
-            others: others.into(),
-            more: false,
+            channels: channels.into(),
+            budget_exhausted: false,
             staged: false,
-            behind: false,
+            has_backlog: false,
         }))
     })
     .collect()
 }
 
 /// Both ends of what two cores share.
-fn peers<F>(frames: usize) -> (Peer<F>, Peer<F>) {
+fn channel_pair<F>(frames: usize) -> (CoreChannel<F>, CoreChannel<F>) {
     let ((frames_to_b, frames_from_a), (frames_to_a, frames_from_b)) =
         (spsc::channel(frames), spsc::channel(frames));
-    let ((mail_to_b, mail_from_a), (mail_to_a, mail_from_b)) = (spsc::channel(MAIL), spsc::channel(MAIL));
-    let end = |frames_out, frames_in, mail_out, mail_in| Peer {
+    let ((messages_to_b, messages_from_a), (messages_to_a, messages_from_b)) =
+        (spsc::channel(MESSAGE_RING_ENTRIES), spsc::channel(MESSAGE_RING_ENTRIES));
+    let end = |frames_out, frames_in, messages_out, messages_in| CoreChannel {
         frames_out,
         frames_in,
-        mail_out,
-        mail_in,
-        waiting: VecDeque::with_capacity(MAIL_WAITING),
+        messages_out,
+        messages_in,
+        backlog: VecDeque::with_capacity(MESSAGE_BACKLOG_ENTRIES),
     };
     (
-        end(frames_to_b, frames_from_b, mail_to_b, mail_from_b),
-        end(frames_to_a, frames_from_a, mail_to_a, mail_from_a),
+        end(frames_to_b, frames_from_b, messages_to_b, messages_from_b),
+        end(frames_to_a, frames_from_a, messages_to_a, messages_from_a),
     )
 }
 
-impl<F> Peers<F> {
+impl<F> OtherCores<F> {
     /// The part of this core in what the stack knows of the network.
-    pub(super) fn part(&self) -> Part {
+    pub(super) fn role(&self) -> Part {
         if self.core == LEADER { Part::Leads } else { Part::Follows }
     }
 
@@ -137,18 +138,18 @@ impl<F> Peers<F> {
 
     /// The core that a flow belongs to, if it is another.
     #[inline(never)]
-    pub(super) fn elsewhere(&self, flow: &Flow, hash: u32) -> Option<u16> {
+    pub(super) fn other_core_of(&self, flow: &Flow, hash: u32) -> Option<u16> {
         let home = self.steering.home(flow, hash);
         (home != self.core).then_some(home)
     }
 
     /// Hands something to another core, with the next batch.
     #[inline(never)]
-    pub(super) fn hand(&mut self, to: u16, what: Steered<F>, stats: &CoreStats) {
-        let peer = self.others.get_mut(usize::from(to)).and_then(Option::as_mut);
-        let handed = peer.is_some_and(|peer| peer.frames_out.stage(what).is_ok());
-        self.staged |= handed;
-        stats.count(if handed { Counter::CoresSteered } else { Counter::CoresSteerDrops });
+    pub(super) fn steer(&mut self, to: u16, what: Steered<F>, stats: &CoreStats) {
+        let channel = self.channels.get_mut(usize::from(to)).and_then(Option::as_mut);
+        let staged_frame = channel.is_some_and(|channel| channel.frames_out.stage(what).is_ok());
+        self.staged |= staged_frame;
+        stats.count(if staged_frame { Counter::CoresSteered } else { Counter::CoresSteerDrops });
     }
 
     /// Lets the others see what was handed to them.
@@ -161,80 +162,83 @@ impl<F> Peers<F> {
 
     #[inline(never)]
     fn publish_staged(&mut self) {
-        self.others.iter_mut().flatten().for_each(|peer| peer.frames_out.publish());
+        self.channels.iter_mut().flatten().for_each(|channel| channel.frames_out.publish());
     }
 
     /// Whether one of them has sent mail or frames.
     #[inline]
-    fn has_come(&mut self) -> bool {
-        let mut others = self.others.iter_mut().flatten();
-        others.any(|peer| peer.mail_in.available() | peer.frames_in.available() != 0)
+    fn has_input(&mut self) -> bool {
+        let mut channels = self.channels.iter_mut().flatten();
+        channels.any(|channel| channel.messages_in.available() | channel.frames_in.available() != 0)
     }
 
     /// Tells all other cores something that must arrive.
-    fn tell_all(&mut self, mail: Mail) {
-        self.others.iter_mut().flatten().for_each(|peer| peer.tell(mail));
-        self.look_behind();
+    fn broadcast(&mut self, message: InterCoreMessage) {
+        self.channels.iter_mut().flatten().for_each(|channel| channel.send(message));
+        self.update_has_backlog();
     }
 
     /// Tells those whom it concerns.
-    fn tell_news(&mut self, port: u8, news: NetNews, stats: &CoreStats) {
-        let (core, for_leader) = (self.core, news.is_for_leader());
+    fn send_net_message(&mut self, port: u8, net_message: NetNews, stats: &CoreStats) {
+        let (core, for_leader) = (self.core, net_message.is_for_leader());
         let concerned = |at: usize| !for_leader || (at == usize::from(LEADER) && core != LEADER);
-        let others = self.others.iter_mut().enumerate().filter(|(at, _)| concerned(*at));
-        for peer in others.filter_map(|(_, peer)| peer.as_mut()) {
-            if news.must_arrive() {
-                peer.tell(Mail::Net(port, news));
-            } else if !peer.waiting.is_empty() || peer.mail_out.push(Mail::Net(port, news)).is_err() {
+        let channels = self.channels.iter_mut().enumerate().filter(|(at, _)| concerned(*at));
+        for channel in channels.filter_map(|(_, channel)| channel.as_mut()) {
+            if net_message.must_arrive() {
+                channel.send(InterCoreMessage::Net(port, net_message));
+            } else if !channel.backlog.is_empty()
+                || channel.messages_out.push(InterCoreMessage::Net(port, net_message)).is_err()
+            {
                 stats.count(Counter::CoresNewsDropped);
             }
         }
-        self.look_behind();
+        self.update_has_backlog();
     }
 
     /// Sends what waits, as far as there is room.
     #[inline]
-    fn retry(&mut self) {
-        if self.behind {
-            self.others.iter_mut().flatten().for_each(|peer| peer.retry());
-            self.look_behind();
+    fn flush_backlog(&mut self) {
+        if self.has_backlog {
+            self.channels.iter_mut().flatten().for_each(|channel| channel.flush_backlog());
+            self.update_has_backlog();
         }
     }
 
-    fn look_behind(&mut self) {
-        self.behind = self.others.iter().flatten().any(|peer| !peer.waiting.is_empty());
+    fn update_has_backlog(&mut self) {
+        self.has_backlog = self.channels.iter().flatten().any(|channel| !channel.backlog.is_empty());
     }
 
     /// Whether another core leaves its mail unread.
     #[inline]
-    pub(super) fn is_behind(&self) -> bool {
-        self.behind
+    pub(super) fn has_backlog(&self) -> bool {
+        self.has_backlog
     }
 
     /// Whether the next iteration has something to do for others already.
     #[inline]
-    pub(super) fn is_busy(&self) -> bool {
-        self.more || self.is_behind()
+    pub(super) fn has_pending_work(&self) -> bool {
+        self.budget_exhausted || self.has_backlog()
     }
 }
 
-impl<F> Peer<F> {
-    fn tell(&mut self, mail: Mail) {
-        self.retry();
-        let refused = if self.waiting.is_empty() { self.mail_out.push(mail).err() } else { Some(mail) };
+impl<F> CoreChannel<F> {
+    fn send(&mut self, message: InterCoreMessage) {
+        self.flush_backlog();
+        let refused =
+            if self.backlog.is_empty() { self.messages_out.push(message).err() } else { Some(message) };
         // Nobody reads what is sent to a core that is gone.
-        self.waiting.extend(refused.filter(|_| !self.mail_out.is_abandoned()));
+        self.backlog.extend(refused.filter(|_| !self.messages_out.is_abandoned()));
     }
 
-    fn retry(&mut self) {
-        if self.waiting.is_empty() {
+    fn flush_backlog(&mut self) {
+        if self.backlog.is_empty() {
             return;
         }
-        while let Some(mail) = self.waiting.front().copied() {
-            if !self.mail_out.is_abandoned() && self.mail_out.push(mail).is_err() {
+        while let Some(message) = self.backlog.front().copied() {
+            if !self.messages_out.is_abandoned() && self.messages_out.push(message).is_err() {
                 return;
             }
-            self.waiting.pop_front();
+            self.backlog.pop_front();
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct CqCore {
     armed: Arc<Armed>,
     eventfd: Arc<OwnedFd>,
     /// Completions came since the last look at who is to be woken.
-    pub(super) news: bool,
+    pub(super) has_new_completions: bool,
     /// One of them was solicited or failed.
     solicited: bool,
     /// The context that owns it, by place.
@@ -42,27 +42,38 @@ pub(crate) struct CqParts {
 impl CqCore {
     pub(crate) fn new(lease: Lease, parts: CqParts) -> Self {
         let CqParts { handle, ring, places, armed, eventfd } = parts;
-        CqCore { handle, ring, places, armed, eventfd, news: false, solicited: false, context: 0, lease }
+        CqCore {
+            handle,
+            ring,
+            places,
+            armed,
+            eventfd,
+            has_new_completions: false,
+            solicited: false,
+            context: 0,
+            lease,
+        }
     }
 
     /// Adds a completion. The place was promised when the work was posted, so it is there; the answer is `false`
     /// only if that promise was broken.
     pub(super) fn push(&mut self, completion: Completion) -> bool {
-        self.news = true;
+        self.has_new_completions = true;
         self.solicited |= completion.flags.contains(CompletionFlags::SOLICITED)
             || completion.status != CompletionStatus::Success;
         self.ring.push(completion).is_ok()
     }
 
     /// Writes into another ring from now on. The old one is read to its end by the application, and freed there.
-    pub(super) fn move_to(&mut self, ring: CqRing) {
+    pub(super) fn replace_ring(&mut self, ring: CqRing) {
         self.ring = ring;
     }
 
     /// Wakes whoever armed the queue, once.
     pub(super) fn notify(&mut self) {
-        let (news, solicited) = (core::mem::take(&mut self.news), core::mem::take(&mut self.solicited));
-        if news && self.armed.fire(solicited) {
+        let (has_new_completions, solicited) =
+            (core::mem::take(&mut self.has_new_completions), core::mem::take(&mut self.solicited));
+        if has_new_completions && self.armed.fire(solicited) {
             // A full counter means that the reader has a wake-up waiting already.
             let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         }

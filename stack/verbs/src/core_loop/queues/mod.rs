@@ -20,31 +20,31 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::CoreId;
 
 pub(crate) use cq::{CqCore, CqParts, CqRing};
-use share::{Share, Verdict};
+use share::{ShareDecision, SrqShare};
 pub(crate) use srq::SrqCore;
 
-use super::owners::Owners;
+use super::remote_atomics::RemoteAtomics;
 use crate::config::LimitsConfig;
 use crate::context::{CompletionQueue, QueuePair, ReceiveShare};
 use crate::event::Event;
 
 /// The queues of one queue pair, by place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Selected {
+pub(crate) struct SelectedQueues {
     pub(crate) send_cq: u32,
     pub(crate) recv_cq: u32,
-    pub(crate) srq: Option<SrqPlace>,
+    pub(crate) srq: Option<SrqSlot>,
     /// The queue pair's own place.
     pub(crate) qp: u32,
 }
 
 /// The place of a shared receive queue, so that one or none takes four bytes: queues are selected for every frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SrqPlace(NonZeroU32);
+pub(crate) struct SrqSlot(NonZeroU32);
 
-impl SrqPlace {
+impl SrqSlot {
     pub(crate) fn new(slot: u32) -> Self {
-        SrqPlace(NonZeroU32::MIN.saturating_add(slot))
+        SrqSlot(NonZeroU32::MIN.saturating_add(slot))
     }
 
     fn slot(self) -> u32 {
@@ -52,70 +52,74 @@ impl SrqPlace {
     }
 }
 
-const _: () = assert!(size_of::<Selected>() == 16);
+const _: () = assert!(size_of::<SelectedQueues>() == 16);
 
 /// Something that a context is to be told of a shared receive queue, by place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum News {
+pub(super) enum SrqEvent {
     /// Its limit was passed.
-    Limit(SrqPlace),
+    LimitReached(SrqSlot),
     /// The queue pair at a place took more than its share.
-    Share(SrqPlace, u32),
+    ShareExceeded(SrqSlot, u32),
 }
 
-impl News {
+impl SrqEvent {
     fn srq(self) -> usize {
-        let (News::Limit(srq) | News::Share(srq, _)) = self;
+        let (SrqEvent::LimitReached(srq) | SrqEvent::ShareExceeded(srq, _)) = self;
         srq.slot() as usize
     }
 }
 
 /// Every completion queue and shared receive queue of a core, by place.
-pub(super) struct Queues {
+pub(super) struct QueueTable {
     cqs: Box<[Option<Box<CqCore>>]>,
     srqs: Box<[Option<Box<SrqCore>>]>,
     /// Completion queues with news, each at most once.
-    news: Vec<u32>,
+    cqs_to_notify: Vec<u32>,
     /// What is to be told of shared receive queues, each at most once, until the context listens.
-    srq_news: VecDeque<News>,
+    srq_events: VecDeque<SrqEvent>,
     /// What each queue pair has of its shared receive queue, by place.
-    shares: Box<[Share]>,
+    shares: Box<[SrqShare]>,
     /// The queues of the queue pair that is being worked on.
-    selected: Selected,
+    selected: SelectedQueues,
     /// A message found no place for its completion; the queue pair that is being worked on ends.
-    full: Option<CompletionQueue>,
+    overflowed_cq: Option<CompletionQueue>,
     /// The mail to cores that own words, where there are others.
-    pub(super) owners: Option<Box<Owners>>,
+    pub(super) remote_atomics: Option<Box<RemoteAtomics>>,
     /// Queue pairs whose peers have answered their first atomic operation.
-    with_atomics: Vec<u32>,
+    peers_with_atomics: Vec<u32>,
     stats: CoreStats,
 }
 
-impl Queues {
-    pub(super) fn new(limits: &LimitsConfig, owners: Option<Box<Owners>>, stats: CoreStats) -> Self {
+impl QueueTable {
+    pub(super) fn new(
+        limits: &LimitsConfig,
+        remote_atomics: Option<Box<RemoteAtomics>>,
+        stats: CoreStats,
+    ) -> Self {
         let (cqs, srqs, qps) = (limits.completion_queues, limits.shared_receive_queues, limits.queue_pairs);
-        Queues {
+        QueueTable {
             cqs: (0..cqs).map(|_| None).collect(),
             srqs: (0..srqs).map(|_| None).collect(),
-            news: Vec::with_capacity(cqs as usize),
-            srq_news: VecDeque::with_capacity((srqs + qps) as usize),
-            shares: (0..qps).map(|_| Share::NOBODYS).collect(),
-            selected: Selected::default(),
-            full: None,
-            owners,
-            with_atomics: Vec::with_capacity(qps as usize),
+            cqs_to_notify: Vec::with_capacity(cqs as usize),
+            srq_events: VecDeque::with_capacity((srqs + qps) as usize),
+            shares: (0..qps).map(|_| SrqShare::UNASSIGNED).collect(),
+            selected: SelectedQueues::default(),
+            overflowed_cq: None,
+            remote_atomics,
+            peers_with_atomics: Vec::with_capacity(qps as usize),
             stats,
         }
     }
 
     /// Whether other cores have something to do for this one.
     #[inline]
-    pub(super) fn waits_for_owners(&self) -> bool {
-        self.owners.as_ref().is_some_and(|owners| owners.is_waiting())
+    pub(super) fn has_outstanding_remote_atomics(&self) -> bool {
+        self.remote_atomics.as_ref().is_some_and(|remote_atomics| remote_atomics.has_outstanding())
     }
 
     /// Uses these queues for what follows.
-    pub(super) fn select(&mut self, selected: Selected) {
+    pub(super) fn select(&mut self, selected: SelectedQueues) {
         self.selected = selected;
     }
 
@@ -125,8 +129,8 @@ impl Queues {
     }
 
     pub(super) fn insert(&mut self, cq: Box<CqCore>) {
-        if let Some(place) = self.cqs.get_mut(cq.lease.slot() as usize) {
-            *place = Some(cq);
+        if let Some(entry) = self.cqs.get_mut(cq.lease.slot() as usize) {
+            *entry = Some(cq);
         }
     }
 
@@ -136,40 +140,41 @@ impl Queues {
 
     pub(super) fn resize(&mut self, slot: u32, ring: CqRing) {
         if let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) {
-            cq.move_to(ring);
+            cq.replace_ring(ring);
         }
     }
 
     pub(super) fn insert_srq(&mut self, srq: Box<SrqCore>) {
-        if let Some(place) = self.srqs.get_mut(srq.lease.slot() as usize) {
-            *place = Some(srq);
+        if let Some(entry) = self.srqs.get_mut(srq.lease.slot() as usize) {
+            *entry = Some(srq);
         }
     }
 
     pub(super) fn remove_srq(&mut self, slot: u32) -> Option<Box<SrqCore>> {
         let srq = self.srqs.get_mut(slot as usize)?.take();
-        self.forget_gone();
+        self.drop_stale_events();
         srq
     }
 
     /// Nothing is told of a shared receive queue that has gone: another may be in its place soon.
-    fn forget_gone(&mut self) {
+    fn drop_stale_events(&mut self) {
         let srqs = &self.srqs;
-        self.srq_news.retain(|news| srqs.get(news.srq()).is_some_and(Option::is_some));
+        self.srq_events.retain(|event| srqs.get(event.srq()).is_some_and(Option::is_some));
     }
 
     /// A new queue pair has taken nothing.
-    pub(super) fn begin_share(&mut self, place: u32, qp: QueuePair, share: Option<ReceiveShare>) {
-        if let Some(begun) = self.shares.get_mut(place as usize) {
-            self.srq_news.retain(|news| !matches!(news, News::Share(_, other) if *other == place));
-            *begun = Share::new(qp, share);
+    pub(super) fn reset_share(&mut self, qp_slot: u32, qp: QueuePair, share: Option<ReceiveShare>) {
+        if let Some(begun) = self.shares.get_mut(qp_slot as usize) {
+            self.srq_events
+                .retain(|event| !matches!(event, SrqEvent::ShareExceeded(_, other) if *other == qp_slot));
+            *begun = SrqShare::new(qp, share);
         }
     }
 
     pub(super) fn arm_srq(&mut self, slot: u32, limit: u32) {
         let Some(srq) = self.srqs.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
-        if !srq.passed && srq.arm(limit) {
-            self.srq_news.push_back(News::Limit(SrqPlace::new(slot)));
+        if !srq.limit_reached && srq.arm(limit) {
+            self.srq_events.push_back(SrqEvent::LimitReached(SrqSlot::new(slot)));
         }
     }
 
@@ -186,18 +191,18 @@ impl Queues {
                 *srq = None;
             }
         }
-        self.forget_gone();
+        self.drop_stale_events();
     }
 
     /// Whether there is anything to tell that is not a completion.
     #[inline]
-    pub(super) fn has_news(&self) -> bool {
-        self.srq_news.len() | self.with_atomics.len() != 0
+    pub(super) fn has_events(&self) -> bool {
+        self.srq_events.len() | self.peers_with_atomics.len() != 0
     }
 
     /// The next queue pair whose peer turned out to have atomic operations.
-    pub(super) fn next_with_atomics(&mut self) -> Option<u32> {
-        self.with_atomics.pop()
+    pub(super) fn next_peer_with_atomics(&mut self) -> Option<u32> {
+        self.peers_with_atomics.pop()
     }
 
     /// Completes an application's atomic operation on its own memory.
@@ -223,8 +228,8 @@ impl Queues {
 
     fn push(&mut self, slot: u32, completion: Completion) {
         let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
-        if !cq.news {
-            self.news.push(slot);
+        if !cq.has_new_completions {
+            self.cqs_to_notify.push(slot);
         }
         if !cq.push(completion) {
             self.stats.count(Counter::VerbsCompletionOverruns);
@@ -233,7 +238,7 @@ impl Queues {
 
     /// Wakes whoever armed a queue that has news. Called once an iteration, after transmit.
     pub(super) fn notify(&mut self) {
-        for slot in self.news.drain(..) {
+        for slot in self.cqs_to_notify.drain(..) {
             if let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) {
                 cq.notify();
             }
@@ -243,49 +248,49 @@ impl Queues {
     /// Lists a queue pair that took more than its share of shared receives.
     #[cold]
     #[inline(never)]
-    fn exceed(&mut self, srq: SrqPlace, place: u32) {
+    fn report_share_exceeded(&mut self, srq: SrqSlot, qp_slot: u32) {
         self.stats.count(Counter::VerbsSharesExceeded);
-        if self.shares.get_mut(place as usize).is_some_and(Share::list) {
-            self.srq_news.push_back(News::Share(srq, place));
+        if self.shares.get_mut(qp_slot as usize).is_some_and(SrqShare::queue_event) {
+            self.srq_events.push_back(SrqEvent::ShareExceeded(srq, qp_slot));
         }
     }
 
     /// How much there is to tell of shared receive queues.
-    pub(super) fn srq_news(&self) -> usize {
-        self.srq_news.len()
+    pub(super) fn srq_events(&self) -> usize {
+        self.srq_events.len()
     }
 
     /// The next of it, and the context to tell.
-    pub(super) fn next_srq_news(&mut self) -> Option<(u16, News)> {
-        let news = self.srq_news.pop_front()?;
-        let srq = self.srqs.get(news.srq())?.as_deref()?;
-        Some((srq.context, news))
+    pub(super) fn next_srq_event(&mut self) -> Option<(u16, SrqEvent)> {
+        let event = self.srq_events.pop_front()?;
+        let srq = self.srqs.get(event.srq())?.as_deref()?;
+        Some((srq.context, event))
     }
 
     /// The context does not listen: it is told later.
-    pub(super) fn keep(&mut self, news: News) {
-        self.srq_news.push_back(news);
+    pub(super) fn requeue(&mut self, event: SrqEvent) {
+        self.srq_events.push_back(event);
     }
 
     /// The event that tells it.
-    pub(super) fn event_of(&mut self, news: News) -> Option<Event> {
-        let srq = self.srqs.get_mut(news.srq())?.as_deref_mut()?;
-        let News::Share(_, place) = news else {
-            srq.passed = false;
+    pub(super) fn take_event(&mut self, event: SrqEvent) -> Option<Event> {
+        let srq = self.srqs.get_mut(event.srq())?.as_deref_mut()?;
+        let SrqEvent::ShareExceeded(_, qp_slot) = event else {
+            srq.limit_reached = false;
             return Some(Event::SharedReceiveLimit { srq: srq.handle });
         };
-        let share = self.shares.get_mut(place as usize)?;
-        share.unlist();
+        let share = self.shares.get_mut(qp_slot as usize)?;
+        share.clear_event_queued();
         Some(Event::SharedReceiveShare { srq: srq.handle, qp: share.qp? })
     }
 
     /// The completion queue that had no place left, if that is why the queue pair ended.
-    pub(super) fn take_full(&mut self) -> Option<CompletionQueue> {
-        self.full.take()
+    pub(super) fn take_overflowed_cq(&mut self) -> Option<CompletionQueue> {
+        self.overflowed_cq.take()
     }
 }
 
-impl CompletionSink for Queues {
+impl CompletionSink for QueueTable {
     fn on_send(&mut self, completion: Completion) {
         self.push(self.selected.send_cq, completion);
     }
@@ -296,13 +301,13 @@ impl CompletionSink for Queues {
 
     #[cold]
     fn peer_has_atomics(&mut self) {
-        self.with_atomics.push(self.selected.qp);
+        self.peers_with_atomics.push(self.selected.qp);
     }
 
     #[inline]
     fn will_ask(&mut self, owner: CoreId) {
-        if let Some(owners) = self.owners.as_deref() {
-            owners.will_ask(owner);
+        if let Some(remote_atomics) = self.remote_atomics.as_deref() {
+            remote_atomics.prepare_request(owner);
         }
     }
 
@@ -315,45 +320,45 @@ impl CompletionSink for Queues {
         target: &AtomicTarget,
         operation: AtomicOp,
     ) -> Result<(), NoCredit> {
-        let owners = self.owners.as_deref_mut().ok_or(NoCredit)?;
-        let asked = owners.ask((self.selected.qp, serial), owner, target, operation);
+        let remote_atomics = self.remote_atomics.as_deref_mut().ok_or(NoCredit)?;
+        let asked = remote_atomics.send_request((self.selected.qp, serial), owner, target, operation);
         let outcome = if asked.is_ok() { Counter::AtomicsMailed } else { Counter::AtomicsNoCredit };
         self.stats.count(outcome);
         asked
     }
 
     fn feed(&mut self, feed: &mut SlotProducer<RecvWqe>) -> Result<(), NoReceive> {
-        let Selected { recv_cq, srq, qp, .. } = self.selected;
-        let place = srq.ok_or(NoReceive::Empty)?;
-        let (slot, mut tell) = (place.slot(), false);
+        let SelectedQueues { recv_cq, srq, qp, .. } = self.selected;
+        let srq_slot = srq.ok_or(NoReceive::Empty)?;
+        let (slot, mut over_share) = (srq_slot.slot(), false);
         let srq = self.srqs.get_mut(slot as usize).and_then(Option::as_deref_mut).ok_or(NoReceive::Empty)?;
         let cq = self.cqs.get(recv_cq as usize).and_then(Option::as_deref).ok_or(NoReceive::NoPlace)?;
-        if self.shares.get(qp as usize).is_some_and(Share::is_used_up) {
-            match share::judge(srq, &mut self.shares, qp) {
-                Verdict::Fine => {}
-                Verdict::Tell => tell = true,
-                Verdict::Refuse => {
-                    self.exceed(place, qp);
+        if self.shares.get(qp as usize).is_some_and(SrqShare::is_exhausted) {
+            match share::check_share(srq, &mut self.shares, qp) {
+                ShareDecision::Allow => {}
+                ShareDecision::AllowAndReport => over_share = true,
+                ShareDecision::Deny => {
+                    self.report_share_exceeded(srq_slot, qp);
                     return Err(NoReceive::Empty);
                 }
             }
         }
-        let passed = srq.feed(feed, cq).inspect_err(|why| {
+        let limit_reached = srq.feed(feed, cq).inspect_err(|why| {
             let counter = match why {
                 NoReceive::Empty => Counter::VerbsSharedReceivesEmpty,
                 NoReceive::NoPlace => Counter::VerbsCompletionsRefused,
             };
             self.stats.count(counter);
             if *why == NoReceive::NoPlace {
-                self.full = Some(cq.handle);
+                self.overflowed_cq = Some(cq.handle);
             }
         })?;
-        srq.note(qp, &mut self.shares);
-        if passed {
-            self.srq_news.push_back(News::Limit(place));
+        srq.record(qp, &mut self.shares);
+        if limit_reached {
+            self.srq_events.push_back(SrqEvent::LimitReached(srq_slot));
         }
-        if tell {
-            self.exceed(place, qp);
+        if over_share {
+            self.report_share_exceeded(srq_slot, qp);
         }
         Ok(())
     }

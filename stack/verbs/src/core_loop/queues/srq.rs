@@ -7,23 +7,23 @@ use ironwarp_iwarp::{NoReceive, RecvWqe};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 
 use super::cq::CqCore;
-use super::share::{Share, Takers};
+use super::share::{ConsumedReceives, SrqShare};
 use crate::context::SharedReceiveQueue;
 use crate::shared::Lease;
 
 /// Posts that a message looks at which finds no room to be noted. One would do; with more, the next ones find room.
-const SETTLED_AT_ONCE: u32 = 4;
+const CREDIT_BATCH: u32 = 4;
 
 /// The core's half of a shared receive queue. On cache lines of its own: another core's half may lie beside it.
 #[repr(align(64))]
 pub(crate) struct SrqCore {
     pub(super) handle: SharedReceiveQueue,
     ring: SlotConsumer<RecvWqe>,
-    takers: Takers,
+    consumed: ConsumedReceives,
     /// Say once when fewer are left; 0 is never.
     limit: u32,
     /// The limit was passed, and the context has not been told.
-    pub(super) passed: bool,
+    pub(super) limit_reached: bool,
     /// The context that owns it, by place.
     pub(in crate::core_loop) context: u16,
     pub(super) lease: Lease,
@@ -31,14 +31,14 @@ pub(crate) struct SrqCore {
 
 impl SrqCore {
     pub(crate) fn new(lease: Lease, handle: SharedReceiveQueue, ring: SlotConsumer<RecvWqe>) -> Self {
-        let takers = Takers::new(ring.depth());
-        SrqCore { handle, ring, takers, limit: 0, passed: false, context: 0, lease }
+        let consumed = ConsumedReceives::new(ring.depth());
+        SrqCore { handle, ring, consumed, limit: 0, limit_reached: false, context: 0, lease }
     }
 
     /// Arms the limit. Answers whether it is passed already.
     pub(super) fn arm(&mut self, limit: u32) -> bool {
         self.limit = limit;
-        self.look()
+        self.check_limit()
     }
 
     /// Moves the oldest request into a queue pair's ring, for which `cq` promises a place.
@@ -57,39 +57,39 @@ impl SrqCore {
             return Err(NoReceive::Empty);
         }
         self.ring.release_to(head.wrapping_add(1));
-        Ok(self.look())
+        Ok(self.check_limit())
     }
 
     /// Notes who took the last request that was moved.
-    pub(super) fn note(&mut self, place: u32, shares: &mut [Share]) {
-        if self.takers.is_full() {
-            self.make_room(shares);
+    pub(super) fn record(&mut self, qp_slot: u32, shares: &mut [SrqShare]) {
+        if self.consumed.is_full() {
+            self.credit_some_posts(shares);
         }
-        if let Some(share) = shares.get_mut(place as usize) {
-            self.takers.note(place, share, self.ring.tail());
+        if let Some(share) = shares.get_mut(qp_slot as usize) {
+            self.consumed.record(qp_slot, share, self.ring.tail());
         }
     }
 
     /// Looks at what was posted since the last time.
     #[cold]
-    pub(super) fn settle(&mut self, shares: &mut [Share]) {
+    pub(super) fn credit_posts(&mut self, shares: &mut [SrqShare]) {
         let tail = self.ring.refresh();
-        self.takers.settle(tail, u32::MAX, shares);
+        self.consumed.credit_posts(tail, u32::MAX, shares);
     }
 
     /// Looks at a few of the posts: every message pays for its own place.
     #[cold]
-    fn make_room(&mut self, shares: &mut [Share]) {
+    fn credit_some_posts(&mut self, shares: &mut [SrqShare]) {
         let tail = self.ring.refresh();
-        self.takers.settle(tail, SETTLED_AT_ONCE, shares);
+        self.consumed.credit_posts(tail, CREDIT_BATCH, shares);
     }
 
-    fn look(&mut self) -> bool {
+    fn check_limit(&mut self) -> bool {
         if self.limit == 0 || self.ring.refresh().wrapping_sub(self.ring.head()) >= self.limit {
             return false;
         }
         self.limit = 0;
-        self.passed = true;
+        self.limit_reached = true;
         true
     }
 }

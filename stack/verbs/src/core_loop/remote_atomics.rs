@@ -37,41 +37,41 @@ const CREDITS: usize = 32;
 
 /// How often a core looks for the answer to a request that came alone, before it goes on: about a microsecond, three times what
 /// an owner takes that has nothing else to do.
-const LOOKS: u32 = 200;
+const REPLY_SPINS_MAX: u32 = 200;
 
 /// One core's mail about words, in both directions. On cache lines of its own: another core's may lie beside it.
 #[repr(align(128))]
-pub(crate) struct Owners {
-    mail: Mailboxes<AtomicCall, AtomicReply>,
+pub(crate) struct RemoteAtomics {
+    mailboxes: Mailboxes<AtomicCall, AtomicReply>,
     /// By the core that asks, what it has been refused.
-    refused: Box<[Refused]>,
+    refused_streams: Box<[RefusedStreams]>,
     /// By the core that is asked, places of queue pairs that wait for a credit; each in one list, once.
-    waiting: Box<[CachePadded<VecDeque<u32>>]>,
+    credit_waiters: Box<[CachePadded<VecDeque<u32>>]>,
     /// How many those are.
-    in_line: usize,
+    credit_waiter_count: usize,
     /// Whether a call was made and its answer not waited for yet.
-    asked: bool,
+    request_sent: bool,
     /// Whoever asks now is the one whose turn it is.
-    in_turn: bool,
+    serving_waiter: bool,
 }
 
-/// What each core has of the mail about words; nothing where there is one core. For `places` queue pairs each.
-pub(crate) fn owners(cores: u16, places: u32) -> Vec<Option<Box<Owners>>> {
+/// What each core has of the mail about words; nothing where there is one core. For `queue_pairs` queue pairs each.
+pub(crate) fn remote_atomics_mesh(cores: u16, queue_pairs: u32) -> Vec<Option<Box<RemoteAtomics>>> {
     if cores == 1 {
         return vec![None];
     }
-    let line = |_| CachePadded::new(VecDeque::with_capacity(places as usize));
-    let lines = || (0..cores).map(line).collect();
-    let refused = || (0..cores).map(|_| Refused::default()).collect();
+    let waiters = |_| CachePadded::new(VecDeque::with_capacity(queue_pairs as usize));
+    let waiter_lists = || (0..cores).map(waiters).collect();
+    let refused_streams = || (0..cores).map(|_| RefusedStreams::default()).collect();
     let ends = mailbox::mesh(cores.into(), CREDITS).into_iter();
-    ends.map(|mail| {
-        Some(Box::new(Owners {
-            mail,
-            refused: refused(),
-            waiting: lines(),
-            in_line: 0,
-            asked: false,
-            in_turn: false,
+    ends.map(|mailboxes| {
+        Some(Box::new(RemoteAtomics {
+            mailboxes,
+            refused_streams: refused_streams(),
+            credit_waiters: waiter_lists(),
+            credit_waiter_count: 0,
+            request_sent: false,
+            serving_waiter: false,
         }))
     })
     .collect()
@@ -82,146 +82,152 @@ pub(crate) fn owners(cores: u16, places: u32) -> Vec<Option<Box<Owners>>> {
 /// What a stream asks behind it must have no effect (RFC 7306 s5.4: what is behind has not happened if what is ahead has
 /// not), and may be in the mail already. After [`CREDITS`] calls more it is not: the caller has heard by then.
 #[derive(Default)]
-struct Refused {
+struct RefusedStreams {
     streams: ArrayVec<(QpNum, u32), CREDITS>,
     calls: u32,
 }
 
-impl Refused {
+impl RefusedStreams {
     /// Does what is asked, unless something ahead of it was refused.
-    fn answer(&mut self, call: &AtomicCall, mem: &CoreMem) -> AtomicReply {
+    fn execute(&mut self, call: &AtomicCall, mem: &CoreMem) -> AtomicReply {
         self.calls = self.calls.wrapping_add(1);
-        if !self.streams.is_empty() && self.is_behind(call.qp()) {
+        if !self.streams.is_empty() && self.has_earlier_refusal(call.qp()) {
             return call.refuse();
         }
         let reply = call.run(mem);
         if reply.outcome.is_err() {
-            self.note(call.qp());
+            self.record_refusal(call.qp());
         }
         reply
     }
 
     /// Forgets those that have heard. Says whether this one has not.
     #[cold]
-    fn is_behind(&mut self, qp: QpNum) -> bool {
+    fn has_earlier_refusal(&mut self, qp: QpNum) -> bool {
         let calls = self.calls;
         self.streams.retain(|(_, at)| calls.wrapping_sub(*at) < CREDITS as u32);
-        self.streams.iter().any(|(refused, _)| *refused == qp)
+        self.streams.iter().any(|(stream, _)| *stream == qp)
     }
 
     #[cold]
-    fn note(&mut self, qp: QpNum) {
+    fn record_refusal(&mut self, qp: QpNum) {
         // Room: each is of another one of the last calls.
         let _ = self.streams.try_push((qp, self.calls));
     }
 }
 
-impl Owners {
-    /// Asks `owner` on behalf of the queue pair at `place`, or puts it in line.
-    pub(super) fn ask(
+impl RemoteAtomics {
+    /// Asks `owner` on behalf of the queue pair at `slot`, or puts it in line.
+    pub(super) fn send_request(
         &mut self,
-        (place, serial): (u32, u32),
+        (slot, serial): (u32, u32),
         owner: CoreId,
         target: &AtomicTarget,
         operation: AtomicOp,
     ) -> Result<(), NoCredit> {
-        let Some(line) = self.waiting.get_mut(usize::from(owner.0)) else { return Err(NoCredit) };
-        let token = u64::from(place) << 32 | u64::from(serial);
-        let may_ask = self.in_turn || line.is_empty();
-        if may_ask && self.mail.call(owner.0, AtomicCall::new(token, target, operation)).is_ok() {
-            self.asked = true;
+        let Some(waiters) = self.credit_waiters.get_mut(usize::from(owner.0)) else { return Err(NoCredit) };
+        let token = u64::from(slot) << 32 | u64::from(serial);
+        let may_send = self.serving_waiter || waiters.is_empty();
+        if may_send && self.mailboxes.call(owner.0, AtomicCall::new(token, target, operation)).is_ok() {
+            self.request_sent = true;
             return Ok(());
         }
-        line.push_back(place);
-        self.in_line += 1;
+        waiters.push_back(slot);
+        self.credit_waiter_count += 1;
         Err(NoCredit)
     }
 
     /// The owner is asked soon.
     #[inline]
-    pub(super) fn will_ask(&self, owner: CoreId) {
-        self.mail.prepare(owner.0);
+    pub(super) fn prepare_request(&self, owner: CoreId) {
+        self.mailboxes.prepare(owner.0);
     }
 
     /// The next in line for a core that may be asked again.
-    fn next_in_line(&mut self, owner: usize) -> Option<u32> {
-        let line = self.waiting.get_mut(owner)?;
-        if line.is_empty() || !self.mail.has_credit(owner as u16) {
+    fn next_credit_waiter(&mut self, owner: usize) -> Option<u32> {
+        let waiters = self.credit_waiters.get_mut(owner)?;
+        if waiters.is_empty() || !self.mailboxes.has_credit(owner as u16) {
             return None;
         }
-        self.in_line -= 1;
-        line.pop_front()
+        self.credit_waiter_count -= 1;
+        waiters.pop_front()
     }
 
     /// Whether somebody waits for a core.
     #[inline]
-    fn is_waiting_for(&self, owner: usize) -> bool {
-        let in_line = self.waiting.get(owner).is_some_and(|line| !line.is_empty());
-        in_line || self.mail.unanswered_by(owner as u16) > 0
+    fn has_outstanding_to(&self, owner: usize) -> bool {
+        let waits_for_credit = self.credit_waiters.get(owner).is_some_and(|waiters| !waiters.is_empty());
+        waits_for_credit || self.mailboxes.unanswered_by(owner as u16) > 0
     }
 
     /// Does what other cores ask for. Says how much that was.
     #[inline]
-    fn answer(&mut self, mem: &CoreMem) -> usize {
-        let refused = &mut self.refused;
-        self.mail.answer(|core, call| match refused.get_mut(usize::from(core)) {
-            Some(refused) => refused.answer(&call, mem),
+    fn serve_requests(&mut self, mem: &CoreMem) -> usize {
+        let refused_streams = &mut self.refused_streams;
+        self.mailboxes.answer(|core, call| match refused_streams.get_mut(usize::from(core)) {
+            Some(refused_streams) => refused_streams.execute(&call, mem),
             None => call.refuse(),
         })
     }
 
     /// Whether a call has just been made, and its answer is all that is waited for. Says so once.
     #[inline]
-    fn has_asked_alone(&mut self) -> bool {
-        core::mem::take(&mut self.asked) && self.in_line == 0 && self.mail.unanswered() == 1
+    fn take_single_request(&mut self) -> bool {
+        core::mem::take(&mut self.request_sent)
+            && self.credit_waiter_count == 0
+            && self.mailboxes.unanswered() == 1
     }
 
     /// Calls that have not been answered.
-    pub(super) fn unanswered(&self) -> usize {
-        self.mail.unanswered()
+    pub(super) fn outstanding(&self) -> usize {
+        self.mailboxes.unanswered()
     }
 
-    /// How often the queue pair at `place` is in line.
-    pub(super) fn times_in_line(&self, place: u32) -> usize {
-        self.waiting.iter().flat_map(|line| line.iter()).filter(|waiting| **waiting == place).count()
+    /// How often the queue pair at `slot` is in line.
+    pub(super) fn credit_wait_count(&self, slot: u32) -> usize {
+        self.credit_waiters
+            .iter()
+            .flat_map(|waiters| waiters.iter())
+            .filter(|waiting| **waiting == slot)
+            .count()
     }
 
     /// Whether it is in line for that core.
-    fn is_in_line(&self, place: u32, owner: u16) -> bool {
-        self.waiting.get(usize::from(owner)).is_some_and(|line| line.contains(&place))
+    fn is_waiting_for_credit(&self, slot: u32, owner: u16) -> bool {
+        self.credit_waiters.get(usize::from(owner)).is_some_and(|waiters| waiters.contains(&slot))
     }
 
     /// Nobody waits for a core any more.
-    fn give_up(&mut self, owner: u16) {
-        self.mail.give_up(owner);
-        if let Some(line) = self.waiting.get_mut(usize::from(owner)) {
-            self.in_line -= line.len();
-            line.clear();
+    fn cancel_requests_to(&mut self, owner: u16) {
+        self.mailboxes.give_up(owner);
+        if let Some(waiters) = self.credit_waiters.get_mut(usize::from(owner)) {
+            self.credit_waiter_count -= waiters.len();
+            waiters.clear();
         }
     }
 
     /// How many are in line.
-    pub(super) fn in_line(&self) -> usize {
-        self.in_line
+    pub(super) fn waiting_for_credit(&self) -> usize {
+        self.credit_waiter_count
     }
 
     /// Whether other cores have something to do for this one.
     #[inline]
-    pub(super) fn is_waiting(&self) -> bool {
-        self.mail.unanswered() | self.in_line != 0
+    pub(super) fn has_outstanding(&self) -> bool {
+        self.mailboxes.unanswered() | self.credit_waiter_count != 0
     }
 
     /// The queue pair at a place is gone.
-    pub(super) fn leave_line(&mut self, place: u32) {
-        self.waiting.iter_mut().for_each(|line| line.retain(|waiting| *waiting != place));
-        self.in_line = self.waiting.iter().map(|line| line.len()).sum();
+    pub(super) fn remove_credit_waiter(&mut self, slot: u32) {
+        self.credit_waiters.iter_mut().for_each(|waiters| waiters.retain(|waiting| *waiting != slot));
+        self.credit_waiter_count = self.credit_waiters.iter().map(|waiters| waiters.len()).sum();
     }
 }
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// An application's atomic operation on its own memory, which comes to the word's owner like any other.
     #[cold]
-    pub(super) fn change_word(
+    pub(super) fn execute_local_atomic(
         &mut self,
         target: &AtomicTarget,
         operation: &AtomicOp,
@@ -238,9 +244,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Changes words of this core for others.
     #[inline(never)]
-    pub(super) fn answer_words(&mut self) {
-        let Some(owners) = self.cqs.owners.as_deref_mut() else { return };
-        let answered = owners.answer(&self.mem);
+    pub(super) fn serve_remote_atomics(&mut self) {
+        let Some(remote_atomics) = self.queues.remote_atomics.as_deref_mut() else { return };
+        let answered = remote_atomics.serve_requests(&self.mem);
         if answered > 0 {
             self.work += answered;
             self.stats.add(Counter::AtomicsAnswered, answered as u64);
@@ -249,83 +255,103 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Does so, passes on what others have done, and asks for what had to wait.
     #[inline(never)]
-    pub(super) fn serve_words(&mut self, now: Nanos) {
-        self.answer_words();
-        if self.cqs.waits_for_owners() {
-            self.await_answer();
-            self.hear_owners(now);
+    pub(super) fn poll_remote_atomics(&mut self, now: Nanos) {
+        self.serve_remote_atomics();
+        if self.queues.has_outstanding_remote_atomics() {
+            self.spin_for_reply();
+            self.poll_replies(now);
         }
     }
 
     /// Stays a moment with a request that came alone: its answer is on its way for no longer than another iteration takes, and
     /// the response leaves in this one. What others ask meanwhile is done. Whoever has more to do or to wait for goes on.
     #[inline(never)]
-    fn await_answer(&mut self) {
-        let asked_alone = self.cqs.owners.as_deref_mut().is_some_and(Owners::has_asked_alone);
-        let mut looks = if asked_alone && self.work == self.posted + 1 { LOOKS } else { 0 };
-        while looks > 0 && self.cqs.owners.as_deref().is_some_and(|owners| !owners.mail.has_reply()) {
-            looks -= 1;
-            self.answer_words();
+    fn spin_for_reply(&mut self) {
+        let single_request =
+            self.queues.remote_atomics.as_deref_mut().is_some_and(RemoteAtomics::take_single_request);
+        let mut spins_left =
+            if single_request && self.work == self.posted_work + 1 { REPLY_SPINS_MAX } else { 0 };
+        while spins_left > 0
+            && self
+                .queues
+                .remote_atomics
+                .as_deref()
+                .is_some_and(|remote_atomics| !remote_atomics.mailboxes.has_reply())
+        {
+            spins_left -= 1;
+            self.serve_remote_atomics();
         }
     }
 
     /// Passes on what other cores have done.
-    fn hear_owners(&mut self, now: Nanos) {
+    fn poll_replies(&mut self, now: Nanos) {
         for core in 0..self.shared.cores.len() {
-            let owners = self.cqs.owners.as_deref().filter(|owners| owners.is_waiting_for(core));
-            let Some(owners) = owners else { continue };
-            let is_gone = owners.mail.is_abandoned(core as u16);
-            self.take_answers(core);
+            let remote_atomics = self
+                .queues
+                .remote_atomics
+                .as_deref()
+                .filter(|remote_atomics| remote_atomics.has_outstanding_to(core));
+            let Some(remote_atomics) = remote_atomics else { continue };
+            let is_gone = remote_atomics.mailboxes.is_abandoned(core as u16);
+            self.take_replies(core);
             if is_gone {
-                self.give_up_owner(now, core as u16);
+                self.on_core_gone(now, core as u16);
             }
-            self.ask_in_line(core);
+            self.send_waiting_requests(core);
         }
     }
 
-    fn take_answers(&mut self, core: usize) {
+    fn take_replies(&mut self, core: usize) {
         for _ in 0..CREDITS {
-            let owners = self.cqs.owners.as_deref_mut();
-            let Some(reply) = owners.and_then(|owners| owners.mail.reply(core as u16)) else { return };
+            let remote_atomics = self.queues.remote_atomics.as_deref_mut();
+            let Some(reply) =
+                remote_atomics.and_then(|remote_atomics| remote_atomics.mailboxes.reply(core as u16))
+            else {
+                return;
+            };
             self.work += 1;
-            if !self.on_answer(reply) {
+            if !self.on_atomic_reply(reply) {
                 self.stats.count(Counter::AtomicsUnheard);
             }
         }
     }
 
     /// Another core has answered. Says whether anybody waited for it.
-    fn on_answer(&mut self, reply: AtomicReply) -> bool {
+    fn on_atomic_reply(&mut self, reply: AtomicReply) -> bool {
         let (slot, serial) = ((reply.token >> 32) as u32, reply.token as u32);
         let Some(qp) = self.qps.at(slot).filter(|qp| qp.handle.num() == reply.qp) else { return false };
-        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let awaited = stream.on_answer(serial, reply.outcome, &mut io);
         if awaited && stream.wants_tx(&mut io) {
-            self.make_ready(Sender::Qp(slot));
+            self.enqueue_tx(TxSource::Qp(slot));
         }
         awaited
     }
 
     /// A core has gone for good, and its last answers have been taken: whoever waits for it waits for nothing.
     #[cold]
-    fn give_up_owner(&mut self, now: Nanos, core: u16) {
-        for slot in 0..self.qps.places() {
-            let in_line = self.cqs.owners.as_ref().is_some_and(|owners| owners.is_in_line(slot, core));
+    fn on_core_gone(&mut self, now: Nanos, core: u16) {
+        for slot in 0..self.qps.capacity() {
+            let waits_for_credit = self
+                .queues
+                .remote_atomics
+                .as_ref()
+                .is_some_and(|remote_atomics| remote_atomics.is_waiting_for_credit(slot, core));
             let mailed = self.qps.at(slot).is_some_and(|qp| qp.stream.has_mailed_to(CoreId(core)));
-            if in_line || mailed {
-                self.end_without_owner(now, slot);
+            if waits_for_credit || mailed {
+                self.terminate_without_owner(now, slot);
             }
         }
-        if let Some(owners) = &mut self.cqs.owners {
-            owners.give_up(core);
+        if let Some(remote_atomics) = &mut self.queues.remote_atomics {
+            remote_atomics.cancel_requests_to(core);
         }
     }
 
     /// What a peer has asked for can neither be done nor be refused as its own fault (RFC 5040 s7.1).
-    fn end_without_owner(&mut self, now: Nanos, slot: u32) {
+    fn terminate_without_owner(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         let was_open = qp.stream.state() == StreamState::Open;
-        let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.terminate(RdmapFault::LocalCatastrophic.into(), &mut io);
         stream.on_credit(&mut io);
         if let Some(end) = stream.end().filter(|_| was_open) {
@@ -335,22 +361,27 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Those in line for a core ask, as long as there are credits.
-    fn ask_in_line(&mut self, core: usize) {
-        while let Some(slot) = self.cqs.owners.as_mut().and_then(|owners| owners.next_in_line(core)) {
+    fn send_waiting_requests(&mut self, core: usize) {
+        while let Some(slot) = self
+            .queues
+            .remote_atomics
+            .as_mut()
+            .and_then(|remote_atomics| remote_atomics.next_credit_waiter(core))
+        {
             self.work += 1;
             let Some(qp) = self.qps.at(slot) else { continue };
-            self.cqs.set_in_turn(true);
-            let (stream, mut io) = qp.stream_io(&mut self.cqs, &self.mem, &self.stats);
+            self.queues.set_serving_waiter(true);
+            let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
             stream.on_credit(&mut io);
-            self.cqs.set_in_turn(false);
+            self.queues.set_serving_waiter(false);
         }
     }
 }
 
-impl Queues {
-    fn set_in_turn(&mut self, in_turn: bool) {
-        if let Some(owners) = &mut self.owners {
-            owners.in_turn = in_turn;
+impl QueueTable {
+    fn set_serving_waiter(&mut self, serving_waiter: bool) {
+        if let Some(remote_atomics) = &mut self.remote_atomics {
+            remote_atomics.serving_waiter = serving_waiter;
         }
     }
 }
