@@ -1,8 +1,9 @@
 //! What always holds of a core between two iterations, and what it holds: always compiled, called by the simulator after
 //! every step.
 
-use super::connection::setup::Setup;
-use super::qp::Phase;
+use ironwarp_iwarp::stream::StreamState;
+
+use super::lifecycle::Stage;
 use super::*;
 use crate::context::QpState;
 use crate::worker::Holdings;
@@ -124,22 +125,39 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 deadline == Nanos::MAX && waits == 0,
             );
         };
-        let resolving = matches!(qp.phase, Phase::Setup(Setup::Resolving { .. }));
-        ensure("it waits for a link address, or should", waits == usize::from(resolving))?;
+        let stage = qp.lifecycle.stage();
+        ensure("it waits for a link address, or should", waits == usize::from(stage == Stage::Resolving))?;
         let known = qp.conn.is_none_or(|conn| conn_owners.get(conn.index()) == Some(&ConnOwner::Qp(slot)));
         ensure("its connection does not know it", known)?;
         // One that has just arrived is told to connect by the next message.
-        let told = match qp.phase {
-            Phase::Idle => matches!(qp.shared.state(), QpState::Idle | QpState::Connecting),
-            _ => qp.shared.state() == qp.state_for(&qp.phase),
+        let told = match stage {
+            Stage::Idle => matches!(qp.shared.state(), QpState::Idle | QpState::Connecting),
+            _ => qp.shared.state() == qp.lifecycle.qp_state(),
         };
         ensure("its state is told wrongly", told)?;
-        let ends =
-            matches!(qp.phase, Phase::Draining | Phase::HalfClosed | Phase::Terminating | Phase::Closing);
-        let must_end = ends || qp.is_connecting();
+        ensure(
+            "its stream is in another state than its connection",
+            stream_agrees(stage, qp.stream.state()),
+        )?;
+        let ends = matches!(stage, Stage::Draining | Stage::HalfClosed | Stage::Terminating | Stage::Closing);
+        let must_end = ends || qp.lifecycle.is_connecting();
         ensure("its patience has no end", !must_end || deadline != Nanos::MAX)?;
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.check(&io).map_err(String::from)
+    }
+}
+
+/// Returns whether the stream's state is one that the connection's state allows between two iterations.
+fn stream_agrees(stage: Stage, stream: StreamState) -> bool {
+    match stage {
+        Stage::Idle | Stage::Resolving | Stage::Opening | Stage::Requesting | Stage::Replying => {
+            stream == StreamState::Idle
+        }
+        Stage::AwaitingRtr | Stage::Running | Stage::Draining | Stage::HalfClosed => {
+            stream == StreamState::Open
+        }
+        Stage::Terminating => matches!(stream, StreamState::Terminating | StreamState::Ended),
+        Stage::Closing | Stage::Ended => stream == StreamState::Ended,
     }
 }
 

@@ -16,6 +16,7 @@ mod check;
 mod connection;
 mod control;
 mod cores;
+mod lifecycle;
 mod ports;
 mod qp;
 mod queues;

@@ -1,4 +1,4 @@
-//! Queue pairs, the core's half, and where each is in its life.
+//! Queue pairs, the core's half: the rings, the stream and the state of the connection.
 
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
@@ -11,12 +11,11 @@ use ironwarp_rings::doorbell::Bell;
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ConnId, TcpEvents};
-use ironwarp_types::{Nanos, PdId};
+use ironwarp_types::PdId;
 
-use super::connection::setup::Setup;
+use super::lifecycle::Lifecycle;
 use super::queues::{QueueTable, SelectedQueues};
-use crate::context::{OwnPatience, QpAttr, QpShared, QpState, QueuePair, ReceiveShare};
-use crate::event::DisconnectReason;
+use crate::context::{OwnPatience, QpAttr, QpShared, QueuePair, ReceiveShare};
 use crate::shared::Lease;
 
 /// What a queue pair's two halves are made from.
@@ -54,35 +53,6 @@ impl QpSetup {
     }
 }
 
-/// Where a queue pair is in its life, as its core sees it.
-#[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
-pub(super) enum Phase {
-    /// Not asked to connect yet.
-    Idle,
-    /// Connecting or accepting, up to the end of the MPA start-up.
-    Setup(Setup),
-    /// FPDUs run both ways.
-    Running,
-    /// The application asked to close: what was posted is still carried out.
-    Draining,
-    /// Our FIN is on its way; what the peer sends before its own is still taken.
-    HalfClosed,
-    /// A Terminate was sent or received, or waits to be sent; what arrives is discarded.
-    Terminating,
-    /// Our FIN is on its way; what arrives is discarded.
-    Closing,
-    /// No connection any more.
-    Ended,
-}
-
-impl Phase {
-    /// Whether what arrives is FPDUs that are taken.
-    #[inline]
-    pub(super) fn takes_fpdus(&self) -> bool {
-        matches!(self, Phase::Running | Phase::Draining | Phase::HalfClosed)
-    }
-}
-
 /// The core's half of a queue pair. On cache lines of its own: that of another core's queue pair may lie beside it.
 #[repr(align(64))]
 pub(crate) struct QpCore {
@@ -101,11 +71,10 @@ pub(crate) struct QpCore {
     /// The context that owns it, by place.
     pub(super) context: u16,
     pub(super) conn: Option<ConnId>,
-    pub(super) phase: Phase,
+    /// The state of its connection.
+    pub(super) lifecycle: Lifecycle,
     /// The numbers of Reads that there are places for.
     pub(super) reads: ReadDepths,
-    /// The connection counts as up when the initiator's first message has come (RFC 6581 s5).
-    pub(super) rtr_awaited: bool,
     /// The RDMAP stream. It rests before and after the connection.
     pub(super) stream: Stream,
     /// Whether it waits in the loop's list of senders.
@@ -114,28 +83,11 @@ pub(crate) struct QpCore {
     pub(super) awaits_memory: bool,
     /// Bytes that it may still send in its turn; below zero what the last one took too much.
     pub(super) deficit: i64,
-    /// It accepted, and has not heard the peer's first message.
-    pub(super) awaits_first_message: bool,
-    /// Sends were waiting for that message when the timer was set.
-    pub(super) sends_waited_at_arm: bool,
-    /// How far its oldest Read was when the timer was set, and whether it is set.
-    pub(super) read_progress_at_arm: Option<u64>,
-    /// Sends are held until then ([`MpaConfig::first_fpdu_holdoff_us`](crate::config::MpaConfig)).
-    pub(super) holdoff_until: Nanos,
-    /// Something came since the timer was set, behind our FIN.
-    pub(super) rx_since_timer: bool,
-    /// When a disconnect that is still draining is given up, unless it gets on; behind our FIN, whatever comes.
-    pub(super) drain_deadline: Nanos,
-    /// How far it was when that was set: octets acknowledged, and the oldest Read.
-    pub(super) drain_progress: (u64, Option<u64>),
-    /// The peer's FIN has come while it drains.
-    pub(super) peer_closed: bool,
     /// What its application says of its patience.
     pub(super) patience: OwnPatience,
-    /// What TCP has said of the end while a delivery was held.
+    /// TCP events of an orderly end that wait until a held delivery is made: input that is not handled yet, in
+    /// whichever state it arrived.
     pub(super) deferred_close: TcpEvents,
-    /// Why the connection ended, as far as is known.
-    pub(super) reason: DisconnectReason,
 }
 
 impl QpCore {
@@ -155,24 +107,14 @@ impl QpCore {
             share,
             context: 0,
             conn: None,
-            phase: Phase::Idle,
+            lifecycle: Lifecycle::Idle,
             reads,
-            rtr_awaited: false,
             stream,
             tx_queued: false,
             awaits_memory: false,
             deficit: 0,
-            awaits_first_message: false,
-            sends_waited_at_arm: false,
-            read_progress_at_arm: None,
-            holdoff_until: Nanos::ZERO,
-            rx_since_timer: false,
-            drain_deadline: Nanos::MAX,
-            drain_progress: (0, None),
-            peer_closed: false,
             patience,
             deferred_close: TcpEvents::empty(),
-            reason: DisconnectReason::Closed,
         }
     }
 
@@ -210,29 +152,13 @@ impl QpCore {
         (&mut self.stream, Io { sends, receives, feed, completions: queues, memory, stats })
     }
 
-    /// Whether the connection has not come up yet, as its application sees it.
-    pub(super) fn is_connecting(&self) -> bool {
-        matches!(self.phase, Phase::Setup(_)) || (self.rtr_awaited && matches!(self.phase, Phase::Running))
-    }
-
-    /// What a phase looks like to the application.
-    pub(super) fn state_for(&self, phase: &Phase) -> QpState {
-        match phase {
-            Phase::Idle => QpState::Idle,
-            Phase::Setup(_) => QpState::Connecting,
-            Phase::Running if self.rtr_awaited => QpState::Connecting,
-            Phase::Running => QpState::Established,
-            Phase::Draining | Phase::HalfClosed => QpState::Draining,
-            Phase::Terminating | Phase::Closing | Phase::Ended => QpState::Error,
-        }
-    }
-
-    pub(super) fn enter(&mut self, phase: Phase) {
-        self.shared.set(self.state_for(&phase));
-        // A receive is published before the state is looked at, and the state is set before the receives are looked
-        // at for the last time: one of the two sides sees the other.
+    /// Enters the next state of the connection, publishes it to the application and returns the state before.
+    pub(super) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
+        self.shared.set(next.qp_state());
+        // A post publishes a receive, then reads the state; the core sets the state, then reads the receives for the
+        // last time. One of the two sees the other.
         fence(Ordering::SeqCst);
-        self.phase = phase;
+        self.lifecycle.enter(next)
     }
 }
 

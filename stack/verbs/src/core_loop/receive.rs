@@ -5,7 +5,7 @@
 //! here, in the order in which a connection's life has it.
 
 use super::cores::Steered;
-use super::qp::Phase;
+use super::lifecycle::Lifecycle;
 use super::*;
 use ironwarp_net::{IcmpError, IcmpErrorKind, Received};
 use ironwarp_tcp::ByteStream;
@@ -180,7 +180,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Bytes beyond a gap, on a connection that asked to hear of them.
     fn on_out_of_order(&mut self, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if qp.phase.takes_fpdus() {
+        if qp.lifecycle.takes_fpdus() {
             let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
             stream.on_early(&self.tcp.rx(conn), &mut self.scratch, &io);
         }
@@ -189,25 +189,22 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Whole FPDUs are checked, placed and delivered; what is left of one stays with TCP.
     pub(super) fn on_readable(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if !qp.phase.takes_fpdus() {
+        if !qp.lifecycle.takes_fpdus() {
             return self.on_non_fpdu_bytes(now, slot, conn);
         }
-        qp.rx_since_timer = true;
+        // RFC 5044 s7.1.2: a responder's fence opens with the initiator's first FPDU.
+        let fence_closed = !qp.stream.may_send();
+        let usual = matches!(qp.lifecycle, Lifecycle::Running(_)) && !fence_closed;
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut bytes = self.tcp.rx(conn);
         let outcome = stream.on_readable(&mut bytes, &mut self.scratch, &mut io);
         let wants_tx = stream.wants_tx(&mut io);
         let waits = stream.waits_for_memory();
-        let rtr_awaited = qp.rtr_awaited;
-        let draining = matches!(qp.phase, Phase::Draining);
-        if qp.awaits_first_message && (outcome.is_ok() || !rtr_awaited) {
-            self.on_first_message(slot);
-        }
         if waits {
             self.wait_for_memory(slot);
         }
-        if rtr_awaited && outcome.is_ok() {
-            self.on_rtr(slot);
+        if !usual {
+            self.on_unusual_rx(slot, outcome.is_ok(), fence_closed);
         }
         if let Err(end) = outcome {
             return self.on_stream_end(now, slot, end);
@@ -215,7 +212,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if wants_tx {
             self.enqueue_tx(TxSource::Qp(slot));
         }
-        if draining || rtr_awaited {
+        if !usual {
             self.close_if_drained(now, slot);
         }
     }
@@ -224,19 +221,19 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     #[inline(never)]
     fn on_non_fpdu_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
-        if let Some(Phase::Setup(_)) = self.qps.at(slot).map(|qp| &qp.phase) {
+        if let Some(Lifecycle::Setup(_)) = self.qps.at(slot).map(|qp| &qp.lifecycle) {
             self.on_startup_bytes(now, slot, conn);
         }
         let Some(qp) = self.qps.at(slot) else { return };
-        match qp.phase {
-            // FPDUs came right behind the start-up frame.
-            Phase::Running | Phase::Draining | Phase::HalfClosed => self.on_readable(now, slot, conn),
-            // What arrives behind the end is acknowledged and discarded: a reset would destroy our Terminate.
-            Phase::Terminating | Phase::Closing | Phase::Ended => {
+        match qp.lifecycle {
+            // FPDUs follow the start-up frame in the same segment.
+            _ if qp.lifecycle.takes_fpdus() => self.on_readable(now, slot, conn),
+            Lifecycle::Idle | Lifecycle::Setup(_) => {}
+            // Bytes after the end are acknowledged and discarded: a reset would destroy our Terminate.
+            _ => {
                 let mut bytes = self.tcp.rx(conn);
                 bytes.consume(usize::MAX);
             }
-            Phase::Idle | Phase::Setup(_) => {}
         }
     }
 
@@ -244,7 +241,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn on_acked(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let acked = self.tcp.acked_bytes(conn);
         let Some(qp) = self.qps.at(slot) else { return };
-        let draining = matches!(qp.phase, Phase::Draining);
+        let draining = matches!(qp.lifecycle, Lifecycle::Draining(_));
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.on_acked(acked, &mut io);
         let waits = stream.waits_for_memory();
@@ -259,14 +256,22 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// The accepting side has heard the peer: both are in full operation.
+    /// FPDUs arrived in another state than full operation with an open fence: before the initiator's first FPDU, or after
+    /// a disconnect.
     #[cold]
-    fn on_first_message(&mut self, slot: u32) {
+    #[inline(never)]
+    fn on_unusual_rx(&mut self, slot: u32, fault_free: bool, fence_closed: bool) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if qp.stream.may_send() {
-            qp.awaits_first_message = false;
+        if let Lifecycle::HalfClosed(half_closed) = &mut qp.lifecycle {
+            half_closed.rx_since_timer = true;
+        }
+        let established = qp.lifecycle.established();
+        if fence_closed && qp.stream.may_send() && (fault_free || established) {
             let (context, event) = (qp.context, Event::Communicating { qp: qp.handle });
             self.send_event(context, event);
+            if !established {
+                self.on_rtr(slot);
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A queue pair or a waiting connection has one deadline on the wheel at a time, under the number of its place:
 //! queue pairs first, waiting connections behind them, the look at the link last.
 
+use super::lifecycle::Lifecycle;
 use super::*;
 use ironwarp_net::Path;
 
@@ -104,8 +105,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(never)]
     pub(super) fn arm_read_timer(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if qp.read_progress_at_arm.is_none() {
-            qp.read_progress_at_arm = qp.stream.read_progress();
+        if let Lifecycle::Running(running) = &mut qp.lifecycle
+            && running.read_progress_at_arm.is_none()
+        {
+            running.read_progress_at_arm = qp.stream.read_progress();
             let deadline = now + qp.patience.over(self.patience).user_timeout;
             self.arm_qp(slot, deadline);
         }
@@ -119,9 +122,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has nothing of ours to miss an
     /// acknowledgement for. Those that wait when the timer is set have until it fires. Answers whether they have had it.
     pub(super) fn responder_sends_timed_out(&mut self, now: Nanos, slot: u32) -> bool {
-        let Some(qp) = self.qps.at(slot).filter(|qp| qp.awaits_first_message) else { return false };
+        let Some(qp) = self.qps.at(slot).filter(|qp| !qp.stream.may_send()) else { return false };
+        let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };
         let waits = qp.sq.refresh() != qp.sq.head();
-        if core::mem::replace(&mut qp.sends_waited_at_arm, waits) && waits {
+        if core::mem::replace(&mut running.sends_waited_at_arm, waits) && waits {
             return true;
         }
         let silence = self.user_timeout_of(slot);
@@ -133,7 +137,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// has fallen silent.
     pub(super) fn reads_timed_out(&mut self, now: Nanos, slot: u32) -> bool {
         let Some(qp) = self.qps.at(slot) else { return false };
-        let seen = qp.read_progress_at_arm.take();
+        let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };
+        let seen = running.read_progress_at_arm.take();
         if seen.is_some() && seen == qp.stream.read_progress() {
             self.stats.count(Counter::VerbsReadsGivenUp);
             return true;

@@ -6,7 +6,7 @@
 //! of segments. Who was stopped by a full device ring or an empty pool keeps the place in the list; who was stopped by
 //! a window or by congestion comes back when TCP says so.
 
-use super::qp::Phase;
+use super::lifecycle::{Draining, Lifecycle, Running};
 use super::*;
 use ironwarp_iwarp::stream::StreamState;
 use ironwarp_tcp::Blocked;
@@ -48,12 +48,18 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         qp.tx_queued = false;
         let Some(conn) = qp.conn else { return };
-        match qp.phase {
-            // Held back, but what was sent before may have to go again.
-            Phase::Running | Phase::Draining if now < qp.holdoff_until => {
+        match &qp.lifecycle {
+            // FPDUs are held back; sent bytes may need a retransmission.
+            Lifecycle::Running(Running { holdoff_until, .. })
+            | Lifecycle::Draining(Draining { holdoff_until, .. })
+                if now < *holdoff_until =>
+            {
                 self.serve_without_stream(now, slot, conn)
             }
-            Phase::Running | Phase::Draining | Phase::Terminating => self.serve_stream(now, slot, conn),
+            Lifecycle::Running(_)
+            | Lifecycle::AwaitingRtr
+            | Lifecycle::Draining(_)
+            | Lifecycle::Terminating { .. } => self.serve_stream(now, slot, conn),
             _ => self.serve_without_stream(now, slot, conn),
         }
     }
@@ -63,8 +69,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(never)]
     fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let sent = match &mut qp.phase {
-            Phase::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wire, ROUND_UNITS_MAX),
+        let sent = match &mut qp.lifecycle {
+            Lifecycle::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wire, ROUND_UNITS_MAX),
             _ => self.tcp.transmit(now, conn, &mut (), &mut self.wire, ROUND_UNITS_MAX),
         };
         self.work += sent.units;
@@ -86,8 +92,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         // Who has nothing more to send saves nothing up for later.
         qp.deficit = left.min(0);
         let (waits, reads) = (qp.stream.waits_for_memory(), qp.stream.read_progress().is_some());
-        let watch = reads && qp.read_progress_at_arm.is_none() && matches!(qp.phase, Phase::Running);
-        let simply_runs = matches!(qp.phase, Phase::Running) && qp.stream.state() == StreamState::Open;
+        let running = if let Lifecycle::Running(running) = &qp.lifecycle { Some(running) } else { None };
+        let watch = reads && running.is_some_and(|running| running.read_progress_at_arm.is_none());
+        let simply_runs = running.is_some() && qp.stream.state() == StreamState::Open;
         let stopped = matches!(sent.blocked, Blocked::Pool | Blocked::Wire);
         if stopped || left <= 0 || sent.units == ROUND_UNITS_MAX {
             self.enqueue_tx(TxSource::Qp(slot));

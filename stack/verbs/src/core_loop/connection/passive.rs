@@ -13,7 +13,7 @@ use super::half_open_by_host::HalfOpenByHost;
 use super::setup::Setup;
 use super::*;
 use crate::core_loop::cores::InterCoreMessage;
-use crate::core_loop::qp::Phase;
+use crate::core_loop::lifecycle::Lifecycle;
 use ironwarp_iwarp::mpa::startup::{
     Agreed, Answer, Decision, FrameBytes, FrameSource, Responder, StartupFault, responder::Progress,
 };
@@ -328,7 +328,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         };
         self.attach_conn(slot, passive.conn);
         if let Some(qp) = self.qps.at(slot) {
-            qp.enter(Phase::Setup(Setup::Replying { frame, agreed }));
+            qp.enter(Lifecycle::Setup(Setup::Replying { frame, agreed }));
         }
         self.arm_qp(slot, now + self.mpa.startup_timeout());
         self.enqueue_tx(TxSource::Qp(slot));

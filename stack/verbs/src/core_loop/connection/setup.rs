@@ -11,7 +11,7 @@
 use core::net::SocketAddr;
 
 use super::*;
-use crate::core_loop::qp::Phase;
+use crate::core_loop::lifecycle::Lifecycle;
 use ironwarp_iwarp::mpa::startup::{Agreed, FrameSource, Initiator};
 use ironwarp_net::Route;
 use ironwarp_tcp::UnitSource;
@@ -39,7 +39,46 @@ pub(in crate::core_loop) struct ConnectTarget {
     pub(super) parcel: Box<Parcel>,
 }
 
+impl ConnectTarget {
+    #[cfg(test)]
+    pub(in crate::core_loop) fn new(remote: SocketAddr, parcel: Box<Parcel>) -> Self {
+        ConnectTarget { remote, parcel }
+    }
+
+    #[cfg(test)]
+    pub(in crate::core_loop) fn revision(&self) -> u8 {
+        self.parcel.terms.revision
+    }
+}
+
 impl Setup {
+    /// The route is known: TCP connects.
+    pub(in crate::core_loop) fn open(self) -> Setup {
+        match self {
+            Setup::Resolving { target } => Setup::Opening { target },
+            other => other,
+        }
+    }
+
+    /// TCP is connected: the Request Frame is sent.
+    pub(in crate::core_loop) fn request(self, initiator: Initiator, frame: FrameSource) -> Setup {
+        match self {
+            Setup::Opening { target } => Setup::Requesting { initiator, frame, target },
+            other => other,
+        }
+    }
+
+    /// RFC 6581 s10: the peer closed on an enhanced request; the next attempt uses revision 1.
+    pub(in crate::core_loop) fn with_revision_1(self) -> Setup {
+        match self {
+            Setup::Requesting { target: ConnectTarget { remote, mut parcel }, .. } => {
+                parcel.terms.revision = 1;
+                Setup::Resolving { target: ConnectTarget { remote, parcel } }
+            }
+            other => other,
+        }
+    }
+
     /// What the connection was to be begun with, to be given back.
     pub(super) fn into_connect_target(self) -> Option<ConnectTarget> {
         match self {
@@ -77,7 +116,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         // An IPv4 peer in IPv6's notation is an IPv4 peer.
         let remote = SocketAddr::new(target.remote.ip().to_canonical(), target.remote.port());
-        qp.enter(Phase::Setup(Setup::Resolving { target: ConnectTarget { remote, ..target } }));
+        qp.enter(Lifecycle::Setup(Setup::Resolving { target: ConnectTarget { remote, ..target } }));
+        self.begin_resolving(now, slot);
+    }
+
+    /// Resolves the route to the peer, now or when the network layer learns it.
+    pub(super) fn begin_resolving(&mut self, now: Nanos, slot: u32) {
         self.arm_qp(slot, now + self.mpa.startup_timeout());
         self.resolving.push(slot);
         self.resolve(now, slot);
@@ -100,7 +144,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Opens the TCP connection if the way to the peer is known.
     fn resolve(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let Phase::Setup(Setup::Resolving { target }) = &qp.phase else { return };
+        let Lifecycle::Setup(Setup::Resolving { target }) = &qp.lifecycle else { return };
         let remote = target.remote;
         let path = match self.route(now, remote.ip()) {
             Route::Ready(path) => path,
@@ -133,9 +177,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn enter_opening(&mut self, slot: u32, conn: ConnId) {
         self.resolving.retain(|waiting| *waiting != slot);
         self.attach_conn(slot, conn);
-        let Some(qp) = self.qps.at(slot) else { return };
-        if let Phase::Setup(Setup::Resolving { target }) = core::mem::replace(&mut qp.phase, Phase::Idle) {
-            qp.enter(Phase::Setup(Setup::Opening { target }));
+        if let Some(qp) = self.qps.at(slot) {
+            qp.lifecycle.advance_setup(Setup::open);
         }
     }
 

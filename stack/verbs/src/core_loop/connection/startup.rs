@@ -4,9 +4,9 @@
 //! its first FPDU is a Terminate (RFC 6581 s9). The responder of a peer-to-peer connection tells its context that it is
 //! up when the initiator's first FPDU has come. A fault in a frame closes TCP without a word (RFC 5044 s8, code 4).
 
-use super::setup::{ConnectTarget, Setup};
+use super::setup::Setup;
 use super::*;
-use crate::core_loop::qp::Phase;
+use crate::core_loop::lifecycle::{Lifecycle, Running};
 use ironwarp_iwarp::mpa::MpaFault;
 use ironwarp_iwarp::mpa::startup::initiator::Progress;
 use ironwarp_iwarp::mpa::startup::{
@@ -46,13 +46,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline(never)]
     pub(in crate::core_loop) fn on_tcp_established(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let Phase::Setup(Setup::Opening { target }) = &qp.phase else { return };
+        let Lifecycle::Setup(Setup::Opening { target }) = &qp.lifecycle else { return };
         let proposal = proposal(&self.mpa, &target.parcel.terms, qp.reads);
         // The private data was measured when it was handed in, so this cannot fail.
         let request = Initiator::start(proposal, &target.parcel.private_data);
-        let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
-        if let (Ok((initiator, frame)), Phase::Setup(Setup::Opening { target })) = (request, phase) {
-            qp.enter(Phase::Setup(Setup::Requesting { initiator, frame: FrameSource::new(frame), target }));
+        if let Ok((initiator, frame)) = request {
+            qp.lifecycle.advance_setup(|setup| setup.request(initiator, FrameSource::new(frame)));
         }
         self.enqueue_tx(TxSource::Qp(slot));
     }
@@ -60,9 +59,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Bytes arrived during start-up.
     pub(in crate::core_loop) fn on_startup_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let (initiator, frame, target) = match &qp.phase {
-            Phase::Setup(Setup::Requesting { initiator, frame, target }) => (initiator, frame, target),
-            Phase::Setup(Setup::Replying { .. }) => {
+        let (initiator, frame, target) = match &qp.lifecycle {
+            Lifecycle::Setup(Setup::Requesting { initiator, frame, target }) => (initiator, frame, target),
+            Lifecycle::Setup(Setup::Replying { .. }) => {
                 return self.on_bad_reply(now, slot, StartupFault::TrailingBytes);
             }
             _ => return,
@@ -112,8 +111,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         reason: ConnectFailure,
     ) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let on_enhanced = matches!(&qp.phase,
-            Phase::Setup(Setup::Requesting { initiator, frame, .. }) if initiator.is_enhanced() && frame.is_done());
+        let on_enhanced = matches!(&qp.lifecycle,
+            Lifecycle::Setup(Setup::Requesting { initiator, frame, .. }) if initiator.is_enhanced() && frame.is_done());
         let closed = matches!(reason, ConnectFailure::Closed | ConnectFailure::Protocol);
         if on_enhanced && closed && self.mpa.fallback {
             self.retry_with_revision_1(now, slot);
@@ -127,12 +126,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn retry_with_revision_1(&mut self, now: Nanos, slot: u32) {
         self.abort_conn(now, slot);
         let Some(qp) = self.qps.at(slot) else { return };
-        let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
-        if let Phase::Setup(Setup::Requesting { target: ConnectTarget { remote, mut parcel }, .. }) = phase {
-            parcel.terms.revision = 1;
-            self.stats.count(Counter::IwarpRevisionFallbacks);
-            self.begin_connect(now, slot, ConnectTarget { remote, parcel });
-        }
+        self.stats.count(Counter::IwarpRevisionFallbacks);
+        qp.lifecycle.advance_setup(Setup::with_revision_1);
+        self.begin_resolving(now, slot);
     }
 
     /// Enters full operation; with a Terminate as its first and last FPDU where there is a fault.
@@ -151,15 +147,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.tcp.tell_early(conn);
         }
         qp.shared.settle(settled, Framing { crc: start.crc, markers: start.markers });
-        qp.rtr_awaited = start.role == Role::Responder && !start.rtr_awaited.is_empty();
-        qp.awaits_first_message = start.role == Role::Responder;
-        let (context, awaits) = (qp.context, qp.rtr_awaited);
-        let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
-        qp.enter(Phase::Running);
+        let holdoff = if start.role == Role::Initiator { holdoff } else { Nanos::ZERO };
+        let awaits = start.role == Role::Responder && !start.rtr_awaited.is_empty();
+        let setup = qp.enter(match awaits {
+            true => Lifecycle::AwaitingRtr,
+            false => Lifecycle::Running(Running { holdoff_until: now + holdoff, ..Running::default() }),
+        });
+        let context = qp.context;
         // The peer may know of tags from the private data: they are bound before its first message is looked at.
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.run_locals(&mut io);
-        if let Phase::Setup(setup) = phase {
+        if let Lifecycle::Setup(setup) = setup {
             self.return_params(context, setup);
         }
         // Without its indication the initiator is as silent as one that sends no request.
@@ -175,8 +173,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if !awaits {
             self.report_established(slot, private_data);
         }
-        if start.role == Role::Initiator && holdoff > Nanos::ZERO {
-            self.hold_off_sends(now, slot, holdoff);
+        if holdoff > Nanos::ZERO {
+            self.arm_qp(slot, now + holdoff);
         } else {
             self.enqueue_tx(TxSource::Qp(slot));
         }
@@ -204,12 +202,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     pub(in crate::core_loop) fn on_rtr(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if !qp.stream.may_send() {
-            return;
-        }
-        qp.rtr_awaited = false;
-        if matches!(qp.phase, Phase::Running) {
-            qp.enter(Phase::Running);
+        if !qp.lifecycle.on_rtr_after_disconnect() {
+            qp.enter(Lifecycle::Running(Running::default()));
             self.arm_qp(slot, Nanos::MAX);
         }
         self.report_established(slot, PrivateData::new());
@@ -233,14 +227,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// Keeps the initiator's first FPDU back, for responders that lose their own first message otherwise.
-    fn hold_off_sends(&mut self, now: Nanos, slot: u32, holdoff: Nanos) {
-        if let Some(qp) = self.qps.at(slot) {
-            qp.holdoff_until = now + holdoff;
-        }
-        self.arm_qp(slot, now + holdoff);
-    }
-
     /// The peer said no. RFC 5044 s7.1.2 leaves the TCP connection open; we close it.
     fn on_rejected(
         &mut self,
@@ -252,9 +238,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         let event = Event::Rejected { qp: qp.handle, private_data, peer_reads };
         let (context, conn) = (qp.context, qp.conn.take());
-        let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
-        qp.enter(Phase::Ended);
-        if let Phase::Setup(setup) = phase {
+        if let Lifecycle::Setup(setup) = qp.enter(Lifecycle::Ended) {
             self.return_params(context, setup);
         }
         if let Some(conn) = conn {
@@ -268,7 +252,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// After a turn at sending: a reply that TCP has pulled whole ends the start-up.
     pub(in crate::core_loop) fn complete_accept(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let Phase::Setup(Setup::Replying { frame, agreed }) = &qp.phase else { return };
+        let Lifecycle::Setup(Setup::Replying { frame, agreed }) = &qp.lifecycle else { return };
         if !frame.is_done() {
             return;
         }

@@ -1,17 +1,10 @@
 //! The end of connections: disconnecting, Terminate, resets, time-outs, destruction.
 //!
-//! ```text
-//! Running --disconnect--> Draining --all sent, answered, acknowledged: FIN--> HalfClosed --peer's FIN--+
-//!    |                                                                                             v
-//!    +--error found, or Terminate received--> Terminating --Terminate out: FIN------------------> Closing --> Ended
-//!    +--peer's FIN: FIN (from Draining: once all is sent, if the peer still can take it)------------^
-//!    +--reset, user timeout--> Ended
-//! ```
-//! Whatever the way, every posted request has its completion before the context hears that it is over. While a
+//! The states and their edges are in [`lifecycle`](crate::core_loop::lifecycle). On every edge to `Ended`, every posted request has its completion before the context hears that it is over. While a
 //! Terminate is on its way, incoming data is acknowledged and discarded: a reset would destroy it.
 
 use super::*;
-use crate::core_loop::qp::Phase;
+use crate::core_loop::lifecycle::{DrainProgress, Draining, HalfClosed, Lifecycle};
 use ironwarp_iwarp::StreamError;
 use ironwarp_iwarp::stream::StreamState;
 
@@ -22,18 +15,18 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The application closes the connection: what was posted is carried out first.
     pub(in crate::core_loop) fn disconnect(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        match qp.phase {
-            Phase::Running => {
-                qp.enter(Phase::Draining);
-                qp.drain_deadline = now + qp.patience.over(self.patience).user_timeout;
-                let acked = qp.conn.map_or(0, |conn| self.tcp.acked_bytes(conn));
-                qp.drain_progress = (acked, qp.stream.read_progress());
-                // A hold-off that still runs keeps the timer; draining takes it over when the hold-off ends.
-                let deadline = if now < qp.holdoff_until { qp.holdoff_until } else { qp.drain_deadline };
-                self.arm_qp(slot, deadline);
+        match qp.lifecycle {
+            Lifecycle::Running(_) | Lifecycle::AwaitingRtr => {
+                let deadline = now + qp.patience.over(self.patience).user_timeout;
+                let acked_bytes = qp.conn.map_or(0, |conn| self.tcp.acked_bytes(conn));
+                let progress = DrainProgress { acked_bytes, read: qp.stream.read_progress() };
+                qp.enter(qp.lifecycle.draining(deadline, progress));
+                // A hold-off keeps the timer until it ends.
+                let holdoff_until = qp.lifecycle.holdoff_until();
+                self.arm_qp(slot, if now < holdoff_until { holdoff_until } else { deadline });
                 self.enqueue_tx(TxSource::Qp(slot));
             }
-            Phase::Setup(_) => self.fail_connect(now, slot, ConnectFailure::Closed),
+            Lifecycle::Setup(_) => self.fail_connect(now, slot, ConnectFailure::Closed),
             _ => {}
         }
     }
@@ -41,11 +34,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Sends FIN once a draining queue pair has nothing left to do, or nothing that a peer which has closed could answer.
     pub(in crate::core_loop) fn close_if_drained(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if !matches!(qp.phase, Phase::Draining) {
-            return;
-        }
+        let Lifecycle::Draining(Draining { peer_closed, .. }) = qp.lifecycle else { return };
         let Some(conn) = qp.conn else { return };
-        let peer_closed = qp.peer_closed;
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let drained = stream.is_drained(&mut io) && self.tcp.all_acked(conn);
         let in_vain = stream.read_progress().is_some() || !stream.may_send();
@@ -61,9 +51,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// delivered (RFC 5041 s6.2.1): a disconnect takes nothing back that the peer was told has arrived.
     fn half_close(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(qp) = self.qps.at(slot) {
-            qp.enter(Phase::HalfClosed);
-            qp.rx_since_timer = false;
-            qp.drain_deadline = now + qp.patience.over(self.patience).user_timeout;
+            let deadline = now + qp.patience.over(self.patience).user_timeout;
+            qp.enter(qp.lifecycle.half_closed(deadline));
         }
         self.send_fin(now, slot, conn);
     }
@@ -72,7 +61,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn close(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         self.abort_stream(slot);
         if let Some(qp) = self.qps.at(slot) {
-            qp.enter(Phase::Closing);
+            qp.enter(qp.lifecycle.closing());
         }
         self.send_fin(now, slot, conn);
     }
@@ -100,37 +89,41 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     pub(in crate::core_loop) fn on_stream_end(&mut self, now: Nanos, slot: u32, end: StreamError) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let half_closed = matches!(qp.phase, Phase::HalfClosed);
-        if half_closed || matches!(qp.phase, Phase::Running | Phase::Draining) {
-            qp.enter(Phase::Terminating);
+        if qp.lifecycle.takes_fpdus() {
+            let half_closed = matches!(qp.lifecycle, Lifecycle::HalfClosed(_));
+            let cause = match end {
+                // No Terminate may follow our FIN.
+                StreamError::Failed(terminate) if half_closed || !qp.stream.may_tell(terminate) => {
+                    DisconnectReason::Failed(terminate)
+                }
+                StreamError::Failed(_) | StreamError::PeerTerminated(_) => DisconnectReason::Terminated,
+            };
+            qp.enter(qp.lifecycle.terminating(cause));
             self.arm_qp(slot, now + self.mpa.terminate_timeout());
-            self.report_stream_end(slot, end, half_closed);
-        }
-        if half_closed && matches!(end, StreamError::Failed(_)) {
-            return self.reset(now, slot);
+            self.report_stream_end(slot, end, cause);
+            if half_closed && matches!(end, StreamError::Failed(_)) {
+                self.abort_conn(now, slot);
+                return self.enter_ended(slot, cause);
+            }
         }
         self.enqueue_tx(TxSource::Qp(slot));
     }
 
     /// Tells the context of an error that was found here, or of the peer's, and whether a Terminate names it.
-    fn report_stream_end(&mut self, slot: u32, end: StreamError, half_closed: bool) {
+    fn report_stream_end(&mut self, slot: u32, end: StreamError, cause: DisconnectReason) {
         let Some(qp) = self.qps.at(slot) else { return };
         let (handle, context) = (qp.handle, qp.context);
         let (terminate, found_here) = match end {
             StreamError::Failed(terminate) => (terminate, true),
             StreamError::PeerTerminated(terminate) => (terminate, false),
         };
-        // No Terminate goes behind our FIN.
-        let has_terminate = !found_here || (qp.stream.may_tell(terminate) && !half_closed);
-        qp.reason =
-            if has_terminate { DisconnectReason::Terminated } else { DisconnectReason::Failed(terminate) };
         if let Some(cq) = self.queues.take_overflowed_cq() {
             self.send_event(context, Event::CompletionQueueError { cq, qp: handle });
         } else if found_here && terminate.is_local() {
             self.send_event(context, Event::QueuePairFatal { qp: handle });
         }
         self.report_no_peer_atomics(slot);
-        if has_terminate {
+        if cause == DisconnectReason::Terminated {
             self.send_event(context, Event::Terminated { qp: handle, sent: found_here, terminate });
         }
     }
@@ -161,11 +154,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     pub(in crate::core_loop) fn after_tx(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        match (&qp.phase, qp.stream.state(), qp.conn) {
-            (Phase::Terminating, StreamState::Ended, Some(conn)) => self.close(now, slot, conn),
-            (Phase::Setup(_), ..) => self.complete_accept(now, slot),
-            (Phase::Draining, StreamState::Open, _) => self.close_if_drained(now, slot),
-            (Phase::Running | Phase::Draining, StreamState::Terminating | StreamState::Ended, _) => {
+        match (&qp.lifecycle, qp.stream.state(), qp.conn) {
+            (Lifecycle::Terminating { .. }, StreamState::Ended, Some(conn)) => self.close(now, slot, conn),
+            (Lifecycle::Setup(_), ..) => self.complete_accept(now, slot),
+            (Lifecycle::Draining(_), StreamState::Open, _) => self.close_if_drained(now, slot),
+            (
+                Lifecycle::Running(_) | Lifecycle::AwaitingRtr | Lifecycle::Draining(_),
+                StreamState::Terminating | StreamState::Ended,
+                _,
+            ) => {
                 if let Some(end) = qp.stream.end() {
                     self.on_stream_end(now, slot, end);
                 }
@@ -200,11 +197,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// that has closed its half still takes it.
     pub(in crate::core_loop) fn on_peer_closed(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
-        match qp.phase {
-            _ if qp.is_connecting() => self.on_setup_disconnected(now, slot, ConnectFailure::Closed),
-            Phase::Running | Phase::HalfClosed => self.close(now, slot, conn),
-            Phase::Draining => {
-                qp.peer_closed = true;
+        match &mut qp.lifecycle {
+            Lifecycle::Setup(_) | Lifecycle::AwaitingRtr => {
+                self.on_setup_disconnected(now, slot, ConnectFailure::Closed)
+            }
+            Lifecycle::Running(_) | Lifecycle::HalfClosed(_) => self.close(now, slot, conn),
+            Lifecycle::Draining(draining) => {
+                draining.peer_closed = true;
                 self.close_if_drained(now, slot);
             }
             _ => {}
@@ -223,27 +222,25 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.tcp.release(conn);
         let Some(qp) = self.qps.at(slot) else { return };
         qp.conn = None;
-        if qp.is_connecting() {
+        if qp.lifecycle.is_connecting() {
             return self.on_setup_disconnected(now, slot, ConnectFailure::from_events(events));
         }
-        if !qp.reason.is_error() {
-            qp.reason = DisconnectReason::from_events(events);
-        }
-        self.enter_ended(slot);
+        self.enter_ended(slot, DisconnectReason::from_events(events));
     }
 
-    /// The end of a connection that was up: everything is flushed, then the context is told.
-    fn enter_ended(&mut self, slot: u32) {
+    /// The end of a connection after set-up: flushes every work request, then reports the error that was found, else
+    /// `reason`.
+    fn enter_ended(&mut self, slot: u32, reason: DisconnectReason) {
         let Some(qp) = self.qps.at(slot) else { return };
-        if matches!(qp.phase, Phase::Ended) {
+        if matches!(qp.lifecycle, Lifecycle::Ended) {
             return;
         }
-        qp.enter(Phase::Ended);
-        let (context, handle, reason) = (qp.context, qp.handle, qp.reason);
-        let event = match qp.rtr_awaited {
-            false => Event::Disconnected { qp: handle, reason },
-            // What came instead of the indication has ended what never was up.
-            true => Event::ConnectFailed { qp: handle, reason: reason.into() },
+        let before = qp.enter(Lifecycle::Ended);
+        let (context, handle, reason) = (qp.context, qp.handle, before.cause().unwrap_or(reason));
+        let event = match before.established() {
+            true => Event::Disconnected { qp: handle, reason },
+            // No RTR came: the application was never told of the connection.
+            false => Event::ConnectFailed { qp: handle, reason: reason.into() },
         };
         let last = qp.uses_srq().then_some(Event::LastReceiveReached { qp: qp.handle });
         self.arm_qp(slot, Nanos::MAX);
@@ -260,9 +257,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.resolving.retain(|waiting| *waiting != slot);
         let Some(qp) = self.qps.at(slot) else { return };
         let (context, event) = (qp.context, Event::ConnectFailed { qp: qp.handle, reason });
-        let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
-        qp.enter(Phase::Ended);
-        if let Phase::Setup(setup) = phase {
+        if let Lifecycle::Setup(setup) = qp.enter(Lifecycle::Ended) {
             self.return_params(context, setup);
         }
         self.arm_qp(slot, Nanos::MAX);
@@ -281,35 +276,43 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The queue pair's patience has run out: closing took too long, or start-up did.
     pub(in crate::core_loop) fn on_qp_timer(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        match qp.phase {
-            _ if qp.is_connecting() => self.fail_connect(now, slot, ConnectFailure::TimedOut),
-            Phase::HalfClosed if core::mem::take(&mut qp.rx_since_timer) && now < qp.drain_deadline => {
-                let deadline = qp.drain_deadline.min(now + self.mpa.terminate_timeout());
-                self.arm_qp(slot, deadline);
+        match &mut qp.lifecycle {
+            Lifecycle::Setup(_) | Lifecycle::AwaitingRtr => {
+                self.fail_connect(now, slot, ConnectFailure::TimedOut)
             }
-            Phase::HalfClosed | Phase::Terminating | Phase::Closing => self.end_on_timeout(now, slot),
-            Phase::Draining if now >= qp.drain_deadline => self.on_drain_timer(now, slot),
-            Phase::Running => self.on_running_timer(now, slot),
-            Phase::Draining => {
-                let deadline = qp.drain_deadline;
+            Lifecycle::Running(_) => self.on_running_timer(now, slot),
+            Lifecycle::Draining(Draining { deadline, .. }) if now < *deadline => {
+                let deadline = *deadline;
                 self.arm_qp(slot, deadline);
                 self.enqueue_tx(TxSource::Qp(slot));
             }
-            Phase::Idle | Phase::Setup(_) | Phase::Ended => {}
+            Lifecycle::Draining(_) => self.on_drain_timer(now, slot),
+            Lifecycle::HalfClosed(HalfClosed { deadline, rx_since_timer: received @ true, .. })
+                if now < *deadline =>
+            {
+                *received = false;
+                let deadline = (*deadline).min(now + self.mpa.terminate_timeout());
+                self.arm_qp(slot, deadline);
+            }
+            Lifecycle::HalfClosed(_) | Lifecycle::Terminating { .. } | Lifecycle::Closing { .. } => {
+                self.end_on_timeout(now, slot)
+            }
+            Lifecycle::Idle | Lifecycle::Ended => {}
         }
     }
 
     /// What drains has the user timeout for each step, however long all of it takes.
     fn on_drain_timer(&mut self, now: Nanos, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let acked = qp.conn.map_or(0, |conn| self.tcp.acked_bytes(conn));
-        let seen = (acked, qp.stream.read_progress());
-        if core::mem::replace(&mut qp.drain_progress, seen) == seen {
+        let acked_bytes = qp.conn.map_or(0, |conn| self.tcp.acked_bytes(conn));
+        let seen = DrainProgress { acked_bytes, read: qp.stream.read_progress() };
+        let next = now + qp.patience.over(self.patience).user_timeout;
+        let Lifecycle::Draining(Draining { progress, deadline, .. }) = &mut qp.lifecycle else { return };
+        if core::mem::replace(progress, seen) == seen {
             return self.end_on_timeout(now, slot);
         }
-        qp.drain_deadline = now + qp.patience.over(self.patience).user_timeout;
-        let deadline = qp.drain_deadline;
-        self.arm_qp(slot, deadline);
+        *deadline = next;
+        self.arm_qp(slot, next);
     }
 
     /// A hold-off is over, a Read has had its time, or the initiator's first message has.
@@ -323,17 +326,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Resets a connection that does not come to its end.
     fn end_on_timeout(&mut self, now: Nanos, slot: u32) {
-        if let Some(qp) = self.qps.at(slot)
-            && !qp.reason.is_error()
-        {
-            qp.reason = DisconnectReason::TimedOut;
-        }
-        self.reset(now, slot);
-    }
-
-    fn reset(&mut self, now: Nanos, slot: u32) {
         self.abort_conn(now, slot);
-        self.enter_ended(slot);
+        self.enter_ended(slot, DisconnectReason::TimedOut);
     }
 
     /// The application gave the queue pair up: its half goes back, with everything flushed.
@@ -376,11 +370,6 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 }
 
 impl DisconnectReason {
-    /// Whether it is known better than by how TCP ended.
-    fn is_error(self) -> bool {
-        matches!(self, DisconnectReason::Terminated | DisconnectReason::Failed(_))
-    }
-
     fn from_events(events: TcpEvents) -> Self {
         match () {
             () if events.contains(TcpEvents::RESET) => DisconnectReason::Reset,
