@@ -6,7 +6,7 @@ use ironwarp_iwarp::stream::StreamState;
 use super::lifecycle::Stage;
 use super::*;
 use crate::context::QpState;
-use crate::worker::Holdings;
+use crate::worker::ResourceUsage;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Whether every layer's state is sound and the layers agree with each other.
@@ -25,14 +25,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             "a burst or a timer's news was left behind",
             self.rx_burst.as_ref().is_some_and(|burst| burst.is_empty()) && self.timer_events.is_empty(),
         )?;
-        let overruns = self.stats.read(Counter::VerbsCompletionOverruns);
+        let overruns = self.stats.read(Counter::VerbsCqOverruns);
         ensure("a completion found no place", overruns == 0)
     }
 
     /// What the core holds now.
-    pub(super) fn count_holdings(&self) -> Holdings {
-        let tcp = self.tcp.holdings();
-        Holdings {
+    pub(super) fn count_holdings(&self) -> ResourceUsage {
+        let tcp = self.tcp.resource_usage();
+        ResourceUsage {
             queue_pairs: self.qps.count(),
             completion_queues: self.queues.count(),
             incoming: self.passives.count(),
@@ -44,16 +44,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             rx_frames: tcp.rx_frames,
             tx_units: tcp.tx_units,
             waiting_frames: self.wire.waiting_frames(),
-            senders: self.tx_ready.len(),
+            ready_senders: self.tx_ready.len(),
             resolving: self.resolving.len(),
             timers: self.armed_timers(),
             regions: self.shared.mem.regions_in_use(),
-            asked: self
+            remote_atomics_outstanding: self
                 .queues
                 .remote_atomics
                 .as_ref()
                 .map_or(0, |remote_atomics| remote_atomics.outstanding()),
-            in_line: self
+            remote_atomics_waiting: self
                 .queues
                 .remote_atomics
                 .as_ref()
@@ -105,8 +105,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let mut mailed = 0;
         for slot in 0..self.qps.capacity() {
             let qp = self.qps.at(slot);
-            mailed += qp.as_ref().map_or(0, |qp| qp.stream.mailed());
-            let waits = usize::from(qp.is_some_and(|qp| qp.stream.awaits_credit()));
+            mailed += qp.as_ref().map_or(0, |qp| qp.stream.forwarded());
+            let waits = usize::from(qp.is_some_and(|qp| qp.stream.awaits_forward_credit()));
             ensure(
                 "a queue pair waits for a credit, or should",
                 remote_atomics.credit_wait_count(slot) == waits,

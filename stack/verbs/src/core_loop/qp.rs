@@ -4,10 +4,10 @@ use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
-use ironwarp_iwarp::rdmap::Dialect;
+use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
 use ironwarp_mem::CoreMem;
-use ironwarp_rings::doorbell::Bell;
+use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ConnId, TcpEvents};
@@ -15,8 +15,8 @@ use ironwarp_types::PdId;
 
 use super::lifecycle::Lifecycle;
 use super::queues::{QueueTable, SelectedQueues};
-use crate::context::{OwnPatience, QpAttr, QpShared, QueuePair, ReceiveShare};
-use crate::shared::Lease;
+use crate::context::{QpAttr, QpShared, QpTimeouts, QueuePair, ReceiveShare};
+use crate::shared::SlotLease;
 
 /// What a queue pair's two halves are made from.
 pub(crate) struct QpSetup {
@@ -24,12 +24,12 @@ pub(crate) struct QpSetup {
     pub(crate) pd: PdId,
     /// That of its receives.
     pub(crate) recv_pd: PdId,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) bell: Arc<DoorbellFlag>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) sq: SlotConsumer<SendWqe>,
     pub(crate) rq: SlotConsumer<RecvWqe>,
     /// The receive ring's other end, where receives come from a shared queue.
-    pub(crate) feed: Option<SlotProducer<RecvWqe>>,
+    pub(crate) rq_producer: Option<SlotProducer<RecvWqe>>,
     pub(crate) attr: QpAttr,
     /// Words are changed with locked instructions, not by their owners.
     pub(crate) atomic_locked: bool,
@@ -41,11 +41,11 @@ impl QpSetup {
             qp: self.handle.num(),
             pd: self.pd,
             recv_pd: self.recv_pd,
-            ord: self.attr.outbound_reads,
-            ird: self.attr.inbound_reads,
+            ord: self.attr.ord,
+            ird: self.attr.ird,
             send_depth: self.attr.send_depth.next_power_of_two(),
             complete_on_copy: self.attr.complete_on_copy,
-            sends_cut_in: true,
+            interleave_untagged: true,
             place_out_of_order: self.attr.place_out_of_order.unwrap_or(false),
             extensions: None,
             atomic_locked: self.atomic_locked,
@@ -57,14 +57,14 @@ impl QpSetup {
 #[repr(align(64))]
 pub(crate) struct QpCore {
     pub(super) handle: QueuePair,
-    pub(super) bell: Arc<Bell>,
+    pub(super) bell: Arc<DoorbellFlag>,
     pub(super) shared: Arc<QpShared>,
     pub(super) sq: SlotConsumer<SendWqe>,
     pub(super) rq: SlotConsumer<RecvWqe>,
-    feed: Option<SlotProducer<RecvWqe>>,
+    rq_producer: Option<SlotProducer<RecvWqe>>,
     pub(super) slot: u32,
     /// Keeps the place for as long as this half exists.
-    lease: Option<Lease>,
+    lease: Option<SlotLease>,
     selected_queues: SelectedQueues,
     /// How much of a shared receive queue its peer may take.
     pub(super) share: Option<ReceiveShare>,
@@ -84,7 +84,7 @@ pub(crate) struct QpCore {
     /// Bytes that it may still send in its turn; below zero what the last one took too much.
     pub(super) deficit: i64,
     /// What its application says of its patience.
-    pub(super) patience: OwnPatience,
+    pub(super) timeouts: QpTimeouts,
     /// TCP events of an orderly end that wait until a held delivery is made: input that is not handled yet, in
     /// whichever state it arrived.
     pub(super) deferred_close: TcpEvents,
@@ -93,14 +93,14 @@ pub(crate) struct QpCore {
 impl QpCore {
     pub(crate) fn new(setup: QpSetup) -> Self {
         let (stream, reads) = (Stream::new(setup.stream_config()), setup.attr.reads());
-        let (patience, share) = (setup.attr.patience(), setup.attr.srq_share);
+        let (timeouts, share) = (setup.attr.timeouts(), setup.attr.srq_share);
         QpCore {
             handle: setup.handle,
             bell: setup.bell,
             shared: setup.shared,
             sq: setup.sq,
             rq: setup.rq,
-            feed: setup.feed,
+            rq_producer: setup.rq_producer,
             slot: 0,
             lease: None,
             selected_queues: SelectedQueues::default(),
@@ -113,14 +113,14 @@ impl QpCore {
             tx_queued: false,
             awaits_memory: false,
             deficit: 0,
-            patience,
+            timeouts,
             deferred_close: TcpEvents::empty(),
         }
     }
 
     /// Whether its receives come from a shared queue.
     pub(super) fn uses_srq(&self) -> bool {
-        self.feed.is_some()
+        self.rq_producer.is_some()
     }
 
     pub(crate) fn handle(&self) -> QueuePair {
@@ -130,11 +130,11 @@ impl QpCore {
     /// Gives the queue pair its places on a core, and what the connection to come carries.
     pub(crate) fn assign_slot(
         &mut self,
-        lease: Lease,
+        lease: SlotLease,
         selected_queues: SelectedQueues,
-        extensions: Option<Dialect>,
+        extensions: Option<Rfc7306Profile>,
     ) {
-        self.stream.extend(extensions);
+        self.stream.set_extensions(extensions);
         (self.slot, self.selected_queues) =
             (lease.slot(), SelectedQueues { qp: lease.slot(), ..selected_queues });
         self.lease = Some(lease);
@@ -148,8 +148,8 @@ impl QpCore {
         stats: &'a CoreStats,
     ) -> (&'a mut Stream, Io<'a, QueueTable>) {
         queues.select(self.selected_queues);
-        let (sends, receives, feed) = (&mut self.sq, &mut self.rq, self.feed.as_mut());
-        (&mut self.stream, Io { sends, receives, feed, completions: queues, memory, stats })
+        let (sends, receives, rq_producer) = (&mut self.sq, &mut self.rq, self.rq_producer.as_mut());
+        (&mut self.stream, Io { sends, receives, rq_producer, completions: queues, memory, stats })
     }
 
     /// Enters the next state of the connection, publishes it to the application and returns the state before.

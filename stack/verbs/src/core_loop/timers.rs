@@ -84,9 +84,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn still_awaits_memory(&mut self, slot: u32) -> bool {
         let Some(qp) = self.qps.at(slot) else { return false };
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        stream.on_memory(&mut io);
+        stream.retry_after_epoch(&mut io);
         // A binding that was held is tried again by the transmit stage, which says if it has to wait on.
-        qp.awaits_memory = stream.waits_for_memory();
+        qp.awaits_memory = stream.awaits_epoch();
         qp.awaits_memory
     }
 
@@ -109,14 +109,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             && running.read_progress_at_arm.is_none()
         {
             running.read_progress_at_arm = qp.stream.read_progress();
-            let deadline = now + qp.patience.over(self.patience).user_timeout;
+            let deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
             self.arm_qp(slot, deadline);
         }
     }
 
     /// The user timeout of a queue pair.
     pub(super) fn user_timeout_of(&mut self, slot: u32) -> Nanos {
-        self.qps.at(slot).map_or(Nanos::MAX, |qp| qp.patience.over(self.patience).user_timeout)
+        self.qps.at(slot).map_or(Nanos::MAX, |qp| qp.timeouts.resolve(self.timeouts).user_timeout)
     }
 
     /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has nothing of ours to miss an
@@ -140,7 +140,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Lifecycle::Running(running) = &mut qp.lifecycle else { return false };
         let seen = running.read_progress_at_arm.take();
         if seen.is_some() && seen == qp.stream.read_progress() {
-            self.stats.count(Counter::VerbsReadsGivenUp);
+            self.stats.count(Counter::VerbsReadTimeouts);
             return true;
         }
         if qp.stream.read_progress().is_some() {

@@ -12,12 +12,12 @@ use core::net::SocketAddr;
 
 use super::*;
 use crate::core_loop::lifecycle::Lifecycle;
-use ironwarp_iwarp::mpa::startup::{Agreed, FrameSource, Initiator};
+use ironwarp_iwarp::mpa::startup::{Initiator, Negotiated, StartupFrameSource};
 use ironwarp_net::Route;
 use ironwarp_tcp::UnitSource;
 use ironwarp_types::Flow;
 
-use crate::context::Parcel;
+use crate::context::CmParams;
 use crate::event::ConnectFailure;
 
 /// How far set-up has come.
@@ -27,27 +27,27 @@ pub(in crate::core_loop) enum Setup {
     /// TCP shakes hands.
     Opening { target: ConnectTarget },
     /// Our request is out, or on its way out; the reply is awaited.
-    Requesting { initiator: Initiator, frame: FrameSource, target: ConnectTarget },
+    Requesting { initiator: Initiator, frame: StartupFrameSource, target: ConnectTarget },
     /// We accepted; the reply is on its way out. The stream starts when TCP has all of it.
-    Replying { frame: FrameSource, agreed: Agreed },
+    Replying { frame: StartupFrameSource, agreed: Negotiated },
 }
 
 /// Where a connection is to lead and what it is begun with. Kept until the reply is there, since the first attempt may
 /// not be the last.
 pub(in crate::core_loop) struct ConnectTarget {
     pub(super) remote: SocketAddr,
-    pub(super) parcel: Box<Parcel>,
+    pub(super) cm_params: Box<CmParams>,
 }
 
 impl ConnectTarget {
     #[cfg(test)]
-    pub(in crate::core_loop) fn new(remote: SocketAddr, parcel: Box<Parcel>) -> Self {
-        ConnectTarget { remote, parcel }
+    pub(in crate::core_loop) fn new(remote: SocketAddr, cm_params: Box<CmParams>) -> Self {
+        ConnectTarget { remote, cm_params }
     }
 
     #[cfg(test)]
     pub(in crate::core_loop) fn revision(&self) -> u8 {
-        self.parcel.terms.revision
+        self.cm_params.mpa_params.revision
     }
 }
 
@@ -61,7 +61,7 @@ impl Setup {
     }
 
     /// TCP is connected: the Request Frame is sent.
-    pub(in crate::core_loop) fn request(self, initiator: Initiator, frame: FrameSource) -> Setup {
+    pub(in crate::core_loop) fn request(self, initiator: Initiator, frame: StartupFrameSource) -> Setup {
         match self {
             Setup::Opening { target } => Setup::Requesting { initiator, frame, target },
             other => other,
@@ -71,9 +71,9 @@ impl Setup {
     /// RFC 6581 s10: the peer closed on an enhanced request; the next attempt uses revision 1.
     pub(in crate::core_loop) fn with_revision_1(self) -> Setup {
         match self {
-            Setup::Requesting { target: ConnectTarget { remote, mut parcel }, .. } => {
-                parcel.terms.revision = 1;
-                Setup::Resolving { target: ConnectTarget { remote, parcel } }
+            Setup::Requesting { target: ConnectTarget { remote, mut cm_params }, .. } => {
+                cm_params.mpa_params.revision = 1;
+                Setup::Resolving { target: ConnectTarget { remote, cm_params } }
             }
             other => other,
         }
@@ -106,9 +106,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         now: Nanos,
         slot: u32,
         remote: SocketAddr,
-        parcel: Box<Parcel>,
+        cm_params: Box<CmParams>,
     ) {
-        self.begin_connect(now, slot, ConnectTarget { remote, parcel });
+        self.begin_connect(now, slot, ConnectTarget { remote, cm_params });
     }
 
     /// Begins an attempt.
@@ -170,7 +170,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.set_owner(conn, ConnOwner::Qp(slot));
         if let Some(qp) = self.qps.at(slot) {
             qp.conn = Some(conn);
-            self.tcp.set_patience(conn, qp.patience.over(self.patience));
+            self.tcp.set_timeouts(conn, qp.timeouts.resolve(self.timeouts));
         }
     }
 

@@ -8,8 +8,8 @@ use crate::core_loop::lifecycle::{DrainProgress, Draining, HalfClosed, Lifecycle
 use ironwarp_iwarp::StreamError;
 use ironwarp_iwarp::stream::StreamState;
 
+use crate::channel::Notification;
 use crate::event::{ConnectFailure, DisconnectReason, Event};
-use crate::link::Notice;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The application closes the connection: what was posted is carried out first.
@@ -17,7 +17,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         match qp.lifecycle {
             Lifecycle::Running(_) | Lifecycle::AwaitingRtr => {
-                let deadline = now + qp.patience.over(self.patience).user_timeout;
+                let deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
                 let acked_bytes = qp.conn.map_or(0, |conn| self.tcp.acked_bytes(conn));
                 let progress = DrainProgress { acked_bytes, read: qp.stream.read_progress() };
                 qp.enter(qp.lifecycle.draining(deadline, progress));
@@ -51,7 +51,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// delivered (RFC 5041 s6.2.1): a disconnect takes nothing back that the peer was told has arrived.
     fn half_close(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(qp) = self.qps.at(slot) {
-            let deadline = now + qp.patience.over(self.patience).user_timeout;
+            let deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
             qp.enter(qp.lifecycle.half_closed(deadline));
         }
         self.send_fin(now, slot, conn);
@@ -69,7 +69,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn send_fin(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         self.arm_qp(slot, now + self.mpa.terminate_timeout());
         let events = self.tcp.close(now, conn, &mut self.wire);
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.on_qp_closing(now, slot, conn, events);
         }
     }
@@ -77,10 +77,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Sends FIN on a connection that nobody owns any more. Its end, or TCP's patience, releases it.
     pub(in crate::core_loop) fn close_unowned(&mut self, now: Nanos, conn: ConnId) {
         self.set_owner(conn, ConnOwner::Unowned);
-        let patience = Patience { user_timeout: self.mpa.terminate_timeout(), keep_alive: None };
-        self.tcp.set_patience(conn, patience);
+        let timeouts = TcpTimeouts { user_timeout: self.mpa.terminate_timeout(), keep_alive: None };
+        self.tcp.set_timeouts(conn, timeouts);
         let events = self.tcp.close(now, conn, &mut self.wire);
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.tcp.release(conn);
         }
     }
@@ -93,8 +93,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             let half_closed = matches!(qp.lifecycle, Lifecycle::HalfClosed(_));
             let cause = match end {
                 // No Terminate may follow our FIN.
-                StreamError::Failed(terminate) if half_closed || !qp.stream.may_tell(terminate) => {
-                    DisconnectReason::Failed(terminate)
+                StreamError::Failed(terminate) if half_closed || !qp.stream.may_send_terminate(terminate) => {
+                    DisconnectReason::LocalError(terminate)
                 }
                 StreamError::Failed(_) | StreamError::PeerTerminated(_) => DisconnectReason::Terminated,
             };
@@ -119,7 +119,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         };
         if let Some(cq) = self.queues.take_overflowed_cq() {
             self.send_event(context, Event::CompletionQueueError { cq, qp: handle });
-        } else if found_here && terminate.is_local() {
+        } else if found_here && terminate.is_local_catastrophic() {
             self.send_event(context, Event::QueuePairFatal { qp: handle });
         }
         self.report_no_peer_atomics(slot);
@@ -140,13 +140,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// A peer has answered its first atomic operation: whoever remembers that it has none is wrong.
     #[cold]
     pub(in crate::core_loop) fn on_peer_with_atomics(&mut self, slot: u32) {
-        if !self.shared.remembers_lacking() {
+        if !self.shared.may_lack_atomics() {
             return;
         }
         let Some(qp) = self.qps.at(slot) else { return };
         let context = qp.context;
         if let Some(flow) = qp.conn.and_then(|conn| self.tcp.flow(conn)) {
-            self.send_notice(context, Notice::HasAtomics(flow.remote.ip()));
+            self.send_notification(context, Notification::PeerHasAtomics(flow.remote.ip()));
         }
     }
 
@@ -163,7 +163,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 StreamState::Terminating | StreamState::Ended,
                 _,
             ) => {
-                if let Some(end) = qp.stream.end() {
+                if let Some(end) = qp.stream.error() {
                     self.on_stream_end(now, slot, end);
                 }
             }
@@ -174,9 +174,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// What came in order before an orderly end is delivered first (RFC 5040 s5.5): a delivery that waits until nobody
     /// uses the steering tag that it ended, and what has arrived behind it. A reset waits for nothing.
     pub(in crate::core_loop) fn defer_close(&mut self, slot: u32, conn: ConnId, events: TcpEvents) -> bool {
-        let orderly = !events.intersects(TcpEvents::OVER.difference(TcpEvents::CLOSED));
+        let orderly = !events.intersects(TcpEvents::ENDED.difference(TcpEvents::CLOSED));
         let Some(qp) = self.qps.at(slot).filter(|qp| qp.conn == Some(conn)) else { return false };
-        let waits = orderly && qp.stream.holds_delivery();
+        let waits = orderly && qp.stream.has_pending_delivery();
         if waits {
             qp.deferred_close |= events & TcpEvents::PEER_CLOSED.union(TcpEvents::CLOSED);
         }
@@ -242,7 +242,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             // No RTR came: the application was never told of the connection.
             false => Event::ConnectFailed { qp: handle, reason: reason.into() },
         };
-        let last = qp.uses_srq().then_some(Event::LastReceiveReached { qp: qp.handle });
+        let last = qp.uses_srq().then_some(Event::LastWqeReached { qp: qp.handle });
         self.arm_qp(slot, Nanos::MAX);
         self.abort_stream(slot);
         if let Some(last) = last {
@@ -306,7 +306,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         let acked_bytes = qp.conn.map_or(0, |conn| self.tcp.acked_bytes(conn));
         let seen = DrainProgress { acked_bytes, read: qp.stream.read_progress() };
-        let next = now + qp.patience.over(self.patience).user_timeout;
+        let next = now + qp.timeouts.resolve(self.timeouts).user_timeout;
         let Lifecycle::Draining(Draining { progress, deadline, .. }) = &mut qp.lifecycle else { return };
         if core::mem::replace(progress, seen) == seen {
             return self.end_on_timeout(now, slot);
@@ -340,7 +340,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             if qp.tx_queued {
                 self.tx_ready.retain(|source| *source != TxSource::Qp(slot));
             }
-            if qp.stream.awaits_credit()
+            if qp.stream.awaits_forward_credit()
                 && let Some(remote_atomics) = &mut self.queues.remote_atomics
             {
                 remote_atomics.remove_credit_waiter(slot);
@@ -348,7 +348,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             if qp.awaits_memory {
                 self.memory_waiters.retain(|waiting| *waiting != slot);
             }
-            self.send_notice(qp.context, Notice::QpGone(qp));
+            self.send_notification(qp.context, Notification::QpReturned(qp));
         }
     }
 
@@ -383,8 +383,10 @@ impl From<DisconnectReason> for ConnectFailure {
     fn from(reason: DisconnectReason) -> Self {
         match reason {
             DisconnectReason::Terminated => ConnectFailure::Terminated,
-            DisconnectReason::Failed(error) if error.is_local() => ConnectFailure::Failed,
-            DisconnectReason::Failed(_) => ConnectFailure::Protocol,
+            DisconnectReason::LocalError(error) if error.is_local_catastrophic() => {
+                ConnectFailure::LocalError
+            }
+            DisconnectReason::LocalError(_) => ConnectFailure::Protocol,
             DisconnectReason::TimedOut => ConnectFailure::TimedOut,
             DisconnectReason::Closed | DisconnectReason::Reset => ConnectFailure::Closed,
         }

@@ -8,7 +8,7 @@ use ironwarp_iwarp::mpa::startup::{
 };
 
 use super::*;
-use crate::context::{Parcel, Terms};
+use crate::context::{CmParams, MpaParams};
 use crate::core_loop::connection::setup::ConnectTarget;
 use crate::event::PrivateData;
 
@@ -40,8 +40,8 @@ fn edges_of(from: Stage) -> Vec<String> {
 }
 
 fn target() -> ConnectTarget {
-    let parcel = Parcel { private_data: PrivateData::new(), terms: Terms::default() };
-    ConnectTarget::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1), Box::new(parcel))
+    let cm_params = CmParams { private_data: PrivateData::new(), mpa_params: MpaParams::default() };
+    ConnectTarget::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1), Box::new(cm_params))
 }
 
 fn request() -> (Initiator, FrameSource) {

@@ -3,13 +3,13 @@
 //! A receive is copied out of the shared ring into the queue pair's own when a message arrives for it, and its slot is
 //! free again at once: messages of different queue pairs end in any order, and the ring knows only one.
 
-use ironwarp_iwarp::{NoReceive, RecvWqe};
+use ironwarp_iwarp::{RecvWqe, SrqError};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 
 use super::cq::CqCore;
 use super::share::{ConsumedReceives, SrqShare};
 use crate::context::SharedReceiveQueue;
-use crate::shared::Lease;
+use crate::shared::SlotLease;
 
 /// Posts that a message looks at which finds no room to be noted. One would do; with more, the next ones find room.
 const CREDIT_BATCH: u32 = 4;
@@ -26,11 +26,11 @@ pub(crate) struct SrqCore {
     pub(super) limit_reached: bool,
     /// The context that owns it, by place.
     pub(in crate::core_loop) context: u16,
-    pub(super) lease: Lease,
+    pub(super) lease: SlotLease,
 }
 
 impl SrqCore {
-    pub(crate) fn new(lease: Lease, handle: SharedReceiveQueue, ring: SlotConsumer<RecvWqe>) -> Self {
+    pub(crate) fn new(lease: SlotLease, handle: SharedReceiveQueue, ring: SlotConsumer<RecvWqe>) -> Self {
         let consumed = ConsumedReceives::new(ring.depth());
         SrqCore { handle, ring, consumed, limit: 0, limit_reached: false, context: 0, lease }
     }
@@ -42,19 +42,23 @@ impl SrqCore {
     }
 
     /// Moves the oldest request into a queue pair's ring, for which `cq` promises a place.
-    pub(super) fn feed(&mut self, feed: &mut SlotProducer<RecvWqe>, cq: &CqCore) -> Result<bool, NoReceive> {
+    pub(super) fn take_from_srq(
+        &mut self,
+        rq_producer: &mut SlotProducer<RecvWqe>,
+        cq: &CqCore,
+    ) -> Result<bool, SrqError> {
         let head = self.ring.head();
         if self.ring.at(head).is_none() && self.ring.refresh() == head {
-            return Err(NoReceive::Empty);
+            return Err(SrqError::Empty);
         }
-        let Some(wqe) = self.ring.at(head) else { return Err(NoReceive::Empty) };
-        if !cq.places.take() {
-            return Err(NoReceive::NoPlace);
+        let Some(wqe) = self.ring.at(head) else { return Err(SrqError::Empty) };
+        if !cq.reservations.try_reserve() {
+            return Err(SrqError::CqFull);
         }
-        if feed.post(|slot| slot.clone_from(wqe)).is_err() {
+        if rq_producer.post(|slot| slot.clone_from(wqe)).is_err() {
             // A queue pair asks for the next receive when its last one is done, so its ring has room.
-            cq.places.give_back(1);
-            return Err(NoReceive::Empty);
+            cq.reservations.release(1);
+            return Err(SrqError::Empty);
         }
         self.ring.release_to(head.wrapping_add(1));
         Ok(self.check_limit())
