@@ -1,7 +1,7 @@
 //! Settings of the protocol layers, and how many of everything there may be.
 
 use ironwarp_iwarp::mpa::startup::{RtrKinds, private_data_bytes_max};
-use ironwarp_iwarp::rdmap::Dialect;
+use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::PRIVATE_DATA_BYTES_MAX;
 use serde::Deserialize;
@@ -198,12 +198,12 @@ pub enum Extensions {
 }
 
 impl Extensions {
-    pub(crate) fn dialect(self) -> Option<Dialect> {
+    pub(crate) fn profile(self) -> Option<Rfc7306Profile> {
         match self {
             Extensions::Off => None,
-            Extensions::Rfc7306 => Some(Dialect::RFC_7306),
-            Extensions::Draft03 => Some(Dialect::DRAFT_03),
-            Extensions::Draft01 => Some(Dialect::DRAFT_01_FIGURE_2),
+            Extensions::Rfc7306 => Some(Rfc7306Profile::RFC_7306),
+            Extensions::Draft03 => Some(Rfc7306Profile::DRAFT_03),
+            Extensions::Draft01 => Some(Rfc7306Profile::DRAFT_01_FIGURE_2),
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
-use ironwarp_iwarp::rdmap::Dialect;
+use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendWqe};
 use ironwarp_rings::doorbell::Bell;
 use ironwarp_rings::slots::{self, SlotProducer};
@@ -64,7 +64,7 @@ pub(super) struct AppQp {
     sges: usize,
     inline_bytes: usize,
     /// What its connection carries beside the operations of RFC 5040.
-    extensions: Option<Dialect>,
+    extensions: Option<Rfc7306Profile>,
     /// The numbers of Reads that there are places for.
     reads: ReadDepths,
     send_cq: CompletionQueue,
@@ -94,7 +94,7 @@ impl Context {
         let (sq, sq_core) = slots::ring(attr.send_depth as usize);
         // With a shared queue the core fills the ring itself, one receive at a time.
         let (rq, rq_core) = slots::ring(if attr.srq.is_some() { 1 } else { attr.recv_depth as usize });
-        let (rq, feed) = if attr.srq.is_some() { (slots::ring(1).0, Some(rq)) } else { (rq, None) };
+        let (rq, rq_producer) = if attr.srq.is_some() { (slots::ring(1).0, Some(rq)) } else { (rq, None) };
         let (bell, shared) = (Arc::new(Bell::default()), Arc::new(QpShared::new()));
         let app = AppQp {
             handle: QueuePair { index: 0, num },
@@ -130,7 +130,7 @@ impl Context {
             shared,
             sq: sq_core,
             rq: rq_core,
-            feed,
+            rq_producer,
             attr,
             atomic_locked,
         };
@@ -237,7 +237,7 @@ impl Context {
         core: u16,
         extensions: Option<Extensions>,
     ) -> Result<(u32, Box<QpCore>), VerbsError> {
-        let extensions = extensions.unwrap_or(self.shared.config.rdmap.extensions).dialect();
+        let extensions = extensions.unwrap_or(self.shared.config.rdmap.extensions).profile();
         let app = self.qp(qp)?;
         let state = app.shared.state();
         if app.resting.is_none() {

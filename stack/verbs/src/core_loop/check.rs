@@ -104,8 +104,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let mut mailed = 0;
         for slot in 0..self.qps.capacity() {
             let qp = self.qps.at(slot);
-            mailed += qp.as_ref().map_or(0, |qp| qp.stream.mailed());
-            let waits = usize::from(qp.is_some_and(|qp| qp.stream.awaits_credit()));
+            mailed += qp.as_ref().map_or(0, |qp| qp.stream.forwarded());
+            let waits = usize::from(qp.is_some_and(|qp| qp.stream.awaits_forward_credit()));
             ensure(
                 "a queue pair waits for a credit, or should",
                 remote_atomics.credit_wait_count(slot) == waits,

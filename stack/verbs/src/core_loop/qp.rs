@@ -4,7 +4,7 @@ use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
 use ironwarp_iwarp::mpa::startup::ReadDepths;
-use ironwarp_iwarp::rdmap::Dialect;
+use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
 use ironwarp_mem::CoreMem;
 use ironwarp_rings::doorbell::Bell;
@@ -30,7 +30,7 @@ pub(crate) struct QpSetup {
     pub(crate) sq: SlotConsumer<SendWqe>,
     pub(crate) rq: SlotConsumer<RecvWqe>,
     /// The receive ring's other end, where receives come from a shared queue.
-    pub(crate) feed: Option<SlotProducer<RecvWqe>>,
+    pub(crate) rq_producer: Option<SlotProducer<RecvWqe>>,
     pub(crate) attr: QpAttr,
     /// Words are changed with locked instructions, not by their owners.
     pub(crate) atomic_locked: bool,
@@ -46,7 +46,7 @@ impl QpSetup {
             ird: self.attr.inbound_reads,
             send_depth: self.attr.send_depth.next_power_of_two(),
             complete_on_copy: self.attr.complete_on_copy,
-            sends_cut_in: true,
+            interleave_untagged: true,
             place_out_of_order: self.attr.place_out_of_order.unwrap_or(false),
             extensions: None,
             atomic_locked: self.atomic_locked,
@@ -91,7 +91,7 @@ pub(crate) struct QpCore {
     pub(super) shared: Arc<QpShared>,
     pub(super) sq: SlotConsumer<SendWqe>,
     pub(super) rq: SlotConsumer<RecvWqe>,
-    feed: Option<SlotProducer<RecvWqe>>,
+    rq_producer: Option<SlotProducer<RecvWqe>>,
     pub(super) slot: u32,
     /// Keeps the place for as long as this half exists.
     lease: Option<Lease>,
@@ -148,7 +148,7 @@ impl QpCore {
             shared: setup.shared,
             sq: setup.sq,
             rq: setup.rq,
-            feed: setup.feed,
+            rq_producer: setup.rq_producer,
             slot: 0,
             lease: None,
             selected_queues: SelectedQueues::default(),
@@ -178,7 +178,7 @@ impl QpCore {
 
     /// Whether its receives come from a shared queue.
     pub(super) fn uses_srq(&self) -> bool {
-        self.feed.is_some()
+        self.rq_producer.is_some()
     }
 
     pub(crate) fn handle(&self) -> QueuePair {
@@ -190,9 +190,9 @@ impl QpCore {
         &mut self,
         lease: Lease,
         selected_queues: SelectedQueues,
-        extensions: Option<Dialect>,
+        extensions: Option<Rfc7306Profile>,
     ) {
-        self.stream.extend(extensions);
+        self.stream.set_extensions(extensions);
         (self.slot, self.selected_queues) =
             (lease.slot(), SelectedQueues { qp: lease.slot(), ..selected_queues });
         self.lease = Some(lease);
@@ -206,8 +206,8 @@ impl QpCore {
         stats: &'a CoreStats,
     ) -> (&'a mut Stream, Io<'a, QueueTable>) {
         queues.select(self.selected_queues);
-        let (sends, receives, feed) = (&mut self.sq, &mut self.rq, self.feed.as_mut());
-        (&mut self.stream, Io { sends, receives, feed, completions: queues, memory, stats })
+        let (sends, receives, rq_producer) = (&mut self.sq, &mut self.rq, self.rq_producer.as_mut());
+        (&mut self.stream, Io { sends, receives, rq_producer, completions: queues, memory, stats })
     }
 
     /// Whether the connection has not come up yet, as its application sees it.

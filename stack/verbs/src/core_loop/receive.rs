@@ -182,7 +182,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.phase.takes_fpdus() {
             let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-            stream.on_early(&self.tcp.rx(conn), &mut self.scratch, &io);
+            stream.on_out_of_order(&self.tcp.rx(conn), &mut self.scratch, &io);
         }
     }
 
@@ -197,7 +197,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let mut bytes = self.tcp.rx(conn);
         let outcome = stream.on_readable(&mut bytes, &mut self.scratch, &mut io);
         let wants_tx = stream.wants_tx(&mut io);
-        let waits = stream.waits_for_memory();
+        let waits = stream.awaits_epoch();
         let rtr_awaited = qp.rtr_awaited;
         let draining = matches!(qp.phase, Phase::Draining);
         if qp.awaits_first_message && (outcome.is_ok() || !rtr_awaited) {
@@ -247,7 +247,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let draining = matches!(qp.phase, Phase::Draining);
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.on_acked(acked, &mut io);
-        let waits = stream.waits_for_memory();
+        let waits = stream.awaits_epoch();
         if stream.wants_tx(&mut io) || self.tcp.wants_transmit(conn) {
             self.enqueue_tx(TxSource::Qp(slot));
         }

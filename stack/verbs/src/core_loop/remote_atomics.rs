@@ -249,7 +249,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let answered = remote_atomics.serve_requests(&self.mem);
         if answered > 0 {
             self.work += answered;
-            self.stats.add(Counter::AtomicsAnswered, answered as u64);
+            self.stats.add(Counter::AtomicsServedForCores, answered as u64);
         }
     }
 
@@ -311,7 +311,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             };
             self.work += 1;
             if !self.on_atomic_reply(reply) {
-                self.stats.count(Counter::AtomicsUnheard);
+                self.stats.count(Counter::AtomicsStaleReplies);
             }
         }
     }
@@ -321,7 +321,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let (slot, serial) = ((reply.token >> 32) as u32, reply.token as u32);
         let Some(qp) = self.qps.at(slot).filter(|qp| qp.handle.num() == reply.qp) else { return false };
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        let awaited = stream.on_answer(serial, reply.outcome, &mut io);
+        let awaited = stream.on_forwarded_atomic(serial, reply.outcome, &mut io);
         if awaited && stream.wants_tx(&mut io) {
             self.enqueue_tx(TxSource::Qp(slot));
         }
@@ -337,7 +337,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 .remote_atomics
                 .as_ref()
                 .is_some_and(|remote_atomics| remote_atomics.is_waiting_for_credit(slot, core));
-            let mailed = self.qps.at(slot).is_some_and(|qp| qp.stream.has_mailed_to(CoreId(core)));
+            let mailed = self.qps.at(slot).is_some_and(|qp| qp.stream.has_forwarded_to(CoreId(core)));
             if waits_for_credit || mailed {
                 self.terminate_without_owner(now, slot);
             }
@@ -353,8 +353,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let was_open = qp.stream.state() == StreamState::Open;
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.terminate(RdmapFault::LocalCatastrophic.into(), &mut io);
-        stream.on_credit(&mut io);
-        if let Some(end) = stream.end().filter(|_| was_open) {
+        stream.on_forward_credit(&mut io);
+        if let Some(end) = stream.error().filter(|_| was_open) {
             self.work += 1;
             self.on_stream_end(now, slot, end);
         }
@@ -372,7 +372,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             let Some(qp) = self.qps.at(slot) else { continue };
             self.queues.set_serving_waiter(true);
             let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-            stream.on_credit(&mut io);
+            stream.on_forward_credit(&mut io);
             self.queues.set_serving_waiter(false);
         }
     }

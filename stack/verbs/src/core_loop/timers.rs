@@ -83,9 +83,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn still_awaits_memory(&mut self, slot: u32) -> bool {
         let Some(qp) = self.qps.at(slot) else { return false };
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        stream.on_memory(&mut io);
+        stream.retry_after_epoch(&mut io);
         // A binding that was held is tried again by the transmit stage, which says if it has to wait on.
-        qp.awaits_memory = stream.waits_for_memory();
+        qp.awaits_memory = stream.awaits_epoch();
         qp.awaits_memory
     }
 

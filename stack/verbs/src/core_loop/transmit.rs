@@ -79,13 +79,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         let allowance = qp.deficit + QUANTUM_BYTES;
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        let mut source = stream.transmit(io).within(allowance);
+        let mut source = stream.unit_source(io).with_byte_limit(allowance);
         let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wire, ROUND_UNITS_MAX);
-        let left = source.left();
+        let left = source.remaining_bytes();
         self.work += sent.units;
         // Who has nothing more to send saves nothing up for later.
         qp.deficit = left.min(0);
-        let (waits, reads) = (qp.stream.waits_for_memory(), qp.stream.read_progress().is_some());
+        let (waits, reads) = (qp.stream.awaits_epoch(), qp.stream.read_progress().is_some());
         let watch = reads && qp.read_progress_at_arm.is_none() && matches!(qp.phase, Phase::Running);
         let simply_runs = matches!(qp.phase, Phase::Running) && qp.stream.state() == StreamState::Open;
         let stopped = matches!(sent.blocked, Blocked::Pool | Blocked::Wire);

@@ -59,7 +59,7 @@ impl Bench {
     }
 
     fn far_counts(&self) -> [u64; 4] {
-        ["atomics_here", "atomics_mailed", "atomics_answered", "atomics_unheard"]
+        ["atomics_own_core", "atomics_forwarded", "atomics_served_for_cores", "atomics_stale_replies"]
             .map(|name| self.far.counter(name))
     }
 

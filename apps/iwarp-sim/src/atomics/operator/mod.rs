@@ -187,7 +187,7 @@ impl Operator {
     }
 
     fn on_completion(&mut self, now: Nanos, completion: &Completion) {
-        if completion.flags.contains(CompletionFlags::LOCAL) {
+        if completion.flags.contains(CompletionFlags::LOCAL_ATOMIC) {
             return self.settle_own(now, completion);
         }
         if self.retired.contains(&completion.qp.0) {

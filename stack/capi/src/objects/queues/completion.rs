@@ -80,7 +80,7 @@ impl From<&Completion> for iw_wc {
         if done.flags.contains(CompletionFlags::INVALIDATED) {
             flags |= IW_WC_INVALIDATED;
         }
-        if done.flags.contains(CompletionFlags::LOCAL) {
+        if done.flags.contains(CompletionFlags::LOCAL_ATOMIC) {
             flags |= IW_WC_LOCAL;
         }
         iw_wc {

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use ironwarp_iwarp::rdmap::Dialect;
+use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendFlags, SendOpcode, SendWqe};
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 
@@ -124,7 +124,7 @@ impl AppQp {
     /// What only a connection with extensions carries.
     #[cold]
     fn check_extended(&self, wr: &SendWr<'_>) -> Result<(), VerbsError> {
-        let has = |dialect: &Dialect| dialect.swap || wr.opcode != SendOpcode::Swap;
+        let has = |profile: &Rfc7306Profile| profile.swap || wr.opcode != SendOpcode::Swap;
         self.extensions.filter(has).ok_or(VerbsError::NoSuchOperation)?;
         match wr.source {
             Source::Atomic([sink], _) if sink.len != 8 => Err(VerbsError::AtomicSink),

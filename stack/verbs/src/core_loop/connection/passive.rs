@@ -15,7 +15,8 @@ use super::*;
 use crate::core_loop::cores::InterCoreMessage;
 use crate::core_loop::qp::Phase;
 use ironwarp_iwarp::mpa::startup::{
-    Agreed, Answer, Decision, FrameBytes, FrameSource, Responder, StartupFault, responder::Progress,
+    Decision, FrameBytes, Negotiated, Responder, ResponderParams, StartupFault, StartupFrameSource,
+    responder::Progress,
 };
 use ironwarp_tcp::{ByteStream, ListenerId, UnitSource};
 
@@ -31,7 +32,7 @@ enum PassiveState {
     /// The context was asked and has not answered.
     AwaitingDecision(Decision),
     /// The refusal is on its way.
-    SendingReject(FrameSource),
+    SendingReject(StartupFrameSource),
     /// Our FIN is on its way.
     Closing,
 }
@@ -297,7 +298,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(passive) = self.passives.at(slot) else { return };
         let Some(flow) = self.tcp.flow(passive.conn) else { return };
         passive.state = PassiveState::AwaitingDecision(decision);
-        let enhanced = decision.asked();
+        let enhanced = decision.peer_enhanced();
         let asked = Asked {
             revision: decision.revision(),
             peer_reads: enhanced.map(|enhanced| enhanced.reads),
@@ -340,13 +341,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         request: (u32, u32),
         slot: u32,
         parcel: &Parcel,
-    ) -> Option<(FrameSource, Agreed)> {
+    ) -> Option<(StartupFrameSource, Negotiated)> {
         let Terms { reads, rtr, .. } = parcel.terms;
         let reads = reads.unwrap_or(self.qps.at(slot)?.reads);
-        let answer = Answer { reads, rtr: rtr.unwrap_or(self.mpa.rtr()) };
+        let answer = ResponderParams { reads, rtr: rtr.unwrap_or(self.mpa.rtr()) };
         let (frame, agreed) =
             self.passives.pending_decision(request)?.accept(answer, &parcel.private_data).ok()?;
-        Some((FrameSource::new(frame), agreed))
+        Some((StartupFrameSource::new(frame), agreed))
     }
 
     /// The context refuses a request.
@@ -368,7 +369,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     fn send_reject(&mut self, now: Nanos, slot: u32, reply: FrameBytes) {
         if let Some(passive) = self.passives.at(slot) {
-            passive.state = PassiveState::SendingReject(FrameSource::new(reply));
+            passive.state = PassiveState::SendingReject(StartupFrameSource::new(reply));
         }
         self.arm_passive(slot, now + self.mpa.terminate_timeout());
         self.enqueue_tx(TxSource::Passive(slot));

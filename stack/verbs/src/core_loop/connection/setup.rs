@@ -12,7 +12,7 @@ use core::net::SocketAddr;
 
 use super::*;
 use crate::core_loop::qp::Phase;
-use ironwarp_iwarp::mpa::startup::{Agreed, FrameSource, Initiator};
+use ironwarp_iwarp::mpa::startup::{Initiator, Negotiated, StartupFrameSource};
 use ironwarp_net::Route;
 use ironwarp_tcp::UnitSource;
 use ironwarp_types::Flow;
@@ -27,9 +27,9 @@ pub(in crate::core_loop) enum Setup {
     /// TCP shakes hands.
     Opening { target: ConnectTarget },
     /// Our request is out, or on its way out; the reply is awaited.
-    Requesting { initiator: Initiator, frame: FrameSource, target: ConnectTarget },
+    Requesting { initiator: Initiator, frame: StartupFrameSource, target: ConnectTarget },
     /// We accepted; the reply is on its way out. The stream starts when TCP has all of it.
-    Replying { frame: FrameSource, agreed: Agreed },
+    Replying { frame: StartupFrameSource, agreed: Negotiated },
 }
 
 /// Where a connection is to lead and what it is begun with. Kept until the reply is there, since the first attempt may

@@ -10,10 +10,10 @@ use crate::core_loop::qp::Phase;
 use ironwarp_iwarp::mpa::MpaFault;
 use ironwarp_iwarp::mpa::startup::initiator::Progress;
 use ironwarp_iwarp::mpa::startup::{
-    Agreed, Enhanced, FrameSource, Initiator, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds,
-    StartupFault,
+    Enhanced, Initiator, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds, StartupFault,
+    StartupFrameSource,
 };
-use ironwarp_iwarp::{Role, Start};
+use ironwarp_iwarp::{Role, StreamStart};
 
 use crate::context::{Framing, Terms};
 use crate::event::{ConnectFailure, Event, PrivateData, Settled};
@@ -21,7 +21,7 @@ use crate::link::Notice;
 
 /// A start-up that has come to its end.
 struct CompletedStartup {
-    start: Start,
+    start: StreamStart,
     settled: Settled,
     private_data: PrivateData,
     /// What the initiator waits before its first FPDU.
@@ -29,10 +29,10 @@ struct CompletedStartup {
 }
 
 impl CompletedStartup {
-    fn new(role: Role, agreed: &Agreed, sent_before: usize) -> Self {
-        let Agreed { revision, peer_reads, reads, .. } = *agreed;
+    fn new(role: Role, agreed: &Negotiated, startup_bytes_sent: usize) -> Self {
+        let Negotiated { revision, peer_reads, reads, .. } = *agreed;
         CompletedStartup {
-            start: Start::agreed(role, agreed, sent_before as u64),
+            start: StreamStart::agreed(role, agreed, startup_bytes_sent as u64),
             settled: Settled { revision, peer_reads, reads },
             private_data: PrivateData::new(),
             holdoff: Nanos::ZERO,
@@ -52,7 +52,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let request = Initiator::start(proposal, &target.parcel.private_data);
         let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
         if let (Ok((initiator, frame)), Phase::Setup(Setup::Opening { target })) = (request, phase) {
-            qp.enter(Phase::Setup(Setup::Requesting { initiator, frame: FrameSource::new(frame), target }));
+            qp.enter(Phase::Setup(Setup::Requesting {
+                initiator,
+                frame: StartupFrameSource::new(frame),
+                target,
+            }));
         }
         self.enqueue_tx(TxSource::Qp(slot));
     }
@@ -147,7 +151,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.count_start(&start, &settled);
         let Some(qp) = self.qps.at(slot) else { return };
         qp.stream.start(start);
-        if let Some(conn) = qp.conn.filter(|_| qp.stream.places_early()) {
+        if let Some(conn) = qp.conn.filter(|_| qp.stream.places_out_of_order()) {
             self.tcp.tell_early(conn);
         }
         qp.shared.settle(settled, Framing { crc: start.crc, markers: start.markers });
@@ -158,7 +162,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         qp.enter(Phase::Running);
         // The peer may know of tags from the private data: they are bound before its first message is looked at.
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        stream.run_locals(&mut io);
+        stream.run_local_requests(&mut io);
         if let Phase::Setup(setup) = phase {
             self.return_params(context, setup);
         }
@@ -182,7 +186,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    fn count_start(&self, start: &Start, settled: &Settled) {
+    fn count_start(&self, start: &StreamStart, settled: &Settled) {
         if start.markers.sent || start.markers.received {
             self.stats.count(Counter::IwarpMarkedStreams);
         }
@@ -221,7 +225,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         stream.terminate(fault.into(), &mut io);
-        if let Some(end) = stream.end() {
+        if let Some(end) = stream.error() {
             self.on_stream_end(now, slot, end);
         }
     }

@@ -121,12 +121,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             StreamError::PeerTerminated(terminate) => (terminate, false),
         };
         // No Terminate goes behind our FIN.
-        let has_terminate = !found_here || (qp.stream.may_tell(terminate) && !half_closed);
+        let has_terminate = !found_here || (qp.stream.may_send_terminate(terminate) && !half_closed);
         qp.reason =
             if has_terminate { DisconnectReason::Terminated } else { DisconnectReason::Failed(terminate) };
         if let Some(cq) = self.queues.take_overflowed_cq() {
             self.send_event(context, Event::CompletionQueueError { cq, qp: handle });
-        } else if found_here && terminate.is_local() {
+        } else if found_here && terminate.is_local_catastrophic() {
             self.send_event(context, Event::QueuePairFatal { qp: handle });
         }
         self.report_no_peer_atomics(slot);
@@ -166,7 +166,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             (Phase::Setup(_), ..) => self.complete_accept(now, slot),
             (Phase::Draining, StreamState::Open, _) => self.close_if_drained(now, slot),
             (Phase::Running | Phase::Draining, StreamState::Terminating | StreamState::Ended, _) => {
-                if let Some(end) = qp.stream.end() {
+                if let Some(end) = qp.stream.error() {
                     self.on_stream_end(now, slot, end);
                 }
             }
@@ -179,7 +179,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(in crate::core_loop) fn defer_close(&mut self, slot: u32, conn: ConnId, events: TcpEvents) -> bool {
         let orderly = !events.intersects(TcpEvents::OVER.difference(TcpEvents::CLOSED));
         let Some(qp) = self.qps.at(slot).filter(|qp| qp.conn == Some(conn)) else { return false };
-        let waits = orderly && qp.stream.holds_delivery();
+        let waits = orderly && qp.stream.has_pending_delivery();
         if waits {
             qp.deferred_close |= events & TcpEvents::PEER_CLOSED.union(TcpEvents::CLOSED);
         }
@@ -346,7 +346,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             if qp.tx_queued {
                 self.tx_ready.retain(|source| *source != TxSource::Qp(slot));
             }
-            if qp.stream.awaits_credit()
+            if qp.stream.awaits_forward_credit()
                 && let Some(remote_atomics) = &mut self.queues.remote_atomics
             {
                 remote_atomics.remove_credit_waiter(slot);
@@ -394,7 +394,7 @@ impl From<DisconnectReason> for ConnectFailure {
     fn from(reason: DisconnectReason) -> Self {
         match reason {
             DisconnectReason::Terminated => ConnectFailure::Terminated,
-            DisconnectReason::Failed(error) if error.is_local() => ConnectFailure::Failed,
+            DisconnectReason::Failed(error) if error.is_local_catastrophic() => ConnectFailure::Failed,
             DisconnectReason::Failed(_) => ConnectFailure::Protocol,
             DisconnectReason::TimedOut => ConnectFailure::TimedOut,
             DisconnectReason::Closed | DisconnectReason::Reset => ConnectFailure::Closed,

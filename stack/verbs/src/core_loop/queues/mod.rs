@@ -11,8 +11,8 @@ use core::num::NonZeroU32;
 use std::collections::VecDeque;
 
 use ironwarp_iwarp::{
-    Completion, CompletionFlags, CompletionOpcode, CompletionSink, CompletionStatus, NoCredit, NoReceive,
-    RecvWqe,
+    Completion, CompletionFlags, CompletionOpcode, CompletionSink, CompletionStatus, NoCredit, RecvWqe,
+    SrqError,
 };
 use ironwarp_mem::{AtomicOp, AtomicTarget, WordError};
 use ironwarp_rings::slots::SlotProducer;
@@ -218,7 +218,8 @@ impl QueueTable {
             AtomicOp::CmpSwap { .. } => CompletionOpcode::CmpSwap,
             AtomicOp::Swap { .. } => CompletionOpcode::Swap,
         };
-        let done = Completion { wr_id, opcode, flags: CompletionFlags::LOCAL, ..Completion::default() };
+        let done =
+            Completion { wr_id, opcode, flags: CompletionFlags::LOCAL_ATOMIC, ..Completion::default() };
         let completion = match outcome {
             Ok(original) => Completion { byte_len: 8, immediate: original.to_ne_bytes(), ..done },
             Err(_) => Completion { status: CompletionStatus::LocalProtection, ..done },
@@ -291,21 +292,21 @@ impl QueueTable {
 }
 
 impl CompletionSink for QueueTable {
-    fn on_send(&mut self, completion: Completion) {
+    fn on_send_completion(&mut self, completion: Completion) {
         self.push(self.selected.send_cq, completion);
     }
 
-    fn on_receive(&mut self, completion: Completion) {
+    fn on_receive_completion(&mut self, completion: Completion) {
         self.push(self.selected.recv_cq, completion);
     }
 
     #[cold]
-    fn peer_has_atomics(&mut self) {
+    fn on_peer_atomics(&mut self) {
         self.peers_with_atomics.push(self.selected.qp);
     }
 
     #[inline]
-    fn will_ask(&mut self, owner: CoreId) {
+    fn prepare_forward(&mut self, owner: CoreId) {
         if let Some(remote_atomics) = self.remote_atomics.as_deref() {
             remote_atomics.prepare_request(owner);
         }
@@ -313,7 +314,7 @@ impl CompletionSink for QueueTable {
 
     #[cold]
     #[inline(never)]
-    fn ask(
+    fn forward_atomic(
         &mut self,
         owner: CoreId,
         serial: u32,
@@ -322,34 +323,34 @@ impl CompletionSink for QueueTable {
     ) -> Result<(), NoCredit> {
         let remote_atomics = self.remote_atomics.as_deref_mut().ok_or(NoCredit)?;
         let asked = remote_atomics.send_request((self.selected.qp, serial), owner, target, operation);
-        let outcome = if asked.is_ok() { Counter::AtomicsMailed } else { Counter::AtomicsNoCredit };
+        let outcome = if asked.is_ok() { Counter::AtomicsForwarded } else { Counter::AtomicsNoCredit };
         self.stats.count(outcome);
         asked
     }
 
-    fn feed(&mut self, feed: &mut SlotProducer<RecvWqe>) -> Result<(), NoReceive> {
+    fn take_from_srq(&mut self, rq_producer: &mut SlotProducer<RecvWqe>) -> Result<(), SrqError> {
         let SelectedQueues { recv_cq, srq, qp, .. } = self.selected;
-        let srq_slot = srq.ok_or(NoReceive::Empty)?;
+        let srq_slot = srq.ok_or(SrqError::Empty)?;
         let (slot, mut over_share) = (srq_slot.slot(), false);
-        let srq = self.srqs.get_mut(slot as usize).and_then(Option::as_deref_mut).ok_or(NoReceive::Empty)?;
-        let cq = self.cqs.get(recv_cq as usize).and_then(Option::as_deref).ok_or(NoReceive::NoPlace)?;
+        let srq = self.srqs.get_mut(slot as usize).and_then(Option::as_deref_mut).ok_or(SrqError::Empty)?;
+        let cq = self.cqs.get(recv_cq as usize).and_then(Option::as_deref).ok_or(SrqError::CqFull)?;
         if self.shares.get(qp as usize).is_some_and(SrqShare::is_exhausted) {
             match share::check_share(srq, &mut self.shares, qp) {
                 ShareDecision::Allow => {}
                 ShareDecision::AllowAndReport => over_share = true,
                 ShareDecision::Deny => {
                     self.report_share_exceeded(srq_slot, qp);
-                    return Err(NoReceive::Empty);
+                    return Err(SrqError::Empty);
                 }
             }
         }
-        let limit_reached = srq.feed(feed, cq).inspect_err(|why| {
+        let limit_reached = srq.take_from_srq(rq_producer, cq).inspect_err(|why| {
             let counter = match why {
-                NoReceive::Empty => Counter::VerbsSharedReceivesEmpty,
-                NoReceive::NoPlace => Counter::VerbsCompletionsRefused,
+                SrqError::Empty => Counter::VerbsSharedReceivesEmpty,
+                SrqError::CqFull => Counter::VerbsCompletionsRefused,
             };
             self.stats.count(counter);
-            if *why == NoReceive::NoPlace {
+            if *why == SrqError::CqFull {
                 self.overflowed_cq = Some(cq.handle);
             }
         })?;

@@ -3,7 +3,7 @@
 //! A receive is copied out of the shared ring into the queue pair's own when a message arrives for it, and its slot is
 //! free again at once: messages of different queue pairs end in any order, and the ring knows only one.
 
-use ironwarp_iwarp::{NoReceive, RecvWqe};
+use ironwarp_iwarp::{RecvWqe, SrqError};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 
 use super::cq::CqCore;
@@ -42,19 +42,23 @@ impl SrqCore {
     }
 
     /// Moves the oldest request into a queue pair's ring, for which `cq` promises a place.
-    pub(super) fn feed(&mut self, feed: &mut SlotProducer<RecvWqe>, cq: &CqCore) -> Result<bool, NoReceive> {
+    pub(super) fn take_from_srq(
+        &mut self,
+        rq_producer: &mut SlotProducer<RecvWqe>,
+        cq: &CqCore,
+    ) -> Result<bool, SrqError> {
         let head = self.ring.head();
         if self.ring.at(head).is_none() && self.ring.refresh() == head {
-            return Err(NoReceive::Empty);
+            return Err(SrqError::Empty);
         }
-        let Some(wqe) = self.ring.at(head) else { return Err(NoReceive::Empty) };
+        let Some(wqe) = self.ring.at(head) else { return Err(SrqError::Empty) };
         if !cq.places.take() {
-            return Err(NoReceive::NoPlace);
+            return Err(SrqError::CqFull);
         }
-        if feed.post(|slot| slot.clone_from(wqe)).is_err() {
+        if rq_producer.post(|slot| slot.clone_from(wqe)).is_err() {
             // A queue pair asks for the next receive when its last one is done, so its ring has room.
             cq.places.give_back(1);
-            return Err(NoReceive::Empty);
+            return Err(SrqError::Empty);
         }
         self.ring.release_to(head.wrapping_add(1));
         Ok(self.check_limit())

@@ -3,13 +3,13 @@
 use super::*;
 
 /// A side with a FetchAdd, a Read and a Send, of which nothing is answered, and their sinks.
-fn asks() -> (Side, Region) {
-    let mut side = side_by(Dialect::RFC_7306, Role::Initiator, |_| {});
+fn requester() -> (Endpoint, Region) {
+    let mut side = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |_| {});
     let before = words(&side, &[1, 2], EVERYTHING);
     atomic(&mut side, 1, AtomicOp::add(1), sink(&before, 0), (STag(1), 0));
     side.read(2, sink(&before, 1), (STag(1), 0));
     side.send_inline(3, b"behind");
-    assert_eq!(side.pull_all(ROOM).len(), 1);
+    assert_eq!(side.pull_all(SEGMENT_BYTES).len(), 1);
     (side, before)
 }
 
@@ -37,7 +37,7 @@ fn a_response_that_is_not_the_oldest_requests_answer_is_refused() {
         (changed(9, 1), [0, 2, 6], FLUSHED),
     ];
     for (ulpdu, code, status) in cases {
-        let (mut side, before) = asks();
+        let (mut side, before) = requester();
         assert_eq!(side.feed(&framed(&ulpdu)), failed(code), "{ulpdu:02x?}");
         assert_eq!(ids(&side.log.sends), [(1, status), (2, FLUSHED), (3, FLUSHED)], "{ulpdu:02x?}");
         assert_eq!((word(&before, 0), word(&before, 1)), (1, 2), "{ulpdu:02x?}");
@@ -47,7 +47,7 @@ fn a_response_that_is_not_the_oldest_requests_answer_is_refused() {
 /// A Read Response while an atomic is the oldest, and an Atomic Response while a Read is.
 #[test]
 fn answers_in_the_wrong_order_are_refused() {
-    let (mut side, before) = asks();
+    let (mut side, before) = requester();
     let mut ulpdu = vec![0; 14];
     let header = crate::ddp::Tagged {
         last: true,
@@ -59,11 +59,11 @@ fn answers_in_the_wrong_order_are_refused() {
     ulpdu.extend([7; 8]);
     assert_eq!(side.feed(&framed(&ulpdu)), failed([0, 2, 6]));
     assert_eq!(ids(&side.log.sends), [(1, CompletionStatus::BadResponse), (2, FLUSHED), (3, FLUSHED)]);
-    let mut side = side_by(Dialect::RFC_7306, Role::Initiator, |_| {});
+    let mut side = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |_| {});
     let before = words(&side, &[1, 2], EVERYTHING);
     side.read(1, sink(&before, 0), (STag(1), 0));
     atomic(&mut side, 2, AtomicOp::add(1), sink(&before, 1), (STag(1), 0));
-    let _ = side.pull(ROOM);
+    let _ = side.pull(SEGMENT_BYTES);
     assert_eq!(side.feed(&framed(&response(1, 1, 9))), failed([0, 2, 7]));
     assert_eq!(ids(&side.log.sends), [(1, CompletionStatus::BadResponse), (2, FLUSHED)]);
     assert_eq!((word(&before, 0), word(&before, 1)), (1, 2));
@@ -73,7 +73,7 @@ fn answers_in_the_wrong_order_are_refused() {
 #[test]
 fn an_atomic_that_cannot_be_sent_fails_with_its_stream() {
     type Change = fn(&mut StreamConfig);
-    type Post = fn(&mut Side, &Region);
+    type Post = fn(&mut Endpoint, &Region);
     let as_it_is: Change = |_| {};
     let operation = CompletionStatus::LocalOperation;
     let cases: [(Change, Post, CompletionStatus); 6] = [
@@ -107,11 +107,11 @@ fn an_atomic_that_cannot_be_sent_fails_with_its_stream() {
         ),
     ];
     for (change, post, status) in cases {
-        let mut side = side_by(Dialect::RFC_7306, Role::Initiator, change);
+        let mut side = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, change);
         let before = words(&side, &[1], EVERYTHING);
         post(&mut side, &before);
-        assert!(side.pull(ROOM).is_empty());
-        assert_eq!(ulpdus(&side.pull(ROOM)), [segment(0x47, [2, 1, 0], &[0; 4])]);
+        assert!(side.pull(SEGMENT_BYTES).is_empty());
+        assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &[0; 4])]);
         assert_eq!(ids(&side.log.sends), [(1, status)]);
     }
 }
@@ -119,10 +119,10 @@ fn an_atomic_that_cannot_be_sent_fails_with_its_stream() {
 /// A sink that is revoked while its request waits is our own application's error.
 #[test]
 fn a_sink_that_is_gone_fails_its_request() {
-    let mut side = side_by(Dialect::RFC_7306, Role::Initiator, |_| {});
+    let mut side = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |_| {});
     let before = words(&side, &[1], EVERYTHING);
     atomic(&mut side, 1, AtomicOp::add(1), sink(&before, 0), (STag(1), 0));
-    let _ = side.pull(ROOM);
+    let _ = side.pull(SEGMENT_BYTES);
     drop(before);
     assert_eq!(side.feed(&framed(&response(1, 0, 9))), failed([0, 0, 0]));
     assert_eq!(ids(&side.log.sends), [(1, CompletionStatus::LocalProtection)]);

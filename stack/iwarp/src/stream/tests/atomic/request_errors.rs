@@ -4,7 +4,7 @@ use super::*;
 
 /// A responder with one word, 5, and a receive.
 struct Target {
-    side: Side,
+    side: Endpoint,
     word: Region,
 }
 
@@ -13,7 +13,7 @@ fn target() -> Target {
 }
 
 fn target_with(access: Access) -> Target {
-    let side = side_by(Dialect::RFC_7306, Role::Responder, |_| {});
+    let side = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |_| {});
     let word = words(&side, &[5, 5], access);
     Target { side, word }
 }
@@ -26,7 +26,7 @@ impl Target {
         assert_eq!((word(&self.word, 0), word(&self.word, 1)), (5, 5), "the word was touched");
         let [layer, etype, code] = code;
         let shown = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
-        assert_eq!(ulpdus(&self.side.pull(ROOM)), [segment(0x47, [2, 1, 0], &shown)]);
+        assert_eq!(ulpdus(&self.side.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &shown)]);
     }
 }
 
@@ -121,11 +121,11 @@ fn a_word_that_is_revoked_while_its_request_waits_is_refused() {
         (words(&b, &[1], EVERYTHING), words(&b, &[5], ATOMIC), words(&a, &[0; 2], EVERYTHING));
     a.read(1, sink(&before, 0), at(&source, 0));
     atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
-    let unit = a.pull(ROOM);
+    let unit = a.pull(SEGMENT_BYTES);
     let shown = ulpdus(&unit).remove(1);
     b.feed(&unit).unwrap();
     drop(target);
-    let (answer, end) = (b.pull(ROOM), b.pull(ROOM));
+    let (answer, end) = (b.pull(SEGMENT_BYTES), b.pull(SEGMENT_BYTES));
     assert_eq!(ulpdus(&answer).len(), 1, "the Read before it is answered");
     let shown = [&[0x01, 0x00, 0xc0, 0, 0, shown.len() as u8], &shown[..18]].concat();
     assert_eq!(ulpdus(&end), [segment(0x47, [2, 1, 0], &shown)]);
@@ -138,14 +138,17 @@ fn a_word_of_another_core_is_changed_by_locked_instructions_or_not_at_all() {
     for locked in [false, true] {
         let mut done = 0;
         for _ in 0..32 {
-            let config =
-                StreamConfig { extensions: Some(Dialect::RFC_7306), atomic_locked: locked, ..config() };
-            let mut b = Side::started(config, Role::Responder, true);
+            let config = StreamConfig {
+                extensions: Some(Rfc7306Profile::RFC_7306),
+                atomic_locked: locked,
+                ..config()
+            };
+            let mut b = Endpoint::started(config, Role::Responder, true);
             let target = words(&b, &[5; 64], ATOMIC);
             for index in 0..4 {
                 let ulpdu = request(index as u8 + 1, at(&target, index * 16), AtomicOp::add(1));
                 let _ = b.feed(&framed(&ulpdu));
-                let _ = b.pull_all(ROOM);
+                let _ = b.pull_all(SEGMENT_BYTES);
             }
             done += (0..4).filter(|index| word(&target, index * 16) == 6).count();
         }

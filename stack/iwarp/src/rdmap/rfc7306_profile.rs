@@ -12,20 +12,20 @@ use crate::ddp::Untagged;
 
 /// What a stream has beyond the RFC, or in its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Dialect {
+pub struct Rfc7306Profile {
     /// Swap is an operation.
     pub swap: bool,
     /// Atomic Responses and solicited immediates are sent on queue 1, and taken there.
     pub figure_2_queues: bool,
 }
 
-impl Dialect {
+impl Rfc7306Profile {
     /// RFC 7306, and draft -10, which says the same.
-    pub const RFC_7306: Dialect = Dialect { swap: false, figure_2_queues: false };
+    pub const RFC_7306: Rfc7306Profile = Rfc7306Profile { swap: false, figure_2_queues: false };
     /// Draft -03, and draft -01 by its text.
-    pub const DRAFT_03: Dialect = Dialect { swap: true, figure_2_queues: false };
+    pub const DRAFT_03: Rfc7306Profile = Rfc7306Profile { swap: true, figure_2_queues: false };
     /// Draft -01 by its figure 2.
-    pub const DRAFT_01_FIGURE_2: Dialect = Dialect { swap: true, figure_2_queues: true };
+    pub const DRAFT_01_FIGURE_2: Rfc7306Profile = Rfc7306Profile { swap: true, figure_2_queues: true };
 
     /// The queue that messages of a kind are sent on; `None` for tagged ones.
     pub const fn queue(self, opcode: Opcode) -> Option<u32> {
@@ -68,7 +68,8 @@ impl Dialect {
 mod tests {
     use super::*;
 
-    const ALL: [Dialect; 3] = [Dialect::RFC_7306, Dialect::DRAFT_03, Dialect::DRAFT_01_FIGURE_2];
+    const ALL: [Rfc7306Profile; 3] =
+        [Rfc7306Profile::RFC_7306, Rfc7306Profile::DRAFT_03, Rfc7306Profile::DRAFT_01_FIGURE_2];
 
     fn header(opcode: Opcode, qn: u32) -> Untagged {
         Untagged { last: true, ulp: opcode.control(), ulp_word: 0, qn, msn: 1, mo: 0 }
@@ -77,50 +78,50 @@ mod tests {
     /// RFC7306-4.1-05 and RFC7306-10-01: the queues of figure 2.
     #[test]
     fn each_operation_has_the_queue_of_figure_2() {
-        for dialect in [Dialect::RFC_7306, Dialect::DRAFT_03] {
-            assert_eq!(dialect.queue(Opcode::Immediate), Some(0));
-            assert_eq!(dialect.queue(Opcode::ImmediateSolicited), Some(0));
-            assert_eq!(dialect.queue(Opcode::AtomicRequest), Some(1));
-            assert_eq!(dialect.queue(Opcode::AtomicResponse), Some(3));
+        for profile in [Rfc7306Profile::RFC_7306, Rfc7306Profile::DRAFT_03] {
+            assert_eq!(profile.queue(Opcode::Immediate), Some(0));
+            assert_eq!(profile.queue(Opcode::ImmediateSolicited), Some(0));
+            assert_eq!(profile.queue(Opcode::AtomicRequest), Some(1));
+            assert_eq!(profile.queue(Opcode::AtomicResponse), Some(3));
         }
     }
 
     /// Figure 2 of draft -01 prints queue 1 twice where its text and the RFC say otherwise.
     #[test]
     fn figure_2_of_draft_01_has_two_other_queues() {
-        let dialect = Dialect::DRAFT_01_FIGURE_2;
-        assert_eq!(dialect.queue(Opcode::ImmediateSolicited), Some(1));
-        assert_eq!(dialect.queue(Opcode::AtomicResponse), Some(1));
+        let profile = Rfc7306Profile::DRAFT_01_FIGURE_2;
+        assert_eq!(profile.queue(Opcode::ImmediateSolicited), Some(1));
+        assert_eq!(profile.queue(Opcode::AtomicResponse), Some(1));
         assert_eq!(
-            (dialect.queue(Opcode::Immediate), dialect.queue(Opcode::AtomicRequest)),
+            (profile.queue(Opcode::Immediate), profile.queue(Opcode::AtomicRequest)),
             (Some(0), Some(1))
         );
-        assert_eq!(dialect.untagged(&header(Opcode::AtomicResponse, 3)), Err(RdmapFault::Opcode));
-        assert_eq!(dialect.untagged(&header(Opcode::AtomicResponse, 1)), Ok(Opcode::AtomicResponse));
+        assert_eq!(profile.untagged(&header(Opcode::AtomicResponse, 3)), Err(RdmapFault::Opcode));
+        assert_eq!(profile.untagged(&header(Opcode::AtomicResponse, 1)), Ok(Opcode::AtomicResponse));
     }
 
     /// The queues of RFC 5040 are nobody's to change.
     #[test]
     fn the_operations_of_rfc_5040_keep_their_queues() {
-        for dialect in ALL {
-            assert_eq!(dialect.queue(Opcode::Write), None);
-            assert_eq!(dialect.header(Opcode::ReadResponse, 1), None);
-            assert_eq!(dialect.queue(Opcode::SendSolicitedInvalidate), Some(0));
-            assert_eq!(dialect.queue(Opcode::ReadRequest), Some(1));
-            assert_eq!(dialect.queue(Opcode::Terminate), Some(2));
+        for profile in ALL {
+            assert_eq!(profile.queue(Opcode::Write), None);
+            assert_eq!(profile.header(Opcode::ReadResponse, 1), None);
+            assert_eq!(profile.queue(Opcode::SendSolicitedInvalidate), Some(0));
+            assert_eq!(profile.queue(Opcode::ReadRequest), Some(1));
+            assert_eq!(profile.queue(Opcode::Terminate), Some(2));
         }
     }
 
     /// RFC7306-8.2-03: an operation on a queue that is not its own may not come there.
     #[test]
     fn an_operation_is_taken_on_its_own_queue_alone() {
-        for dialect in ALL {
+        for profile in ALL {
             for code in 0..12 {
                 let opcode = Opcode::decode_extended(0x40 | code).unwrap();
                 for qn in 0..5 {
-                    let fits = dialect.queue(opcode) == Some(qn);
+                    let fits = profile.queue(opcode) == Some(qn);
                     let expected = if fits { Ok(opcode) } else { Err(RdmapFault::Opcode) };
-                    assert_eq!(dialect.untagged(&header(opcode, qn)), expected);
+                    assert_eq!(profile.untagged(&header(opcode, qn)), expected);
                 }
             }
         }
@@ -130,8 +131,8 @@ mod tests {
     #[test]
     fn the_word_for_a_tag_is_ignored_and_the_version_is_not() {
         let good = Untagged { ulp_word: 0xdead_beef, ..header(Opcode::AtomicRequest, 1) };
-        assert_eq!(Dialect::RFC_7306.untagged(&good), Ok(Opcode::AtomicRequest));
+        assert_eq!(Rfc7306Profile::RFC_7306.untagged(&good), Ok(Opcode::AtomicRequest));
         let version_2 = Untagged { ulp: 0x80 | Opcode::AtomicRequest as u8, ..good };
-        assert_eq!(Dialect::RFC_7306.untagged(&version_2), Err(RdmapFault::Version));
+        assert_eq!(Rfc7306Profile::RFC_7306.untagged(&version_2), Err(RdmapFault::Version));
     }
 }

@@ -5,23 +5,23 @@ use crate::mpa::marker;
 
 /// How much of a segment is left for the next FPDU. `MARKED`: markers may fall into it. The type tells, so that a stream
 /// without markers never asks.
-pub(in crate::stream) struct Room<'a, const MARKED: bool> {
+pub(in crate::stream) struct SegmentSpace<'a, const MARKED: bool> {
     pub(super) bytes: &'a mut [u8],
     /// Whether a message may be cut to fill it.
-    pub(super) cut: bool,
+    pub(super) may_cut: bool,
 }
 
-impl<'a, const MARKED: bool> Room<'a, MARKED> {
+impl<'a, const MARKED: bool> SegmentSpace<'a, MARKED> {
     /// `bytes` for the next FPDU, which is not to be cut.
     #[inline]
     pub(in crate::stream) fn new(bytes: &'a mut [u8]) -> Self {
-        Room { bytes, cut: false }
+        SegmentSpace { bytes, may_cut: false }
     }
 
     /// What an FPDU may take of it: all that is left beside the markers.
     #[inline]
     pub(super) fn fpdu_bytes(&self) -> usize {
-        if MARKED { marker::room_beside_markers(self.bytes.len()) } else { self.bytes.len() }
+        if MARKED { marker::bytes_beside_markers(self.bytes.len()) } else { self.bytes.len() }
     }
 
     /// How many of `left` payload octets go into the next FPDU behind a header of `header_bytes`; `None` when it
@@ -31,7 +31,7 @@ impl<'a, const MARKED: bool> Room<'a, MARKED> {
         if left as usize <= most {
             return Some(left as usize);
         }
-        (self.cut && most > 0).then_some(most)
+        (self.may_cut && most > 0).then_some(most)
     }
 
     /// Where the ULPDU goes, when an FPDU with `bytes` of it fits.

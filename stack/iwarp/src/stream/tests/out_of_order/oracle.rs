@@ -30,7 +30,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 /// What is drawn for one run.
 #[derive(Clone, Copy)]
-struct Draw<'a> {
+struct ScenarioParams<'a> {
     ops: &'a [Op],
     /// A segment's payload on the way out.
     room: usize,
@@ -39,11 +39,11 @@ struct Draw<'a> {
 }
 
 /// A sender and a receiver with everything posted, and what lies between them.
-struct Scene {
+struct Scenario {
     /// Keeps the memory that is sent from.
-    _sender: Side,
+    _sender: Endpoint,
     _sources: Vec<Region>,
-    receiver: Side,
+    receiver: Endpoint,
     area: Region,
     inboxes: Vec<Region>,
     arrival: Arrival,
@@ -52,48 +52,48 @@ struct Scene {
 
 /// All that an application can see.
 #[derive(PartialEq, Debug)]
-struct Seen {
+struct Outcome {
     area: Vec<u8>,
     inboxes: Vec<Vec<u8>>,
     sends: Vec<(u64, CompletionStatus)>,
     receives: Vec<(u64, u32, CompletionStatus)>,
 }
 
-impl Scene {
-    fn new(place_out_of_order: bool, draw: Draw<'_>) -> Self {
-        let mut sender = Side::idle(StreamConfig { ird: 16, ..config() });
-        let mut receiver = Side::idle(StreamConfig { place_out_of_order, ord: 16, ..config() });
-        let (markers, crc) = (Markers { sent: false, received: draw.markers }, draw.crc);
-        receiver.stream.start(Start { markers, ..Start::plain(Role::Initiator, crc) });
-        let markers = Markers { sent: draw.markers, received: false };
-        sender.stream.start(Start { markers, ..Start::plain(Role::Responder, crc) });
+impl Scenario {
+    fn new(place_out_of_order: bool, params: ScenarioParams<'_>) -> Self {
+        let mut sender = Endpoint::idle(StreamConfig { ird: 16, ..config() });
+        let mut receiver = Endpoint::idle(StreamConfig { place_out_of_order, ord: 16, ..config() });
+        let (markers, crc) = (Markers { sent: false, received: params.markers }, params.crc);
+        receiver.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Initiator, crc) });
+        let markers = Markers { sent: params.markers, received: false };
+        sender.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Responder, crc) });
         let area = receiver.region(AREA, EVERYTHING);
         let source = sender.filled(AREA, EVERYTHING);
-        let inboxes = post_at_receiver(&mut receiver, draw.ops, &area, remote(&source));
-        for request in receiver.pull_all(ROOM) {
+        let inboxes = post_at_receiver(&mut receiver, params.ops, &area, remote(&source));
+        for request in receiver.pull_all(SEGMENT_BYTES) {
             sender.feed(&request).unwrap();
         }
-        receiver.acked();
-        let mut sources = post_at_sender(&mut sender, draw.ops, remote(&area));
+        receiver.ack_all();
+        let mut sources = post_at_sender(&mut sender, params.ops, remote(&area));
         sources.push(source);
-        let units = sender.pull_all(draw.room);
+        let units = sender.pull_all(params.room);
         let ends = units.iter().scan(0, |at, unit| {
             *at += unit.len();
             Some(*at - unit.len()..*at)
         });
         let (ends, arrival) = (ends.collect(), Arrival::of(units.concat()));
-        Scene { _sender: sender, _sources: sources, receiver, area, inboxes, arrival, units: ends }
+        Scenario { _sender: sender, _sources: sources, receiver, area, inboxes, arrival, units: ends }
     }
 
     fn arrive(&mut self, segment: impl RangeBounds<usize>) {
         self.receiver.arrive(&mut self.arrival, segment).unwrap();
     }
 
-    fn seen(&self) -> Seen {
+    fn outcome(&self) -> Outcome {
         let told = |done: &Completion| (done.wr_id, done.byte_len, done.status);
-        Seen {
-            area: Side::bytes(&self.area),
-            inboxes: self.inboxes.iter().map(Side::bytes).collect(),
+        Outcome {
+            area: Endpoint::bytes(&self.area),
+            inboxes: self.inboxes.iter().map(Endpoint::bytes).collect(),
             sends: ids(&self.receiver.log.sends),
             receives: self.receiver.log.receives.iter().map(told).collect(),
         }
@@ -101,7 +101,7 @@ impl Scene {
 }
 
 /// Receives for the Sends, and the Reads, each from a place of its own at `source`.
-fn post_at_receiver(side: &mut Side, ops: &[Op], area: &Region, source: (STag, u64)) -> Vec<Region> {
+fn post_at_receiver(side: &mut Endpoint, ops: &[Op], area: &Region, source: (STag, u64)) -> Vec<Region> {
     let mut inboxes = Vec::new();
     // RFC 5044 s7.1.2: the first FPDU lets the other side speak.
     side.write(100, &[], (STag(0), 0));
@@ -123,7 +123,7 @@ fn post_at_receiver(side: &mut Side, ops: &[Op], area: &Region, source: (STag, u
 }
 
 /// Sends and Writes whose octets tell one message from the next.
-fn post_at_sender(side: &mut Side, ops: &[Op], (stag, base): (STag, u64)) -> Vec<Region> {
+fn post_at_sender(side: &mut Endpoint, ops: &[Op], (stag, base): (STag, u64)) -> Vec<Region> {
     let mut sources = Vec::new();
     for (wr_id, op) in ops.iter().enumerate() {
         let (Op::Send(bytes) | Op::Write(_, bytes) | Op::Read(_, bytes)) = *op;
@@ -181,35 +181,35 @@ proptest! {
         markers in prop_oneof![4 => Just(true), 1 => Just(false)],
         crc in prop_oneof![4 => Just(true), 1 => Just(false)],
     ) {
-        let draw = Draw { ops: &ops, room, markers, crc };
-        let mut in_order = Scene::new(!PLACING, draw);
+        let params = ScenarioParams { ops: &ops, room, markers, crc };
+        let mut in_order = Scenario::new(!OUT_OF_ORDER, params);
         in_order.arrive(..);
-        let expected = in_order.seen();
-        let mut scene = Scene::new(PLACING, draw);
-        let bytes = scene.arrival.octets.len();
-        let segments = sizes.map_or(scene.units.clone(), |sizes| cut(bytes, &sizes));
+        let expected = in_order.outcome();
+        let mut scenario = Scenario::new(OUT_OF_ORDER, params);
+        let bytes = scenario.arrival.octets.len();
+        let segments = sizes.map_or(scenario.units.clone(), |sizes| cut(bytes, &sizes));
         for segment in arrivals(&segments, &delays, &again) {
-            scene.arrive(segment);
-            let seen = scene.seen();
-            prop_assert!(expected.receives.starts_with(&seen.receives));
-            prop_assert!(expected.sends.starts_with(&seen.sends));
+            scenario.arrive(segment);
+            let outcome = scenario.outcome();
+            prop_assert!(expected.receives.starts_with(&outcome.receives));
+            prop_assert!(expected.sends.starts_with(&outcome.sends));
         }
-        prop_assert_eq!(scene.arrival.available(), 0);
-        prop_assert!(scene.seen() == expected);
-        prop_assert!(markers && crc || placed(&scene.receiver) == 0);
+        prop_assert_eq!(scenario.arrival.available(), 0);
+        prop_assert!(scenario.outcome() == expected);
+        prop_assert!(markers && crc || placed(&scenario.receiver) == 0);
     }
 
     /// The same with nothing in order: the first segment comes last.
     #[test]
     fn a_stream_that_arrives_backwards_is_the_same_stream(ops in ops(), room in 300..3000usize) {
-        let draw = Draw { ops: &ops, room, markers: true, crc: true };
-        let mut in_order = Scene::new(!PLACING, draw);
+        let params = ScenarioParams { ops: &ops, room, markers: true, crc: true };
+        let mut in_order = Scenario::new(!OUT_OF_ORDER, params);
         in_order.arrive(..);
-        let mut scene = Scene::new(PLACING, draw);
-        for segment in scene.units.clone().into_iter().rev() {
-            scene.arrive(segment);
+        let mut scenario = Scenario::new(OUT_OF_ORDER, params);
+        for segment in scenario.units.clone().into_iter().rev() {
+            scenario.arrive(segment);
         }
-        prop_assert!(scene.seen() == in_order.seen());
+        prop_assert!(scenario.outcome() == in_order.outcome());
     }
 
     /// Octets that are anything, shown in any order, place nothing and end the stream or nothing.
@@ -219,7 +219,7 @@ proptest! {
         sizes in proptest::collection::vec(1..900usize, 1..8),
         delays in proptest::collection::vec(0..5usize, 1..8),
     ) {
-        let mut side = receiver(PLACING, MARKED, true);
+        let mut side = receiver(OUT_OF_ORDER, MARKED, true);
         let mut arrival = Arrival::of(octets);
         for segment in arrivals(&cut(arrival.octets.len(), &sizes), &delays, &[false]) {
             let _ = side.arrive(&mut arrival, segment);

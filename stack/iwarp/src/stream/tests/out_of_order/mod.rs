@@ -1,8 +1,8 @@
 //! Placement out of order: what may go to memory before its turn, what may not, and that nothing else changes.
 
 mod conditions;
+mod in_order_delivery;
 mod oracle;
-mod turn;
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, Range, RangeBounds};
@@ -15,34 +15,34 @@ use crate::mpa::startup::Markers;
 /// A stream of which some octets have arrived, in any order. What lies beyond a gap is shown as TCP shows it.
 struct Arrival {
     octets: Vec<u8>,
-    here: Vec<bool>,
-    taken: usize,
+    present: Vec<bool>,
+    consumed: usize,
     /// Where pieces begin.
     cuts: BTreeSet<usize>,
-    news: Range<usize>,
+    latest: Range<usize>,
 }
 
 impl Arrival {
     fn of(octets: Vec<u8>) -> Self {
-        let here = vec![false; octets.len()];
-        Arrival { octets, here, taken: 0, cuts: BTreeSet::new(), news: 0..0 }
+        let present = vec![false; octets.len()];
+        Arrival { octets, present, consumed: 0, cuts: BTreeSet::new(), latest: 0..0 }
     }
 
     /// The octets of `range` arrive as one segment. Answers whether they come next.
     fn arrive(&mut self, range: Range<usize>) -> bool {
-        let next = self.end_of_run(self.taken);
-        self.here[range.clone()].fill(true);
+        let next = self.end_of_run(self.consumed);
+        self.present[range.clone()].fill(true);
         self.cuts.extend([range.start, range.end]);
-        self.news = range.clone();
+        self.latest = range.clone();
         range.start <= next
     }
 
     fn end_of_run(&self, from: usize) -> usize {
-        (from..self.octets.len()).find(|&at| !self.here[at]).unwrap_or(self.octets.len())
+        (from..self.octets.len()).find(|&at| !self.present[at]).unwrap_or(self.octets.len())
     }
 
     fn start_of_run(&self, from: usize) -> usize {
-        (0..from).rev().find(|&at| !self.here[at]).map_or(0, |gap| gap + 1)
+        (0..from).rev().find(|&at| !self.present[at]).map_or(0, |gap| gap + 1)
     }
 
     /// From `at` to the next cut or gap.
@@ -54,41 +54,42 @@ impl Arrival {
 
 impl ByteStream for Arrival {
     fn available(&self) -> usize {
-        self.end_of_run(self.taken) - self.taken
+        self.end_of_run(self.consumed) - self.consumed
     }
 
     fn front(&self) -> &[u8] {
-        self.from(self.taken)
+        self.from(self.consumed)
     }
 
     fn peek(&self, out: &mut [u8]) -> bool {
         let fits = out.len() <= self.available();
         if fits {
-            out.copy_from_slice(&self.octets[self.taken..self.taken + out.len()]);
+            out.copy_from_slice(&self.octets[self.consumed..self.consumed + out.len()]);
         }
         fits
     }
 
     fn consume(&mut self, n: usize) {
-        self.taken += n.min(self.available());
+        self.consumed += n.min(self.available());
     }
 }
 
 impl EarlyBytes for Arrival {
     fn latest(&self) -> Option<Latest> {
-        let place = |range: Range<usize>| (range.start - self.taken) as u32..(range.end - self.taken) as u32;
-        let run = self.start_of_run(self.news.start)..self.end_of_run(self.news.start);
-        (run.start > self.taken).then(|| Latest { piece: place(self.news.clone()), run: place(run) })
+        let place =
+            |range: Range<usize>| (range.start - self.consumed) as u32..(range.end - self.consumed) as u32;
+        let run = self.start_of_run(self.latest.start)..self.end_of_run(self.latest.start);
+        (run.start > self.consumed).then(|| Latest { piece: place(self.latest.clone()), run: place(run) })
     }
 
     fn piece(&self, at: u32) -> &[u8] {
-        self.from(self.taken + at as usize)
+        self.from(self.consumed + at as usize)
     }
 
     fn peek_at(&self, at: u32, out: &mut [u8]) -> bool {
-        let at = self.taken + at as usize;
-        let whole =
-            at + out.len() <= self.octets.len() && self.here[at..at + out.len()].iter().all(|&here| here);
+        let at = self.consumed + at as usize;
+        let whole = at + out.len() <= self.octets.len()
+            && self.present[at..at + out.len()].iter().all(|&present| present);
         if whole {
             out.copy_from_slice(&self.octets[at..at + out.len()]);
         }
@@ -96,16 +97,16 @@ impl EarlyBytes for Arrival {
     }
 }
 
-impl Side {
+impl Endpoint {
     /// A segment arrives, as TCP would tell it.
     fn arrive(&mut self, arrival: &mut Arrival, segment: impl RangeBounds<usize>) -> Result<(), StreamError> {
         let next = arrival.arrive(within(segment, arrival.octets.len()));
-        let Side { stream, sends, receives, memory, stats, log, scratch, .. } = self;
-        let mut io = Io { sends, receives, feed: None, completions: log, memory, stats };
+        let Endpoint { stream, sends, receives, memory, stats, log, scratch, .. } = self;
+        let mut io = Io { sends, receives, rq_producer: None, completions: log, memory, stats };
         let outcome = if next {
             stream.on_readable(arrival, scratch, &mut io)
         } else {
-            stream.on_early(arrival, scratch, &io);
+            stream.on_out_of_order(arrival, scratch, &io);
             Ok(())
         };
         self.check();
@@ -124,32 +125,32 @@ fn within(segment: impl RangeBounds<usize>, end: usize) -> Range<usize> {
     }
 }
 
-const PLACING: bool = true;
+const OUT_OF_ORDER: bool = true;
 const MARKED: Markers = Markers { sent: false, received: true };
 
 /// A side that sends markers.
-fn sender() -> Side {
-    let mut side = Side::idle(config());
+fn sender() -> Endpoint {
+    let mut side = Endpoint::idle(config());
     let markers = Markers { sent: true, received: false };
-    side.stream.start(Start { markers, ..Start::plain(Role::Initiator, true) });
+    side.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Initiator, true) });
     side
 }
 
 /// A side that receives; with markers and CRCs it may place early.
-fn receiver(place_out_of_order: bool, markers: Markers, crc: bool) -> Side {
-    let mut side = Side::idle(StreamConfig { place_out_of_order, ..config() });
-    side.stream.start(Start { markers, ..Start::plain(Role::Responder, crc) });
+fn receiver(place_out_of_order: bool, markers: Markers, crc: bool) -> Endpoint {
+    let mut side = Endpoint::idle(StreamConfig { place_out_of_order, ..config() });
+    side.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Responder, crc) });
     side
 }
 
 /// Two sides of which the far one asked for markers and places early.
-fn placing_pair() -> (Side, Side) {
-    (sender(), receiver(PLACING, MARKED, true))
+fn out_of_order_pair() -> (Endpoint, Endpoint) {
+    (sender(), receiver(OUT_OF_ORDER, MARKED, true))
 }
 
 /// Everything that a side has to send, and where each unit lies in it.
-fn stream_of(side: &mut Side) -> (Arrival, Vec<Range<usize>>) {
-    let units = side.pull_all(ROOM);
+fn stream_of(side: &mut Endpoint) -> (Arrival, Vec<Range<usize>>) {
+    let units = side.pull_all(SEGMENT_BYTES);
     let mut at = 0;
     let ranges = units.iter().map(|unit| {
         at += unit.len();
@@ -160,9 +161,9 @@ fn stream_of(side: &mut Side) -> (Arrival, Vec<Range<usize>>) {
 }
 
 /// Payload octets of a full segment of a marked stream.
-const FULL: usize = ROOM - 3 * 4 - 6 - 14;
+const FULL: usize = SEGMENT_BYTES - 3 * 4 - 6 - 14;
 
 /// How many FPDUs were placed early.
-fn placed(side: &Side) -> u64 {
-    side.counted(Counter::IwarpEarlyPlacements)
+fn placed(side: &Endpoint) -> u64 {
+    side.counted(Counter::IwarpOutOfOrderPlacements)
 }
