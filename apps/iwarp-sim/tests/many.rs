@@ -3,7 +3,7 @@
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::{LinkConfig, Node, SimNet};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Holdings, TcpConfig};
+use ironwarp_tcp::{ResourceUsage, TcpConfig};
 use ironwarp_types::Nanos;
 use iwarp_sim::tcp::{Dialler, End, Held, OurNode, OurSetup, Task, link_address};
 
@@ -52,7 +52,7 @@ fn run(task: Task, answers: Task, link: LinkConfig) -> [Held<OurNode>; 2] {
     println!("{CONNECTIONS} connections in {:?} of virtual time", net.now());
     // TIME-WAIT is bounded while it lasts, and then it ends.
     for host in &hosts {
-        assert!(host.look().tcp.holdings().time_wait <= 16_384);
+        assert!(host.look().tcp.resource_usage().time_wait <= 16_384);
     }
     net.run_until(net.now() + Nanos::from_secs(61)).unwrap_or_else(|error| panic!("{error}"));
     hosts
@@ -62,7 +62,7 @@ fn run(task: Task, answers: Task, link: LinkConfig) -> [Held<OurNode>; 2] {
 fn assert_nothing_is_held(host: &Held<OurNode>) {
     let host = host.look();
     host.tcp.check().unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(host.tcp.holdings(), Holdings::default());
+    assert_eq!(host.tcp.resource_usage(), ResourceUsage::default());
     assert_eq!(host.tcp.next_deadline(), None);
     let free = host.control().free_frames();
     // The engine keeps at most one transmit frame, for the next to send.

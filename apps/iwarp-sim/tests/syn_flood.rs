@@ -165,7 +165,7 @@ fn taken(host: &Held<OurNode>) -> u64 {
 fn a_flood_of_a_million_syns_takes_neither_throughput_nor_places_nor_memory() {
     let (calm, flood) = (run(0), run(SYNS));
     let share = flood.bytes * 1_000 / calm.bytes;
-    let held = flood.server.look().tcp.holdings();
+    let held = flood.server.look().tcp.resource_usage();
     println!(
         "{} of {} bytes ({share} per mille), calls {:?} of {}, {} answers to the forger, {} frames refused, {held:?}",
         flood.bytes, calm.bytes, flood.calls, flood.opened, flood.answers, flood.refused
@@ -176,5 +176,5 @@ fn a_flood_of_a_million_syns_takes_neither_throughput_nor_places_nor_memory() {
     assert_eq!(flood.calls, calm.calls);
     assert_eq!((calm.allocations, flood.allocations), (0, 0));
     assert!(held.half_open <= 256 && held.connections <= 4 + 256, "{held:?}");
-    assert_eq!(flood.server.look().read(Counter::TcpGivenUp), 0);
+    assert_eq!(flood.server.look().read(Counter::TcpTimeoutAborts), 0);
 }

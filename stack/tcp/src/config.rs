@@ -29,7 +29,7 @@ pub enum Congestion {
 
 impl Congestion {
     /// Whether the receiver tells of every packet whether it was marked (RFC 8257 s3.2).
-    pub(crate) fn mirrors_marks(self) -> bool {
+    pub(crate) fn uses_dctcp_echo(self) -> bool {
         match self {
             Congestion::NewReno | Congestion::Cubic => false,
             Congestion::Dctcp => true,
@@ -58,7 +58,7 @@ pub struct TcpConfig {
     pub rx_frames_shared: u32,
     /// Received frames that one connection at a time may hold when all others are taken: enough for an FPDU of 64 KiB,
     /// so that something always moves on.
-    pub rx_frames_rescue: u16,
+    pub rx_frames_emergency_reserve: u16,
     /// Unacknowledged payload that one connection may retain, in bytes.
     pub retained_bytes_max: u32,
     /// Unacknowledged units that one connection may retain.
@@ -69,7 +69,7 @@ pub struct TcpConfig {
     pub retained_units_shared: u32,
     /// Transmit frames that are kept for the last units of sources ([`UnitSource::is_last`](crate::UnitSource::is_last)),
     /// for when the pool is empty.
-    pub frames_kept: u16,
+    pub terminate_reserve_frames: u16,
     /// The smallest retransmission timeout. RFC 6298 s2.4 recommends 1 s; a data centre's round trip is 10^5 times
     /// shorter.
     pub rto_min: Nanos,
@@ -125,12 +125,12 @@ impl Default for TcpConfig {
             ooo_frames_max: 512,
             rx_frames_reserve: 2,
             rx_frames_shared: 4096,
-            rx_frames_rescue: 48,
+            rx_frames_emergency_reserve: 48,
             retained_bytes_max: 4 << 20,
             retained_units_max: 1024,
             retained_units_reserve: 4,
             retained_units_shared: 8192,
-            frames_kept: 0,
+            terminate_reserve_frames: 0,
             rto_min: Nanos::from_millis(5),
             rto_initial: Nanos::from_millis(200),
             rto_max: Nanos::from_secs(60),

@@ -138,7 +138,7 @@ fn a_flood_takes_no_memory_and_leaves_others_alone() {
         s.node.sent();
     }
     s.node.check();
-    assert!(s.node.far.in_use.get() <= 1);
+    assert!(s.node.port_handle.in_use.get() <= 1);
     assert!(s.node.read(Counter::TcpSynCookiesSent) > 4_900);
     assert_eq!(s.node.tcp.rx(id).available(), 0);
     s.talk_as(51_000);

@@ -20,10 +20,10 @@ fn an_ack_is_held_for_one_iteration() {
     s.peer("P. 1:101(100) ack 1 win 64000");
     assert_eq!(s.events(), TcpEvents::READABLE);
     s.expect(&[]);
-    assert!(s.node.tcp.owes_acks());
+    assert!(s.node.tcp.has_pending_acks());
     s.expect(&[". 1 ack 101"]);
     s.expect(&[]);
-    assert!(!s.node.tcp.owes_acks());
+    assert!(!s.node.tcp.has_pending_acks());
 }
 
 #[test]

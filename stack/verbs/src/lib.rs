@@ -60,6 +60,6 @@ pub use ironwarp_port::memory;
 pub use ironwarp_types::{MacAddr, Nanos, QpNum, STag};
 pub use stack::{Stack, StackBuilder};
 #[doc(hidden)]
-pub use worker::Holdings;
+pub use worker::ResourceUsage;
 pub use worker::{Polled, PortVisit, Worker, WorkerThread, idle, pin};
 pub use wr::{RecvWr, RemoteMemory, SendWr};

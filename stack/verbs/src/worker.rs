@@ -27,7 +27,7 @@ pub struct Polled {
 /// What a core holds at a moment. Once everything is given up and TIME-WAIT has passed, all of it is zero.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Holdings {
+pub struct ResourceUsage {
     /// Queue pairs.
     pub queue_pairs: usize,
     /// Completion queues.
@@ -143,8 +143,8 @@ impl Worker {
 
     /// What the core holds: for simulators and tests that look for what was not given back.
     #[doc(hidden)]
-    pub fn holdings(&self) -> Holdings {
-        self.inner.holdings()
+    pub fn resource_usage(&self) -> ResourceUsage {
+        self.inner.resource_usage()
     }
 
     /// Switches the port's fault injector and its capture on and off, from any thread. Of several ports this is the first.

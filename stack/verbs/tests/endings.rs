@@ -312,7 +312,7 @@ fn a_peer_that_never_closes_after_a_terminate_is_reset() {
             scene.peer.events.contains(TcpEvents::RESET)
         });
         assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
-        assert_eq!(scene.node.worker.holdings().connections, 0);
+        assert_eq!(scene.node.worker.resource_usage().connections, 0);
     }
 }
 
@@ -332,7 +332,7 @@ fn a_terminate_that_a_closed_window_holds_ends_with_a_reset() {
     resets(&mut scene);
     assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
     assert_eq!(statuses(&scene), [(2, FLUSHED), (1, FLUSHED)]);
-    assert_eq!(scene.node.worker.holdings().connections, 0);
+    assert_eq!(scene.node.worker.resource_usage().connections, 0);
 }
 
 /// The same patience holds for a peer that does not answer our FIN, and for one that we have refused.
@@ -349,7 +349,7 @@ fn a_peer_that_never_answers_our_fin_is_reset() {
     scene.hear("the refusal", 22);
     closes(&mut scene);
     resets(&mut scene);
-    assert_eq!(scene.node.worker.holdings().connections, 0);
+    assert_eq!(scene.node.worker.resource_usage().connections, 0);
 }
 
 /// And for one that has refused us, and then does not close.
@@ -361,7 +361,7 @@ fn a_peer_that_refuses_and_never_closes_is_let_go() {
     refusal[16] |= 0x20;
     scene.peer.say(&refusal);
     closes(&mut scene);
-    scene.until("the end", |scene| scene.node.worker.holdings().connections == 0);
+    scene.until("the end", |scene| scene.node.worker.resource_usage().connections == 0);
     assert!(scene.node.events.iter().any(|event| matches!(event, Event::Rejected { .. })));
 }
 

@@ -216,12 +216,12 @@ fn asks(scene: &Scene) -> Vec<std::net::IpAddr> {
 fn one_caller_that_falls_silent_takes_no_place_from_another() {
     let mut scene = listening();
     call(&mut scene, [10, 0, 0, 9].into(), 4);
-    assert_eq!(scene.node.worker.holdings().incoming, 4);
+    assert_eq!(scene.node.worker.resource_usage().incoming, 4);
     call(&mut scene, OTHERS[0], 1);
     scene.peer.say(&REQUEST);
     scene.until("the other's request", |scene| !asks(scene).is_empty());
     assert_eq!(asks(&scene), [OTHERS[0]]);
-    assert_eq!(scene.node.worker.holdings().incoming, 4, "one place changed hands");
+    assert_eq!(scene.node.worker.resource_usage().incoming, 4, "one place changed hands");
     assert_eq!(scene.node.counter("verbs_arrivals_displaced"), 1);
 }
 

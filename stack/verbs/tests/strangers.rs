@@ -43,9 +43,9 @@ fn whatever_is_no_request_is_let_go_without_a_word() {
         scene.peer.connect(NODE);
         scene.peer.say(&octets);
         scene.until(name, |scene| scene.peer.connections > before);
-        scene.until(name, |scene| scene.peer.events.intersects(TcpEvents::OVER | TcpEvents::PEER_CLOSED));
+        scene.until(name, |scene| scene.peer.events.intersects(TcpEvents::ENDED | TcpEvents::PEER_CLOSED));
         scene.peer.close();
-        scene.until(name, |scene| scene.node.worker.holdings().connections == 0);
+        scene.until(name, |scene| scene.node.worker.resource_usage().connections == 0);
         assert!(scene.peer.heard.is_empty() && scene.node.events.is_empty(), "{name}");
         wrong += u64::from(is_wrong);
         late += u64::from(!is_wrong);

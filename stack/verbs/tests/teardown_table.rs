@@ -168,7 +168,7 @@ fn happens(scene: &mut Scene, cause: Cause, stands: Stands, ours: &Ours, asked: 
     }
     if cause != Cause::Reset {
         scene.until("our end of it", |scene| {
-            let ends = TcpEvents::PEER_CLOSED.union(TcpEvents::OVER);
+            let ends = TcpEvents::PEER_CLOSED.union(TcpEvents::ENDED);
             scene.peer.has_said_all() && scene.peer.events.intersects(ends)
         });
         scene.peer.close();
@@ -208,6 +208,6 @@ fn every_end_is_told_as_the_table_says() {
         assert_eq!(scene.node.completions.len(), completions.len(), "{row}: nothing follows");
         let left = scene.node.ctx.query_qp(ours.qp).unwrap();
         assert_eq!((left.state, left.sends_outstanding, left.receives_outstanding), (QpState::Error, 0, 0));
-        assert_eq!(scene.node.worker.holdings().connections, 0, "{row}");
+        assert_eq!(scene.node.worker.resource_usage().connections, 0, "{row}");
     }
 }

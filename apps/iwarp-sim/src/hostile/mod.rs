@@ -97,7 +97,7 @@ impl Hostile {
 
     fn on_events(&mut self, now: Nanos, conn: ConnId, events: TcpEvents) {
         let Some(index) = self.visits.iter().position(|visit| visit.conn == conn) else {
-            if events.intersects(TcpEvents::OVER) {
+            if events.intersects(TcpEvents::ENDED) {
                 self.tcp.release(conn);
             }
             return;
@@ -115,7 +115,7 @@ impl Hostile {
         visit.on_events(&mut ledger.sessions[number], events);
         drop(ledger);
         self.turn(now, index);
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.end(now, conn);
         }
     }
@@ -167,7 +167,7 @@ impl Hostile {
             Wish::Stay => {}
             Wish::Close => {
                 let events = self.tcp.close(now, conn, &mut self.wire);
-                if events.intersects(TcpEvents::OVER) {
+                if events.intersects(TcpEvents::ENDED) {
                     self.end(now, conn);
                 }
             }
@@ -204,7 +204,7 @@ impl Hostile {
     }
 
     fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        if self.tcp.owes_acks() || self.wire.waiting_frames() > 0 {
+        if self.tcp.has_pending_acks() || self.wire.waiting_frames() > 0 {
             return Some(now);
         }
         let ledger = self.ledger.borrow();

@@ -4,7 +4,7 @@
 //! while, so that what another has handed to it takes its time: a hop between two cores has no fixed length. A core does not
 //! see before its next poll what another has handed to it, so all are polled again when one has had work.
 
-use ironwarp::{Holdings, Worker};
+use ironwarp::{ResourceUsage, Worker};
 use ironwarp_types::{Nanos, SeededEntropy};
 
 use super::host::{Tenant, earlier};
@@ -78,7 +78,7 @@ impl Cores {
     }
 
     /// What each holds.
-    pub fn holdings(&self) -> Vec<Holdings> {
-        self.workers.iter().map(Worker::holdings).collect()
+    pub fn resource_usage(&self) -> Vec<ResourceUsage> {
+        self.workers.iter().map(Worker::resource_usage).collect()
     }
 }

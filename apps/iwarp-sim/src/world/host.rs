@@ -1,6 +1,6 @@
 //! A whole host: its cores, from verbs to frames, and the application on it.
 
-use ironwarp::{Holdings, Stack, VerbsError, Worker};
+use ironwarp::{ResourceUsage, Stack, VerbsError, Worker};
 use ironwarp_sim::Node;
 use ironwarp_types::Nanos;
 
@@ -68,8 +68,8 @@ impl Host {
     }
 
     /// What the cores hold.
-    pub fn holdings(&self) -> Vec<Holdings> {
-        self.cores.holdings()
+    pub fn resource_usage(&self) -> Vec<ResourceUsage> {
+        self.cores.resource_usage()
     }
 
     /// Counters that are not zero.

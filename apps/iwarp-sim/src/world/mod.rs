@@ -9,7 +9,7 @@ mod cores;
 mod host;
 mod switch;
 
-use ironwarp::Holdings;
+use ironwarp::ResourceUsage;
 use ironwarp_port::instrument::Capture;
 use ironwarp_port::memory::{MemoryControl, PoolLevels};
 use ironwarp_sim::{LinkId, Node, NodeId, PortId, SimNet};
@@ -177,9 +177,9 @@ impl World {
         self.net.run_until(until + Nanos::from_millis(1)).map_err(|error| error.to_string())?;
         for (number, id) in self.hosts.iter().enumerate() {
             let Machine::Host(host) = self.net.node(*id) else { continue };
-            for holdings in host.holdings() {
-                if holdings != Holdings::default() {
-                    return Err(format!("host {number} still holds {holdings:?}"));
+            for resource_usage in host.resource_usage() {
+                if resource_usage != ResourceUsage::default() {
+                    return Err(format!("host {number} still holds {resource_usage:?}"));
                 }
             }
             let lost = host.counters().into_iter().find(|(name, _)| *name == "verbs_completion_overruns");

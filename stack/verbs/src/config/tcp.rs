@@ -1,6 +1,6 @@
 //! Settings of TCP: the table `[tcp]`.
 
-use ironwarp_tcp::{KeepAlive, Patience, TcpConfig};
+use ironwarp_tcp::{KeepAlive, TcpConfig, TcpTimeouts};
 use ironwarp_types::Nanos;
 use serde::Deserialize;
 
@@ -131,8 +131,8 @@ impl TcpSettings {
     }
 
     /// How long connections wait for a silent peer, unless their queue pair says otherwise.
-    pub(crate) fn patience(&self) -> Patience {
-        Patience {
+    pub(crate) fn patience(&self) -> TcpTimeouts {
+        TcpTimeouts {
             user_timeout: Nanos::from_millis(self.user_timeout_ms),
             keep_alive: self.keep_alive.map(KeepAlive::from),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironwarp_tcp::Patience;
+use ironwarp_tcp::TcpTimeouts;
 use ironwarp_types::Nanos;
 
 use super::attr::within;
@@ -43,8 +43,8 @@ impl OwnPatience {
     }
 
     /// What holds where the configuration says `usual`.
-    pub(crate) fn over(&self, usual: Patience) -> Patience {
-        Patience {
+    pub(crate) fn over(&self, usual: TcpTimeouts) -> TcpTimeouts {
+        TcpTimeouts {
             user_timeout: self.user_timeout.map_or(usual.user_timeout, nanos),
             keep_alive: self.keep_alive.map(ironwarp_tcp::KeepAlive::from).or(usual.keep_alive),
         }

@@ -113,7 +113,7 @@ where
         self.check_invariants()
     }
 
-    fn holdings(&self) -> Holdings {
+    fn resource_usage(&self) -> ResourceUsage {
         self.count_holdings()
     }
 
@@ -180,10 +180,10 @@ fn tcp_config(config: &Config) -> TcpConfig {
         half_open_max: limits.half_open,
         rx_frames_reserve: rx_reserve,
         rx_frames_shared: rx_shared,
-        rx_frames_rescue: RX_EMERGENCY_RESERVE,
+        rx_frames_emergency_reserve: RX_EMERGENCY_RESERVE,
         retained_units_reserve: tx_reserve,
         retained_units_shared: tx_shared,
-        frames_kept: TERMINATE_RESERVE_FRAMES,
+        terminate_reserve_frames: TERMINATE_RESERVE_FRAMES,
         ..TcpConfig::default()
     })
 }

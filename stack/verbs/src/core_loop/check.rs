@@ -5,7 +5,7 @@ use super::connection::setup::Setup;
 use super::qp::Phase;
 use super::*;
 use crate::context::QpState;
-use crate::worker::Holdings;
+use crate::worker::ResourceUsage;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Whether every layer's state is sound and the layers agree with each other.
@@ -29,9 +29,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// What the core holds now.
-    pub(super) fn count_holdings(&self) -> Holdings {
-        let tcp = self.tcp.holdings();
-        Holdings {
+    pub(super) fn count_holdings(&self) -> ResourceUsage {
+        let tcp = self.tcp.resource_usage();
+        ResourceUsage {
             queue_pairs: self.qps.count(),
             completion_queues: self.queues.count(),
             incoming: self.passives.count(),

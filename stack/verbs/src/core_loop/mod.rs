@@ -32,7 +32,7 @@ use ironwarp_net::{Net, Steering};
 use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::wheel::Wheel;
-use ironwarp_tcp::{ConnId, Patience, Tcp, TcpEvents};
+use ironwarp_tcp::{ConnId, Tcp, TcpEvents, TcpTimeouts};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Clock, Nanos};
 
@@ -48,7 +48,7 @@ pub(crate) use remote_atomics::{RemoteAtomics, remote_atomics_mesh};
 use crate::config::MpaConfig;
 use crate::link::ContextLink;
 use crate::shared::Shared;
-use crate::worker::{Holdings, Polled};
+use crate::worker::{Polled, ResourceUsage};
 
 /// What a [`Worker`](crate::Worker) drives: one loop, whatever its port and clock. The one indirect call an
 /// iteration keeps the port's type out of the public interface.
@@ -59,7 +59,7 @@ pub(crate) trait PollLoop: Send {
     /// Whether everything that must always hold does.
     fn check(&mut self) -> Result<(), String>;
     /// What the core holds.
-    fn holdings(&self) -> Holdings;
+    fn resource_usage(&self) -> ResourceUsage;
     /// The port, for whoever knows its type.
     fn port_any(&mut self) -> &mut dyn core::any::Any;
 }
@@ -120,7 +120,7 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     wheel: Wheel,
     mpa: MpaConfig,
     /// How long queue pairs that do not say otherwise wait for a silent peer.
-    patience: Patience,
+    patience: TcpTimeouts,
     link_up: fn(&mut P) -> bool,
     link_poll_interval: Nanos,
     /// Ports whose link was there and is not, or has not been there, one bit each.
@@ -213,7 +213,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Whether the next iteration is due at once: while an ACK is held or somebody waits for a turn.
     #[inline]
     fn has_immediate_work(&self) -> bool {
-        self.tcp.owes_acks()
+        self.tcp.has_pending_acks()
             || !self.tx_ready.is_empty()
             || !self.memory_waiters.is_empty()
             || self.wire.waiting_frames() > 0
@@ -235,7 +235,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline]
     fn has_no_retries(&self) -> bool {
         let has_events = self.queues.has_events() || self.route_changes_seen != self.route_changes();
-        self.announced && !has_events && self.path_refresh_next.is_none() && !self.tcp.lacks_frames()
+        self.announced
+            && !has_events
+            && self.path_refresh_next.is_none()
+            && !self.tcp.needs_terminate_reserve()
     }
 
     /// Whether the rest of an iteration that nothing has come to would indeed do nothing.

@@ -244,7 +244,7 @@ fn private_data_of_every_length() {
 /// TCP is closed at once, and neither the peer nor our application is told anything.
 #[track_caller]
 fn is_let_go(scene: &mut Scene) {
-    scene.until("the end", |scene| scene.peer.events.intersects(TcpEvents::OVER | TcpEvents::PEER_CLOSED));
+    scene.until("the end", |scene| scene.peer.events.intersects(TcpEvents::ENDED | TcpEvents::PEER_CLOSED));
     assert!(scene.peer.heard.is_empty() && scene.node.events.is_empty());
     scene.peer.reset();
     scene.peer.events = TcpEvents::empty();

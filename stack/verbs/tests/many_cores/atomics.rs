@@ -67,8 +67,8 @@ impl Bench {
     #[track_caller]
     fn mail_is_at_rest(&self) {
         for worker in &self.far.workers {
-            let holdings = worker.holdings();
-            assert_eq!((holdings.asked, holdings.in_line), (0, 0), "core {}", worker.core());
+            let resource_usage = worker.resource_usage();
+            assert_eq!((resource_usage.asked, resource_usage.in_line), (0, 0), "core {}", worker.core());
         }
     }
 
@@ -199,7 +199,7 @@ fn what_is_before_another_owners_word_is_done_first() {
         bench.add(near, id as u64, sink(&before, id), there(&target, at));
     }
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().asked, 2, "two for one core, and nothing behind them");
+    assert_eq!(bench.far.workers[0].resource_usage().asked, 2, "two for one core, and nothing behind them");
     assert_eq!((word(&target, one), word(&target, two)), (0, 0));
     assert!(bench.near.completions.is_empty());
     bench.until("all four", |bench| bench.near.completions.len() == 4);
@@ -294,8 +294,12 @@ fn more_operations_than_credits_wait_in_line() {
         }
     }
     bench.turns_without(1, 20);
-    let holdings = bench.far.workers[0].holdings();
-    assert_eq!((holdings.asked, holdings.in_line), (CREDITS, 2), "two queue pairs have asked for theirs");
+    let resource_usage = bench.far.workers[0].resource_usage();
+    assert_eq!(
+        (resource_usage.asked, resource_usage.in_line),
+        (CREDITS, 2),
+        "two queue pairs have asked for theirs"
+    );
     bench.add(qps[4], 99, sink(&before, 99), there(&target, at_hand));
     bench.turns_without(1, 20);
     assert_eq!(bench.statuses(), [(99, CompletionStatus::Success)]);
@@ -323,7 +327,7 @@ fn memory_that_is_given_up_meanwhile_is_refused_by_the_owner_in_its_turn() {
     bench.add(qps[0], 1, sink(&before, 1), there(&given_up, gone_at));
     bench.add(qps[0], 2, sink(&before, 2), there(&kept, at));
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().asked, 3);
+    assert_eq!(bench.far.workers[0].resource_usage().asked, 3);
     let quiescent = given_up.revoke();
     bench.until("the end", |bench| bench.near.is_down(qps[0]));
     assert!(quiescent.poll());
@@ -372,11 +376,11 @@ fn an_answer_for_a_queue_pair_that_has_gone_is_dropped() {
     let at = owned(&target, 1, 2)[0];
     (0..3).for_each(|id| bench.add(gone, id, sink(&before, id as usize), there(&target, at)));
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().asked, 3);
+    assert_eq!(bench.far.workers[0].resource_usage().asked, 3);
     let far = bench.far.accepted[0];
     bench.far.ctx.destroy_qp(far).expect("it exists");
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().queue_pairs, 0);
+    assert_eq!(bench.far.workers[0].resource_usage().queue_pairs, 0);
     bench.until("the end", |bench| bench.near.is_down(gone));
     let next = bench.connect([Some(0)])[0];
     (0..4).for_each(|_| bench.turn());
@@ -400,12 +404,12 @@ fn a_queue_pair_that_goes_leaves_the_line() {
         bench.add(qp, slot as u64, sink(&before, slot), there(&target, at));
     }
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().in_line, 2);
+    assert_eq!(bench.far.workers[0].resource_usage().in_line, 2);
     for far in bench.far.accepted.clone() {
         bench.far.ctx.destroy_qp(far).expect("it exists");
     }
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().in_line, 0);
+    assert_eq!(bench.far.workers[0].resource_usage().in_line, 0);
     bench.until("the end", |bench| qps.iter().all(|qp| bench.near.is_down(*qp)));
     (0..4).for_each(|_| bench.turn());
     assert_eq!(word(&target, at), CREDITS as u64);
@@ -424,8 +428,8 @@ fn a_core_that_is_gone_keeps_nobody_waiting() {
         bench.add(qp, slot as u64, sink(&before, slot), there(&target, at));
     }
     bench.turns_without(1, 20);
-    let holdings = bench.far.workers[0].holdings();
-    assert_eq!((holdings.asked, holdings.in_line), (CREDITS, 1));
+    let resource_usage = bench.far.workers[0].resource_usage();
+    assert_eq!((resource_usage.asked, resource_usage.in_line), (CREDITS, 1));
     bench.far.workers.truncate(1);
     bench.until("the end of three", |bench| qps[..3].iter().all(|qp| bench.near.is_down(*qp)));
     assert_eq!(bench.terminate(), Some([0, 0, 0]), "an error of ours");

@@ -11,7 +11,7 @@ mod threads;
 use bench::{Bench, Plan, contents, far_addr, pattern};
 use ironwarp::memory::QueueRule;
 use ironwarp::{
-    Config, Event, Holdings, Nanos, QpAttr, RemoteMemory, SendWr, SetupError, Stack, VerbsError, memory,
+    Config, Event, Nanos, QpAttr, RemoteMemory, ResourceUsage, SendWr, SetupError, Stack, VerbsError, memory,
 };
 
 fn spread_over(cores: u16, rule: Option<QueueRule>) -> Bench {
@@ -34,7 +34,7 @@ fn connections_spread_over_all_cores_whatever_the_device_does() {
         for node in [&bench.near, &bench.far] {
             assert_eq!(node.counter("cores_steer_drops"), 0);
             assert_eq!(node.counter("cores_steered"), node.counter("cores_steered_in"));
-            assert_eq!(node.counter("tcp_tx_resent"), 0);
+            assert_eq!(node.counter("tcp_tx_retransmits"), 0);
             assert_eq!(node.counter("tcp_drop_no_connection"), 0);
         }
     }
@@ -107,7 +107,7 @@ fn a_core_that_falls_behind_loses_frames_and_tcp_repairs_it() {
         bench.near.completions.len() == 9
     });
     assert!(turns > 1 && bench.near.core_counter(0, "cores_steer_drops") > 0, "{:?}", bench.near.counted());
-    assert!(bench.far.counter("tcp_tx_resent") > 0);
+    assert!(bench.far.counter("tcp_tx_retransmits") > 0);
     assert!(sinks.iter().all(|sink| contents(sink) == what));
 }
 
@@ -155,7 +155,8 @@ fn a_second_attempt_is_made_from_a_port_that_comes_home() {
         (0..2).for_each(|core| bench.far.poll_core(core));
         bench.carry();
     }
-    let incoming = |bench: &Bench| bench.far.workers.iter().map(|one| one.holdings().incoming).sum::<usize>();
+    let incoming =
+        |bench: &Bench| bench.far.workers.iter().map(|one| one.resource_usage().incoming).sum::<usize>();
     assert_eq!(incoming(&bench), ATTEMPTS);
     // Whoever was asked goes, which resets what waited for it, and another listens.
     let next = bench.far.stack.context().expect("room");
@@ -201,10 +202,10 @@ fn closing_leaves_nothing_on_any_core() {
         bench.far.ctx.destroy_qp(qp).expect("room");
     }
     bench.far.ctx.unlisten(far_addr()).expect("room");
-    let nothing = Holdings { completion_queues: 1, ..Holdings::default() };
+    let nothing = ResourceUsage { completion_queues: 1, ..ResourceUsage::default() };
     bench.until("nothing held", |bench| {
         let workers = bench.near.workers.iter().chain(&bench.far.workers);
-        workers.into_iter().all(|worker| worker.holdings() == nothing)
+        workers.into_iter().all(|worker| worker.resource_usage() == nothing)
     });
 }
 
@@ -217,16 +218,16 @@ fn who_listens_is_the_same_on_every_core() {
     (0..4).for_each(|_| bench.turn());
     let heard: Vec<_> = core::iter::from_fn(|| rival.poll_event()).collect();
     assert!(matches!(heard.as_slice(), [Event::ListenFailed { .. }]), "{heard:?}");
-    assert!(bench.far.workers.iter().all(|worker| worker.holdings().listeners == 1));
+    assert!(bench.far.workers.iter().all(|worker| worker.resource_usage().listeners == 1));
     bench.far.ctx.unlisten(far_addr()).expect("room");
     (0..4).for_each(|_| bench.turn());
-    assert!(bench.far.workers.iter().all(|worker| worker.holdings().listeners == 0));
+    assert!(bench.far.workers.iter().all(|worker| worker.resource_usage().listeners == 0));
     rival.listen(far_addr()).expect("room");
     (0..4).for_each(|_| bench.turn());
     assert!(rival.poll_event().is_none());
     drop(rival);
     (0..4).for_each(|_| bench.turn());
-    assert!(bench.far.workers.iter().all(|worker| worker.holdings().listeners == 0));
+    assert!(bench.far.workers.iter().all(|worker| worker.resource_usage().listeners == 0));
     bench.far.ctx.listen(far_addr()).expect("room");
     (0..4).for_each(|_| bench.turn());
     assert!(bench.far.events.is_empty(), "{:?}", bench.far.events);
@@ -264,10 +265,10 @@ fn memory_waits_for_the_core_that_may_use_it() {
     while bench.near.workers[1].poll(1).work == 0 {}
     drop(source);
     (0..10).for_each(|_| bench.near.poll_core(0));
-    assert_eq!(bench.near.workers[0].holdings().regions, 1, "core 1 was in the middle of it");
+    assert_eq!(bench.near.workers[0].resource_usage().regions, 1, "core 1 was in the middle of it");
     while bench.near.workers[1].poll(1).work > 0 {}
     bench.near.poll_core(0);
-    assert_eq!(bench.near.workers[0].holdings().regions, 0);
+    assert_eq!(bench.near.workers[0].resource_usage().regions, 0);
 }
 
 /// Both ends on one node, on whichever cores they fall: frames to ourselves are handed on like others.

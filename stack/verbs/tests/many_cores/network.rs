@@ -107,7 +107,7 @@ fn a_connection_from_another_core_waits_until_the_address_is_ours() {
     bench.turn();
     let qp = bench.near.dial(Some(1), at);
     (0..50).for_each(|_| bench.turn());
-    assert_eq!(bench.near.workers[1].holdings().resolving, 1);
+    assert_eq!(bench.near.workers[1].resource_usage().resolving, 1);
     for _ in 0..300 {
         bench.advance(Nanos::from_millis(10));
         bench.turn();

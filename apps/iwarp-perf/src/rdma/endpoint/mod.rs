@@ -388,7 +388,7 @@ mod tests {
             let mut endpoint = Endpoint::new(stack, workers, None, false).expect("an end");
             endpoint.listen("10.0.0.1:18515".parse().expect("an address")).expect("free");
             let listeners = |workers: &mut [Worker]| -> Vec<usize> {
-                workers.iter().map(|worker| worker.holdings().listeners).collect()
+                workers.iter().map(|worker| worker.resource_usage().listeners).collect()
             };
             assert_eq!(endpoint.driver.with_workers(listeners).expect("workers"), vec![1; cores]);
         }

@@ -216,7 +216,7 @@ impl OurNode {
         {
             session.work.peer_closed_at = Some(now);
         }
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.finish(now, id, events);
         } else {
             self.make_ready(id.index() as u32);
@@ -232,7 +232,7 @@ impl OurNode {
 
     /// A connection that never was established, or that nobody works on any more.
     fn forget(&mut self, id: ConnId, events: TcpEvents) {
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.tcp.release(id);
         }
     }
@@ -316,7 +316,7 @@ impl OurNode {
             if self.tcp.wants_transmit(id) {
                 self.make_ready(id.index() as u32);
             }
-            if events.intersects(TcpEvents::OVER) {
+            if events.intersects(TcpEvents::ENDED) {
                 self.finish(now, id, events);
             }
         }
@@ -375,7 +375,7 @@ impl OurNode {
     }
 
     fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        let busy = self.tcp.owes_acks() || !self.ready.is_empty() || self.wire.waiting_frames() > 0;
+        let busy = self.tcp.has_pending_acks() || !self.ready.is_empty() || self.wire.waiting_frames() > 0;
         if busy || self.control.rx_waiting_frames() > 0 {
             return Some(now);
         }

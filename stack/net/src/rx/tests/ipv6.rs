@@ -39,7 +39,7 @@ fn a_sound_segment_comes_back_with_its_flow_hash_and_bounds() {
     assert_eq!(segment.flow.remote, SocketAddr::from((v6(2), 50_000)));
     assert_eq!(segment.hash, bench.net.hasher().hash(&segment.flow));
     assert_eq!((segment.l4_offset, segment.l4_end), (54, 81));
-    assert_eq!((segment.remote_mac, segment.ecn), (PEER.mac, Ecn::Experienced));
+    assert_eq!((segment.remote_mac, segment.ecn), (PEER.mac, Ecn::Ce));
     assert_eq!(&segment.l4()[20..], b"payload");
     assert!(bench.counted().is_empty());
 }

@@ -245,7 +245,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
             self.enqueue_tx(TxSource::Passive(slot));
         }
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.release_passive(slot, conn);
         } else if events.contains(TcpEvents::PEER_CLOSED) {
             self.on_passive_peer_closed(now, slot);
@@ -383,7 +383,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             // The place and its timer stay until the connection is over, so that those who close are bounded too.
             passive.state = PassiveState::Closing;
             let events = self.tcp.close(now, conn, &mut self.wire);
-            if events.intersects(TcpEvents::OVER) {
+            if events.intersects(TcpEvents::ENDED) {
                 self.release_passive(slot, conn);
             }
         }

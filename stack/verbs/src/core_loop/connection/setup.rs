@@ -126,7 +126,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.set_owner(conn, ConnOwner::Qp(slot));
         if let Some(qp) = self.qps.at(slot) {
             qp.conn = Some(conn);
-            self.tcp.set_patience(conn, qp.patience.over(self.patience));
+            self.tcp.set_timeouts(conn, qp.patience.over(self.patience));
         }
     }
 

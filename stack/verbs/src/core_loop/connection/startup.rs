@@ -152,7 +152,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         qp.stream.start(start);
         if let Some(conn) = qp.conn.filter(|_| qp.stream.places_out_of_order()) {
-            self.tcp.tell_early(conn);
+            self.tcp.report_out_of_order(conn);
         }
         qp.shared.settle(settled, Framing { crc: start.crc, markers: start.markers });
         qp.rtr_awaited = start.role == Role::Responder && !start.rtr_awaited.is_empty();

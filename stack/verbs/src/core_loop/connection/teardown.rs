@@ -80,7 +80,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn send_fin(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         self.arm_qp(slot, now + self.mpa.terminate_timeout());
         let events = self.tcp.close(now, conn, &mut self.wire);
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.on_qp_closing(now, slot, conn, events);
         }
     }
@@ -88,10 +88,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Sends FIN on a connection that nobody owns any more. Its end, or TCP's patience, releases it.
     pub(in crate::core_loop) fn close_unowned(&mut self, now: Nanos, conn: ConnId) {
         self.set_owner(conn, ConnOwner::Unowned);
-        let patience = Patience { user_timeout: self.mpa.terminate_timeout(), keep_alive: None };
-        self.tcp.set_patience(conn, patience);
+        let patience = TcpTimeouts { user_timeout: self.mpa.terminate_timeout(), keep_alive: None };
+        self.tcp.set_timeouts(conn, patience);
         let events = self.tcp.close(now, conn, &mut self.wire);
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.tcp.release(conn);
         }
     }
@@ -177,7 +177,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// What came in order before an orderly end is delivered first (RFC 5040 s5.5): a delivery that waits until nobody
     /// uses the steering tag that it ended, and what has arrived behind it. A reset waits for nothing.
     pub(in crate::core_loop) fn defer_close(&mut self, slot: u32, conn: ConnId, events: TcpEvents) -> bool {
-        let orderly = !events.intersects(TcpEvents::OVER.difference(TcpEvents::CLOSED));
+        let orderly = !events.intersects(TcpEvents::ENDED.difference(TcpEvents::CLOSED));
         let Some(qp) = self.qps.at(slot).filter(|qp| qp.conn == Some(conn)) else { return false };
         let waits = orderly && qp.stream.has_pending_delivery();
         if waits {

@@ -10,15 +10,15 @@ use crate::congestion::Acked;
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
-use crate::output::Io;
-use crate::queue::Mark;
-use crate::recovery::told;
+use crate::output::TcpIo;
+use crate::queue::UnitState;
+use crate::recovery::delivered_unit;
 
 impl Conn {
     /// Fifth step.
     pub(super) fn check_ack<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         segment: &Segment,
         events: &mut TcpEvents,
     ) -> Step {
@@ -31,13 +31,13 @@ impl Conn {
         } else {
             self.check_ack_number(io, segment)?;
         }
-        self.take_stamp(io, segment);
+        self.update_ts_recent(io, segment);
         self.on_ack(io, segment, events);
         self.after_ack(io, events)
     }
 
     /// RFC 5961 s5: an ACK of what was never sent, or of the distant past, was guessed by somebody.
-    fn check_ack_number<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) -> Step {
+    fn check_ack_number<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
         let oldest = self.snd.snd_una.minus(self.snd.snd_wnd_max);
         if segment.ack.since(oldest) <= self.snd.snd_max.since(oldest) {
             return NEXT;
@@ -47,15 +47,15 @@ impl Conn {
         DONE
     }
 
-    fn on_ack<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment, events: &mut TcpEvents) {
+    fn on_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment, events: &mut TcpEvents) {
         // The window of an ACK that advances counts with it, before anything is sent on its strength. One that repeats is
         // told by its window, so there it comes later.
         let advances = segment.ack.gt(self.snd.snd_una);
         let mut grown = advances && self.snd.update_window(segment.seq, segment.ack, segment.window);
         if advances {
             self.on_ack_advance(io, segment, events);
-        } else if segment.ack == self.snd.snd_una && self.is_eventful(segment) {
-            self.on_eventful_ack(io, segment, events);
+        } else if segment.ack == self.snd.snd_una && self.needs_slow_path(segment) {
+            self.on_ack_slow_path(io, segment, events);
         }
         if !advances && segment.ack == self.snd.snd_una {
             grown = self.snd.update_window(segment.seq, segment.ack, segment.window);
@@ -71,20 +71,21 @@ impl Conn {
     }
 
     /// The states that wait for an acknowledgement of our FIN.
-    fn after_ack<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) -> Step {
+    fn after_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) -> Step {
         if !self.snd.fin_acked() {
             return NEXT;
         }
         match self.state {
             State::FinWait1 => {
                 self.state = State::FinWait2;
-                self.cold.linger_at = io.now + io.shared.config.fin_wait_2.min(self.cold.user_timeout);
+                self.cold.fin_wait_2_deadline =
+                    io.now + io.shared.config.fin_wait_2.min(self.cold.user_timeout);
                 io.arm(self);
                 NEXT
             }
             State::Closing => {
                 // The ACK of the peer's FIN may still be owed, and nothing is paid after the end.
-                if self.ack.owed {
+                if self.ack.pending {
                     self.send_ack(io);
                 }
                 self.enter_time_wait(events);
@@ -99,13 +100,13 @@ impl Conn {
     }
 
     /// Whether an ACK of nothing new says something all the same: SACK blocks, an echo, that a segment is missing.
-    fn is_eventful(&self, segment: &Segment) -> bool {
-        !segment.options.sack.is_empty() || self.echoes(segment) || self.repeats(segment)
+    fn needs_slow_path(&self, segment: &Segment) -> bool {
+        !segment.options.sack.is_empty() || self.has_ecn_echo(segment) || self.is_duplicate_ack(segment)
     }
 
     /// Whether the peer tells of congestion that the network has marked.
     #[inline]
-    fn echoes(&self, segment: &Segment) -> bool {
+    fn has_ecn_echo(&self, segment: &Segment) -> bool {
         self.opts.ecn && segment.has(Flags::ECE)
     }
 
@@ -113,15 +114,15 @@ impl Conn {
     #[inline]
     pub(super) fn on_ack_advance<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         segment: &Segment,
         events: &mut TcpEvents,
     ) {
-        if self.snd.recovery.eventful || !segment.options.sack.is_empty() || self.echoes(segment) {
-            return self.on_eventful_ack(io, segment, events);
+        if self.snd.recovery.slow_path || !segment.options.sack.is_empty() || self.has_ecn_echo(segment) {
+            return self.on_ack_slow_path(io, segment, events);
         }
         let una_before = self.snd.snd_una;
-        let bytes = self.take_ack(io, segment.ack, events);
+        let bytes = self.advance_una(io, segment.ack, events);
         let snd = &mut self.snd;
         snd.cc.on_ack(Acked {
             now: io.now,
@@ -133,23 +134,28 @@ impl Conn {
         });
         // RFC 6298 s5.2 and s5.3: the timer runs while anything is outstanding, and begins anew with every ACK.
         if snd.outstanding() {
-            snd.restart_timeout(io.now);
+            snd.restart_rto(io.now);
             if self.opts.sack {
-                snd.set_probe(io.now, io.shared.config.ack_delay_max);
+                snd.schedule_tlp(io.now, io.shared.config.ack_delay_max);
             }
         } else {
             snd.stop_timer();
         }
-        self.tell_writable(events);
+        self.notify_writable(events);
         if self.snd.unsent() || self.snd.fin_due() {
-            self.recover(io, events);
+            self.transmit_retained(io, events);
         }
         io.arm(self);
     }
 
     /// Moves SND.UNA and lets go of what is acknowledged. Answers by how many numbers it moved.
     #[inline]
-    pub(crate) fn take_ack<P: Port>(&mut self, io: &mut Io<'_, P>, ack: Seq, events: &mut TcpEvents) -> u32 {
+    pub(crate) fn advance_una<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        ack: Seq,
+        events: &mut TcpEvents,
+    ) -> u32 {
         let snd = &mut self.snd;
         let advanced = ack.since(snd.snd_una);
         if advanced == 0 {
@@ -170,8 +176,8 @@ impl Conn {
     }
 
     #[inline]
-    pub(crate) fn tell_writable(&mut self, events: &mut TcpEvents) {
-        if core::mem::take(&mut self.snd.stopped) {
+    pub(crate) fn notify_writable(&mut self, events: &mut TcpEvents) {
+        if core::mem::take(&mut self.snd.tx_blocked) {
             *events |= TcpEvents::WRITABLE;
         }
     }
@@ -179,30 +185,30 @@ impl Conn {
     /// Sends what is here already and was not sent, or must go again, as far as the windows let it. What a lack of frames
     /// leaves over is for the layer above to call for, and for the timer.
     #[cold]
-    pub(crate) fn recover<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
+    pub(crate) fn transmit_retained<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         if self.wants_transmit() {
             self.transmit(io, &mut (), BURST_FRAMES);
         }
         if self.wants_transmit() {
             *events |= TcpEvents::RETRANSMIT;
         }
-        self.see_to_timer(io);
+        self.ensure_timer(io);
     }
 
     /// Lets go of units that are acknowledged to their last byte.
     #[inline]
-    fn release_acked<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    fn release_acked<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let snd = &mut self.snd;
         let una = snd.snd_una;
-        if snd.recovery.eventful {
-            self.release_told(io);
+        if snd.recovery.slow_path {
+            self.release_acked_in_recovery(io);
         } else {
             let (mut bytes, mut last) = (0, None);
             io.shared.tx.drop_front_while(&mut snd.retained, |unit, _| {
                 let is_done = unit.seq_end().leq(una);
                 if is_done {
                     bytes += u32::from(unit.len);
-                    last = Some(told(unit));
+                    last = Some(delivered_unit(unit));
                 }
                 is_done
             });
@@ -220,7 +226,7 @@ impl Conn {
 
     /// The same while something is amiss: the scoreboard and RACK hear of every unit.
     #[cold]
-    fn release_told<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    fn release_acked_in_recovery<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let (snd, now) = (&mut self.snd, io.now);
         let (una, recovery, board) = (snd.snd_una, &mut snd.recovery, &mut snd.board);
         let mut bytes = 0;
@@ -229,8 +235,8 @@ impl Conn {
             if is_done {
                 bytes += u32::from(unit.len);
                 board.on_released(unit, node);
-                if matches!(unit.mark, Mark::Flying | Mark::Lost) {
-                    recovery.rack.on_delivered(now, told(unit));
+                if matches!(unit.state, UnitState::InFlight | UnitState::Lost) {
+                    recovery.rack.on_delivered(now, delivered_unit(unit));
                 }
             }
             is_done
@@ -241,22 +247,22 @@ impl Conn {
     /// semantics.md, Units: an ACK edge inside a unit. A part that was sent more than once, and of which only the front
     /// arrived, was larger than what the path or the peer takes now: the rest follows at once.
     #[cold]
-    fn trim_acked<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    fn trim_acked<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let snd = &mut self.snd;
         let Some(unit) = io.shared.tx.front_mut(&snd.retained) else { return };
         let bytes = snd.snd_una.since(unit.seq);
         unit.trim_front(bytes);
         snd.retained_bytes = snd.retained_bytes.saturating_sub(bytes);
-        snd.board.on_acked(unit.mark, bytes);
-        if unit.mark == Mark::Flying && unit.again {
+        snd.board.on_acked(unit.state, bytes);
+        if unit.state == UnitState::InFlight && unit.retransmitted {
             snd.board.mark_lost(&mut io.shared.tx, snd.retained.head());
         }
     }
 
     /// The peer's window reaches farther than before.
     #[inline]
-    pub(super) fn on_window_grown<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
-        self.tell_writable(events);
+    pub(super) fn on_window_grown<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
+        self.notify_writable(events);
         // Nothing is in flight but a probe, and a unit waits.
         if (self.snd.unsent() || self.snd.board.lost > 0) && self.snd.pipe() == 0 {
             self.on_window_opened(io, events);
@@ -265,11 +271,11 @@ impl Conn {
 
     /// What waited for the window goes first; the persist timer has done its work.
     #[cold]
-    fn on_window_opened<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
+    fn on_window_opened<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         self.snd.rtt.reset_backoff();
         self.snd.progress_at = io.now;
-        self.snd.restart_timeout(io.now);
-        self.recover(io, events);
+        self.snd.restart_rto(io.now);
+        self.transmit_retained(io, events);
         io.arm(self);
     }
 }

@@ -6,7 +6,7 @@ use common::pattern::Pattern;
 use common::script::Script;
 use ironwarp_net::{IcmpError, IcmpErrorKind};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{KeepAlive, Patience, State, TcpConfig, TcpEvents};
+use ironwarp_tcp::{KeepAlive, State, TcpConfig, TcpEvents, TcpTimeouts};
 use ironwarp_types::{Nanos, Seq};
 
 fn config() -> TcpConfig {
@@ -16,14 +16,14 @@ fn config() -> TcpConfig {
 const KEEP_ALIVE: KeepAlive =
     KeepAlive { idle: Nanos::from_secs(10), interval: Nanos::from_secs(2), probes: 3 };
 
-fn kept() -> Script {
+fn with_keep_alive() -> Script {
     let s = Script::accepted(config(), 64_000);
-    patient(s, Nanos::from_secs(30), Some(KEEP_ALIVE))
+    with_timeouts(s, Nanos::from_secs(30), Some(KEEP_ALIVE))
 }
 
-fn patient(mut s: Script, user_timeout: Nanos, keep_alive: Option<KeepAlive>) -> Script {
+fn with_timeouts(mut s: Script, user_timeout: Nanos, keep_alive: Option<KeepAlive>) -> Script {
     let id = s.id();
-    s.node.tcp.set_patience(id, Patience { user_timeout, keep_alive });
+    s.node.tcp.set_timeouts(id, TcpTimeouts { user_timeout, keep_alive });
     s
 }
 
@@ -42,7 +42,7 @@ fn nobody_is_probed_unless_asked_for() {
     let mut s = Script::accepted(config(), 64_000);
     s.advance(Nanos::from_secs(100_000));
     s.expect(&[]);
-    let mut s = patient(s, Nanos::MAX, Some(KeepAlive::default()));
+    let mut s = with_timeouts(s, Nanos::MAX, Some(KeepAlive::default()));
     s.peer("P. 1:2(1) ack 1 win 64000");
     s.sent();
     s.sent();
@@ -55,7 +55,7 @@ fn nobody_is_probed_unless_asked_for() {
 /// RFC 9293 s3.8.4, MUST-27: the probe has an old number, so that it must be answered; an answer begins the wait anew.
 #[test]
 fn an_idle_peer_is_probed_and_its_answer_counts() {
-    let mut s = kept();
+    let mut s = with_keep_alive();
     seconds(&mut s, 9);
     s.expect(&[]);
     seconds(&mut s, 2);
@@ -71,7 +71,7 @@ fn an_idle_peer_is_probed_and_its_answer_counts() {
 /// RFC 9293 s3.8.4, MUST-29: one unanswered probe, or two, do not end a connection; all of them do.
 #[test]
 fn a_peer_that_answers_no_probe_is_given_up() {
-    let mut s = kept();
+    let mut s = with_keep_alive();
     seconds(&mut s, 15);
     assert_eq!(s.sent().len(), 3);
     assert_eq!(s.events(), TcpEvents::empty());
@@ -83,7 +83,7 @@ fn a_peer_that_answers_no_probe_is_given_up() {
 /// RFC 9293 s3.8.4, MUST-26: probes are for idle connections; payload in flight has its own timer.
 #[test]
 fn traffic_keeps_probes_away() {
-    let mut s = kept();
+    let mut s = with_keep_alive();
     for at in 1..30 {
         seconds(&mut s, 1);
         s.peer(&format!("P. {at}:{}(1) ack 1 win 64000", at + 1));
@@ -99,7 +99,7 @@ fn each_connection_has_its_own_user_timeout() {
     let mut s = Script::accepted(config(), 64_000);
     let default = s.id();
     s.open_to(50_001);
-    let mut s = patient(s, Nanos::from_millis(100), None);
+    let mut s = with_timeouts(s, Nanos::from_millis(100), None);
     s.transmit(&mut Pattern::new(10, 10), 1);
     let short = s.id();
     s.node.transmit(default, &mut Pattern::new(10, 10), 1);
@@ -113,7 +113,7 @@ fn each_connection_has_its_own_user_timeout() {
 
 fn icmp(s: &mut Script, seq: u32, kind: IcmpErrorKind) {
     let flow = s.node.tcp.flow(s.id()).expect("a connection");
-    let seq = Seq(s.ours.iss.expect("a SYN").wrapping_add(seq));
+    let seq = Seq(s.our_numbers.iss.expect("a SYN").wrapping_add(seq));
     let error = IcmpError { flow, hash: s.node.net.hasher().hash(&flow), seq, kind };
     let event = s.node.tcp.on_icmp_error(s.node.now, &error, &mut s.node.wire);
     s.node.events.extend(event);

@@ -9,7 +9,7 @@ use super::Tcp;
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
 use crate::ids::ConnId;
-use crate::output::Io;
+use crate::output::TcpIo;
 
 impl<P: Port> Tcp<P> {
     /// Takes a segment from `net` and answers what it meant for its connection, when it meant anything.
@@ -31,19 +31,19 @@ impl<P: Port> Tcp<P> {
         };
         match self.find(arrived.hash, &arrived.flow) {
             Some(at) if at < self.shared.config.connections_max => {
-                self.on_own_segment(now, at, segment, arrived, wire)
+                self.on_connection_segment(now, at, segment, arrived, wire)
             }
             Some(at) => {
                 self.on_segment_in_time_wait(now, at, &segment, &arrived, path(), wire);
                 None
             }
-            None => self.on_unknown(now, segment, arrived, path, wire),
+            None => self.on_unknown_flow(now, segment, arrived, path, wire),
         }
     }
 
     /// No connection, or none that anybody remembers.
     #[cold]
-    fn on_unknown(
+    fn on_unknown_flow(
         &mut self,
         now: Nanos,
         segment: Segment,
@@ -52,9 +52,9 @@ impl<P: Port> Tcp<P> {
         wire: &mut Wire<P>,
     ) -> Option<(ConnId, TcpEvents)> {
         let path = path();
-        match self.open_by_cookie(now, &segment, &arrived, &path) {
-            Some(at) => return self.on_own_segment(now, at?, segment, arrived, wire),
-            None => self.on_stranger(now, &segment, &arrived, path, wire),
+        match self.accept_syn_cookie(now, &segment, &arrived, &path) {
+            Some(at) => return self.on_connection_segment(now, at?, segment, arrived, wire),
+            None => self.on_no_connection(now, &segment, &arrived, path, wire),
         }
         None
     }
@@ -63,13 +63,13 @@ impl<P: Port> Tcp<P> {
     #[inline]
     pub(super) fn find(&self, hash: u32, flow: &Flow) -> Option<u32> {
         self.flows.lookup(hash, |at| match self.slots.get(at as usize) {
-            Some(slot) => slot.conn.as_ref().is_some_and(|conn| conn.flow.is(flow)),
+            Some(slot) => slot.conn.as_ref().is_some_and(|conn| conn.flow.same_as(flow)),
             None => self.time_wait.flow(at - self.shared.config.connections_max) == Some(flow),
         })
     }
 
     #[inline]
-    fn on_own_segment(
+    fn on_connection_segment(
         &mut self,
         now: Nanos,
         at: u32,
@@ -81,10 +81,10 @@ impl<P: Port> Tcp<P> {
         let conn = slot.conn.as_mut()?;
         let id = ConnId { slot: at, generation: slot.generation };
         let before = conn.state;
-        let mut io = Io::over(&conn.path, now, wire, &mut self.shared);
+        let mut io = TcpIo::for_path(&conn.path, now, wire, &mut self.shared);
         let events = conn.on_segment(&mut io, segment, arrived);
         if conn.state != before {
-            self.settle(at, before, now);
+            self.on_state_change(at, before, now);
         }
         (!events.is_empty()).then_some((id, events))
     }
@@ -102,26 +102,26 @@ impl<P: Port> Tcp<P> {
         self.shared.stats.count(Counter::TcpRxTimeWait);
         let base = self.shared.config.connections_max;
         let wanted = self.listeners.find(arrived.flow.local).is_some();
-        let numbered = !self.is_half_open_full();
-        if wanted && self.time_wait.may_begin_anew(at - base, segment, numbered) {
-            self.beyond = self.time_wait.remove(at - base, &mut self.flows, base);
-            self.on_stranger(now, segment, arrived, path, wire);
-            self.beyond = None;
+        let iss_is_free = !self.is_half_open_full();
+        if wanted && self.time_wait.may_reuse_for_syn(at - base, segment, iss_is_free) {
+            self.reused_snd_nxt = self.time_wait.remove(at - base, &mut self.flows, base);
+            self.on_no_connection(now, segment, arrived, path, wire);
+            self.reused_snd_nxt = None;
             return;
         }
         let answer = self.time_wait.on_segment(at - base, now, segment);
-        let mut io = Io::over(&path, now, wire, &mut self.shared);
-        if let Some(control) = answer
+        let mut io = TcpIo::for_path(&path, now, wire, &mut self.shared);
+        if let Some(header) = answer
             && io.may_reply()
         {
-            io.send_control(&path, &arrived.flow, control, &[]);
+            io.send_control(&path, &arrived.flow, header, &[]);
         }
     }
 
     /// RFC 9293 s3.10.7.1 and s3.10.7.2: no connection. A SYN opens one where somebody listens; anything else but a
     /// reset is answered with one.
     #[cold]
-    fn on_stranger(
+    fn on_no_connection(
         &mut self,
         now: Nanos,
         segment: &Segment,
@@ -136,7 +136,7 @@ impl<P: Port> Tcp<P> {
             return self.open_passively(now, listener, segment, arrived, path, wire);
         }
         self.shared.stats.count(Counter::TcpDropNoConnection);
-        let mut io = Io::over(&path, now, wire, &mut self.shared);
+        let mut io = TcpIo::for_path(&path, now, wire, &mut self.shared);
         if !segment.has(Flags::RST) && io.may_reply() {
             let ack = segment.has(Flags::ACK).then_some(segment.ack);
             io.send_reset(&path, &arrived.flow, (ack, segment.seq.plus(segment.seq_len())));

@@ -25,7 +25,7 @@ impl Default for KeepAlive {
 
 /// One connection's patience.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
+pub struct TcpTimeouts {
     /// How long payload may stay unacknowledged before the connection is given up (R2). [`Nanos::MAX`] waits for ever.
     pub user_timeout: Nanos,
     /// Probes of an idle peer; `None` for none.
@@ -34,7 +34,7 @@ pub struct Patience {
 
 /// Where the probes of one connection stand.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Idle {
+pub(crate) struct KeepAliveTimer {
     settings: Option<KeepAlive>,
     probes: u8,
     probed_at: Nanos,
@@ -44,47 +44,47 @@ pub(crate) struct Idle {
 
 /// What silence asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Silence {
+pub(crate) enum KeepAliveAction {
     /// Nothing yet.
-    Short,
+    Wait,
     /// A probe.
     Probe,
     /// The end.
-    Final,
+    GiveUp,
 }
 
-impl Idle {
+impl KeepAliveTimer {
     pub(crate) fn new(settings: Option<KeepAlive>) -> Self {
         let settings = settings.map(|settings| KeepAlive { probes: settings.probes.max(2), ..settings });
         let wait = settings.map_or(Nanos::MAX, |settings| settings.idle);
-        Idle { settings, probes: 0, probed_at: Nanos::ZERO, wait }
+        KeepAliveTimer { settings, probes: 0, probed_at: Nanos::ZERO, wait }
     }
 
     /// The peer was heard. Answers whether it had been asked, so that the timer must be set anew.
-    pub(crate) fn on_heard(&mut self) -> bool {
+    pub(crate) fn on_segment_received(&mut self) -> bool {
         let asked = self.probes > 0;
         if asked {
-            *self = Idle::new(self.settings);
+            *self = KeepAliveTimer::new(self.settings);
         }
         asked
     }
 
-    /// The timer fired; the peer was last heard at `heard_at`.
-    pub(crate) fn on_timer(&mut self, now: Nanos, heard_at: Nanos) -> Silence {
-        let Some(settings) = self.settings else { return Silence::Short };
-        if self.probed_at <= heard_at {
+    /// The timer fired; the peer was last heard at `last_rx_at`.
+    pub(crate) fn on_timer(&mut self, now: Nanos, last_rx_at: Nanos) -> KeepAliveAction {
+        let Some(settings) = self.settings else { return KeepAliveAction::Wait };
+        if self.probed_at <= last_rx_at {
             self.probes = 0;
             self.wait = settings.idle;
         }
-        if now.since(heard_at) < self.wait {
-            return Silence::Short;
+        if now.since(last_rx_at) < self.wait {
+            return KeepAliveAction::Wait;
         }
         if self.probes >= settings.probes {
-            return Silence::Final;
+            return KeepAliveAction::GiveUp;
         }
         self.probes += 1;
         self.probed_at = now;
-        self.wait = now.since(heard_at) + settings.interval;
-        Silence::Probe
+        self.wait = now.since(last_rx_at) + settings.interval;
+        KeepAliveAction::Probe
     }
 }

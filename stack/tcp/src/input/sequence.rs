@@ -7,7 +7,7 @@ use super::{DONE, NEXT, Step};
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment};
-use crate::output::Io;
+use crate::output::TcpIo;
 
 impl Conn {
     /// RFC 9293 figure 7: after a simultaneous open each side's SYN-ACK repeats its SYN. The SYN is old; what the segment
@@ -25,7 +25,7 @@ impl Conn {
 
     /// RFC 7323 s5.3, before the first step: a segment that is older than what was seen before is a duplicate from before
     /// its number wrapped. It is dropped and, as any duplicate, answered.
-    pub(super) fn check_stamp<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) -> Step {
+    pub(super) fn check_paws<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
         // A reset proves itself by its number alone; a SYN may be of a peer that began anew and is never taken.
         if !self.opts.timestamps || segment.has(Flags::RST | Flags::SYN) {
             return NEXT;
@@ -35,12 +35,12 @@ impl Conn {
             io.count(Counter::TcpDropNoTimestamps);
             return DONE;
         };
-        if !self.stamps.is_old(stamp.value) || self.stamps.is_outdated(io.now) {
+        if !self.ts.is_before_ts_recent(stamp.tsval) || self.ts.is_ts_recent_expired(io.now) {
             return NEXT;
         }
         io.count(Counter::TcpDropPaws);
         if segment.len() > 0 || segment.has(Flags::FIN) {
-            self.owe_ack_now(io);
+            self.schedule_ack_now(io);
         } else {
             self.challenge(io);
         }
@@ -49,19 +49,19 @@ impl Conn {
 
     /// RFC 7323 s5.3, R3: an acceptable segment moves TS.Recent. Only one whose acknowledgement holds: a guess that hit the
     /// window could otherwise set it so far ahead that everything the peer sends would be too old (RFC 5961 s5).
-    pub(super) fn take_stamp<P: Port>(&mut self, io: &Io<'_, P>, segment: &Segment) {
+    pub(super) fn update_ts_recent<P: Port>(&mut self, io: &TcpIo<'_, P>, segment: &Segment) {
         if let Some(stamp) = segment.options.timestamps {
-            self.stamps.take(io.now, segment.seq, stamp.value);
+            self.ts.update_recent(io.now, segment.seq, stamp.tsval);
         }
     }
 
     /// First step: at least a part of the segment must lie in the window.
-    pub(super) fn check_sequence<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &mut Segment) -> Step {
+    pub(super) fn check_sequence<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &mut Segment) -> Step {
         if self.rcv.acceptable(segment) {
             return NEXT;
         }
-        if self.is_allowed_into_closed_window(segment) {
-            self.owe_ack_now(io);
+        if self.is_ack_to_closed_window(segment) {
+            self.schedule_ack_now(io);
             segment.end = segment.start;
             segment.flags.remove(Flags::FIN);
             return NEXT;
@@ -72,14 +72,14 @@ impl Conn {
 
     /// "If the RCV.WND is zero, no segments will be acceptable, but special allowance should be made to accept valid
     /// ACKs": the payload stays out.
-    fn is_allowed_into_closed_window(&self, segment: &Segment) -> bool {
+    fn is_ack_to_closed_window(&self, segment: &Segment) -> bool {
         self.rcv.rcv_adv == self.rcv.rcv_nxt
             && segment.seq == self.rcv.rcv_nxt
             && !segment.has(Flags::SYN | Flags::RST)
     }
 
     #[cold]
-    fn on_unacceptable<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) {
+    fn on_unacceptable<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
         io.count(Counter::TcpDropOutsideWindow);
         if segment.has(Flags::RST) {
             return;
@@ -87,11 +87,13 @@ impl Conn {
         let repeats_syn = segment.has(Flags::SYN) && segment.seq.plus(1) == self.rcv.rcv_nxt;
         if self.state == State::SynReceived && repeats_syn {
             // The peer has not seen our SYN-ACK; an ACK alone would not help it.
-            self.resend_syn(io);
+            self.retransmit_syn(io);
         } else if segment.len() > 0 || segment.has(Flags::FIN) {
             // Payload or a FIN that we have: the peer waits for this ACK.
-            self.rcv.held.on_duplicate(segment.seq, segment.seq.plus(segment.len()).min(self.rcv.rcv_nxt));
-            self.owe_ack_now(io);
+            self.rcv
+                .sack_ranges
+                .on_duplicate(segment.seq, segment.seq.plus(segment.len()).min(self.rcv.rcv_nxt));
+            self.schedule_ack_now(io);
         } else {
             // Two ends that disagree could answer each other for ever.
             self.challenge(io);
@@ -102,7 +104,7 @@ impl Conn {
     /// lies elsewhere in the window draws a challenge.
     pub(super) fn check_reset<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         segment: &Segment,
         events: &mut TcpEvents,
     ) -> Step {
@@ -129,7 +131,7 @@ impl Conn {
 
     /// Fourth step: a SYN in a synchronised state draws a challenge ACK (RFC 5961 s4); in a half-open connection it says
     /// that the peer began anew.
-    pub(super) fn check_syn<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) -> Step {
+    pub(super) fn check_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
         if !segment.has(Flags::SYN) {
             return NEXT;
         }

@@ -17,7 +17,7 @@ use crate::kernel::{is_ipv6, linux};
 use crate::pattern::{Pattern, read_all};
 
 /// Our address, in the test's family. The kernel's is [`linux`].
-pub fn ours() -> IpAddr {
+pub fn our_ip() -> IpAddr {
     if is_ipv6() {
         Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, 2).into()
     } else {
@@ -37,7 +37,7 @@ const CAPTURE: &str = "IRONWARP_LINUX_PCAP";
 pub type LinuxPort = Instrumented<DpdkPort, WallClock>;
 
 /// Net and tcp over a device.
-pub struct Ours {
+pub struct UserStack {
     pub net: Net,
     pub tcp: Tcp<LinuxPort>,
     pub wire: Wire<LinuxPort>,
@@ -45,13 +45,13 @@ pub struct Ours {
     pub stats: CoreStats,
     /// Connections that the kernel opened and nobody has taken up, and what has happened to them.
     pub accepted: Vec<(ConnId, TcpEvents)>,
-    pub talks: Vec<Talk>,
+    pub transfers: Vec<Transfer>,
     started: Instant,
     _eal: Eal,
 }
 
 /// What one connection is to do, and what has become of it.
-pub struct Talk {
+pub struct Transfer {
     pub id: ConnId,
     pub source: Pattern,
     /// Bytes read, each of them right.
@@ -77,7 +77,7 @@ pub fn config() -> TcpConfig {
     }
 }
 
-impl Ours {
+impl UserStack {
     pub fn new(eal: Eal, port: DpdkPort, mtu_bytes: u16, config: TcpConfig) -> Self {
         let stats = CoreStats::detached();
         let port = Instrumented::new(port, WallClock, stats.clone());
@@ -91,14 +91,24 @@ impl Ours {
         let at_once = DuplicateProbes { ipv4: 0, ipv6: 0 };
         let net_config = NetConfig {
             duplicate_probes: at_once,
-            ..NetConfig::new(OUR_MAC, ours(), bits, mtu_bytes, [3, 5])
+            ..NetConfig::new(OUR_MAC, our_ip(), bits, mtu_bytes, [3, 5])
         };
         let net = Net::new(net_config, wire.caps(), stats.clone());
         // A process number keeps the initial sequence numbers of two runs apart.
         let secret = [u64::from(std::process::id()), 7];
         let tcp = Tcp::new(config, net.hasher(), secret, stats.clone());
         let started = Instant::now();
-        Ours { net, tcp, wire, faults, stats, accepted: Vec::new(), talks: Vec::new(), started, _eal: eal }
+        UserStack {
+            net,
+            tcp,
+            wire,
+            faults,
+            stats,
+            accepted: Vec::new(),
+            transfers: Vec::new(),
+            started,
+            _eal: eal,
+        }
     }
 
     pub fn now(&self) -> Nanos {
@@ -106,30 +116,31 @@ impl Ours {
     }
 
     /// One iteration of a core loop.
-    pub fn turn(&mut self) {
+    pub fn poll(&mut self) {
         let mut burst = Burst::new();
         self.wire.rx_burst(&mut burst);
-        self.turn_with(burst);
+        self.poll_with(burst);
         std::thread::yield_now();
     }
 
     /// One iteration with these frames.
-    pub fn turn_with(&mut self, burst: Burst<MbufFrame>) {
+    pub fn poll_with(&mut self, burst: Burst<MbufFrame>) {
         let now = self.now();
         for frame in burst {
             if let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, &mut self.wire) {
                 let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
                 let event = self.tcp.on_segment(now, segment, || net.path_to(&flow, mac), &mut self.wire);
                 if let Some((id, events)) = event {
-                    note(&mut self.talks, &mut self.accepted, id, events);
+                    record_events(&mut self.transfers, &mut self.accepted, id, events);
                 }
             }
         }
         self.net.on_timers(now, &mut self.wire);
-        let (talks, accepted) = (&mut self.talks, &mut self.accepted);
-        self.tcp.on_timers(now, &mut self.wire, &mut |id, events| note(talks, accepted, id, events));
-        for talk in &mut self.talks {
-            talk.turn(now, &mut self.tcp, &mut self.wire);
+        let (transfers, accepted) = (&mut self.transfers, &mut self.accepted);
+        self.tcp
+            .on_timers(now, &mut self.wire, &mut |id, events| record_events(transfers, accepted, id, events));
+        for transfer in &mut self.transfers {
+            transfer.poll(now, &mut self.tcp, &mut self.wire);
         }
         self.tcp.flush_acks(now, &mut self.wire);
         self.wire.flush();
@@ -138,10 +149,10 @@ impl Ours {
 
     /// Goes on until `done`.
     #[track_caller]
-    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Ours) -> bool) {
+    pub fn run_until(&mut self, what: &str, mut done: impl FnMut(&mut UserStack) -> bool) {
         let end = Instant::now() + DEADLINE;
         while !done(self) {
-            self.turn();
+            self.poll();
             assert!(Instant::now() < end, "waited in vain for {what}: {}", self.describe());
         }
     }
@@ -149,58 +160,70 @@ impl Ours {
     /// The number of a talk over a connection that the kernel opens.
     #[track_caller]
     pub fn accept(&mut self, sends: u64) -> usize {
-        self.until("a connection from Linux", |ours| !ours.accepted.is_empty());
+        self.run_until("a connection from Linux", |stack| !stack.accepted.is_empty());
         let (id, events) = self.accepted.remove(0);
-        self.talk(id, sends, events)
+        self.transfer(id, sends, events)
     }
 
     /// The number of a talk over a connection that we open.
     #[track_caller]
     pub fn connect(&mut self, port: u16, sends: u64) -> usize {
         let remote = SocketAddr::from((linux(), port));
-        let local_port = self.tcp.ephemeral_port(ours(), remote).expect("a free port");
+        let local_port = self.tcp.ephemeral_port(our_ip(), remote).expect("a free port");
         self.connect_from(local_port, remote, sends)
     }
 
     #[track_caller]
     pub fn connect_from(&mut self, local_port: u16, remote: SocketAddr, sends: u64) -> usize {
-        let flow = Flow { local: SocketAddr::from((ours(), local_port)), remote };
+        let flow = Flow { local: SocketAddr::from((our_ip(), local_port)), remote };
         let mut path = None;
-        self.until("Linux's link address", |ours| {
-            let now = ours.now();
-            if let Route::Ready(ready) = ours.net.route(now, remote.ip(), &mut ours.wire) {
+        self.run_until("Linux's link address", |stack| {
+            let now = stack.now();
+            if let Route::Ready(ready) = stack.net.route(now, remote.ip(), &mut stack.wire) {
                 path = Some(ready);
             }
             path.is_some()
         });
         let path = path.expect("just found");
         let id = self.tcp.connect(self.now(), flow, path, &mut self.wire).expect("a free place");
-        self.talk(id, sends, TcpEvents::empty())
+        self.transfer(id, sends, TcpEvents::empty())
     }
 
     /// A talk over a connection, which sends so many bytes and stays open.
-    fn talk(&mut self, id: ConnId, sends: u64, events: TcpEvents) -> usize {
+    fn transfer(&mut self, id: ConnId, sends: u64, events: TcpEvents) -> usize {
         let source = Pattern::new(sends, usize::MAX);
-        self.talks.push(Talk { id, source, taken: 0, events, reads: true, closes: false, closed: false });
-        self.talks.len() - 1
+        self.transfers.push(Transfer {
+            id,
+            source,
+            taken: 0,
+            events,
+            reads: true,
+            closes: false,
+            closed: false,
+        });
+        self.transfers.len() - 1
     }
 
     /// Both directions of every talk are closed and nothing went wrong.
     #[track_caller]
-    pub fn until_all_closed(&mut self) {
-        self.until("the end of every connection", |ours| ours.talks.iter().all(Talk::is_over));
-        for talk in &self.talks {
+    pub fn run_until_all_closed(&mut self) {
+        self.run_until("the end of every connection", |stack| stack.transfers.iter().all(Transfer::is_over));
+        for transfer in &self.transfers {
             let wrong = TcpEvents::RESET | TcpEvents::TIMED_OUT | TcpEvents::REFUSED;
-            assert!(!talk.events.intersects(wrong), "{:?}", talk.events);
-            assert!(talk.events.contains(TcpEvents::CLOSED | TcpEvents::PEER_CLOSED), "{:?}", talk.events);
+            assert!(!transfer.events.intersects(wrong), "{:?}", transfer.events);
+            assert!(
+                transfer.events.contains(TcpEvents::CLOSED | TcpEvents::PEER_CLOSED),
+                "{:?}",
+                transfer.events
+            );
         }
     }
 
     /// Gives back every connection, and finds nothing left of any.
     #[track_caller]
     pub fn release_all(&mut self) {
-        for talk in self.talks.drain(..) {
-            self.tcp.release(talk.id);
+        for transfer in self.transfers.drain(..) {
+            self.tcp.release(transfer.id);
         }
         self.tcp.check().unwrap_or_else(|fault| panic!("{fault}"));
     }
@@ -211,21 +234,29 @@ impl Ours {
 
     /// What a failing test says.
     pub fn describe(&self) -> String {
-        let talks = self.talks.iter().map(|talk| {
-            let state = self.tcp.state(talk.id);
-            format!("{state:?}, {} taken, {} to send, {:?}", talk.taken, talk.source.left, talk.events)
+        let transfers = self.transfers.iter().map(|transfer| {
+            let state = self.tcp.state(transfer.id);
+            format!(
+                "{state:?}, {} taken, {} to send, {:?}",
+                transfer.taken, transfer.source.left, transfer.events
+            )
         });
         let counters = Counter::ALL.iter().filter(|&&counter| self.read(counter) > 0);
         let counters = counters.map(|&counter| format!("{} {}", counter.name(), self.read(counter)));
-        let (talks, counters): (Vec<_>, Vec<_>) = (talks.collect(), counters.collect());
-        format!("{}\n{}", talks.join("\n"), counters.join("\n"))
+        let (transfers, counters): (Vec<_>, Vec<_>) = (transfers.collect(), counters.collect());
+        format!("{}\n{}", transfers.join("\n"), counters.join("\n"))
     }
 }
 
 /// Tells an event to the talk it belongs to.
-fn note(talks: &mut [Talk], accepted: &mut Vec<(ConnId, TcpEvents)>, id: ConnId, events: TcpEvents) {
-    if let Some(talk) = talks.iter_mut().find(|talk| talk.id == id) {
-        talk.events |= events;
+fn record_events(
+    transfers: &mut [Transfer],
+    accepted: &mut Vec<(ConnId, TcpEvents)>,
+    id: ConnId,
+    events: TcpEvents,
+) {
+    if let Some(transfer) = transfers.iter_mut().find(|transfer| transfer.id == id) {
+        transfer.events |= events;
     } else if let Some((_, before)) = accepted.iter_mut().find(|(of, _)| *of == id) {
         *before |= events;
     } else if events.contains(TcpEvents::ESTABLISHED) {
@@ -233,12 +264,12 @@ fn note(talks: &mut [Talk], accepted: &mut Vec<(ConnId, TcpEvents)>, id: ConnId,
     }
 }
 
-impl Talk {
+impl Transfer {
     pub fn is_over(&self) -> bool {
-        self.events.intersects(TcpEvents::OVER)
+        self.events.intersects(TcpEvents::ENDED)
     }
 
-    fn turn(&mut self, now: Nanos, tcp: &mut Tcp<LinuxPort>, wire: &mut Wire<LinuxPort>) {
+    fn poll(&mut self, now: Nanos, tcp: &mut Tcp<LinuxPort>, wire: &mut Wire<LinuxPort>) {
         if self.reads {
             read_all(&mut tcp.rx(self.id), &mut self.taken);
         }

@@ -9,13 +9,13 @@ use super::{DONE, NEXT, Step};
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
 use crate::header::{Flags, Segment, SynOptions};
-use crate::output::Io;
+use crate::output::TcpIo;
 
 impl Conn {
     /// RFC 9293 s3.10.7.3.
     pub(super) fn on_segment_in_syn_sent<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         segment: Segment,
         arrived: TcpSegment<P::Frame>,
         events: &mut TcpEvents,
@@ -40,7 +40,7 @@ impl Conn {
     }
 
     /// First step: an ACK of something that this incarnation never sent.
-    fn on_bad_ack_in_syn_sent<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) {
+    fn on_bad_ack_in_syn_sent<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
         io.count(Counter::TcpDropAckNumber);
         if !segment.has(Flags::RST) && io.may_reply() {
             io.send_reset(&self.path, &self.flow, (Some(segment.ack), segment.seq));
@@ -50,7 +50,7 @@ impl Conn {
     /// Second step: a reset that acknowledges our SYN is believed, any other is not.
     fn on_reset_in_syn_sent<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         segment: &Segment,
         events: &mut TcpEvents,
     ) {
@@ -65,16 +65,16 @@ impl Conn {
     /// Fourth step, our SYN acknowledged: the connection is open, and what came with the SYN is taken.
     fn on_syn_ack<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         mut segment: Segment,
         arrived: TcpSegment<P::Frame>,
         events: &mut TcpEvents,
     ) {
         // The window of a SYN is never scaled (RFC 7323 s2.2).
         let window = u32::from(segment.window);
-        self.rcv.announce();
+        self.rcv.advertise_window();
         self.establish(io, &segment, window, events);
-        self.owe_ack_now(io);
+        self.schedule_ack_now(io);
         segment.seq = segment.seq.plus(1);
         segment.flags.remove(Flags::SYN);
         if self.state.may_receive() {
@@ -83,7 +83,7 @@ impl Conn {
     }
 
     /// Fourth step, our SYN not acknowledged: both opened at once.
-    fn on_crossing_syn<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) {
+    fn on_crossing_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
         self.state = State::SynReceived;
         self.snd.snd_wl1 = segment.seq;
         self.snd.snd_wnd = u32::from(segment.window);
@@ -93,7 +93,7 @@ impl Conn {
     /// Fifth step in SYN-RECEIVED: the ACK of our SYN opens the connection; any other is answered with a reset.
     pub(super) fn check_ack_in_syn_received<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         segment: &Segment,
         events: &mut TcpEvents,
     ) -> Step {
@@ -113,7 +113,7 @@ impl Conn {
     #[cold]
     fn establish<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         segment: &Segment,
         window: u32,
         events: &mut TcpEvents,
@@ -128,21 +128,21 @@ impl Conn {
         (snd.snd_wnd, snd.snd_wnd_max) = (window, window);
         snd.progress_at = io.now;
         snd.timer_at = Nanos::MAX;
-        self.open_window(&io.shared.config);
+        self.init_cwnd(&io.shared.config);
         io.arm(self);
         *events |= TcpEvents::ESTABLISHED;
         // A close that came before the handshake was done waits with its FIN.
         if self.snd.fin_queued {
-            self.recover(io, events);
+            self.transmit_retained(io, events);
         }
     }
 
     /// The peer asks again for our SYN or SYN-ACK. Not a timeout: nothing backs off.
-    pub(crate) fn resend_syn<P: Port>(&mut self, io: &mut Io<'_, P>) {
-        io.count(Counter::TcpTxResent);
+    pub(crate) fn retransmit_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
+        io.count(Counter::TcpTxRetransmits);
         // RFC 3168 s6.1.1.1: something on the way may swallow a SYN that asks for ECN.
         self.opts.ecn &= self.state != State::SynSent;
         self.send_syn(io);
-        self.snd.rtt.on_resent();
+        self.snd.rtt.on_retransmit();
     }
 }

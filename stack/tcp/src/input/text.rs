@@ -9,14 +9,14 @@ use super::{DONE, NEXT, Step};
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
 use crate::header::{Flags, SackBlock, Segment};
-use crate::output::Io;
+use crate::output::TcpIo;
 use crate::queue::Piece;
 
 impl Conn {
     /// Takes the payload that lies in the window, then the FIN once all before it is there.
     pub(super) fn process_text_and_fin<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         segment: Segment,
         frame: P::Frame,
         events: &mut TcpEvents,
@@ -29,7 +29,7 @@ impl Conn {
                 DONE
             };
         }
-        self.learn_fin(&segment);
+        self.record_fin(&segment);
         if segment.len() > 0 {
             self.process_text(io, &segment, Piece::new(frame, &segment), events);
         }
@@ -37,32 +37,32 @@ impl Conn {
     }
 
     /// RFC 3168 s6.1.3: marks count on payload that lies in the window.
-    pub(super) fn check_mark<P: Port>(&mut self, io: &mut Io<'_, P>, segment: &Segment) {
+    pub(super) fn check_ecn<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
         if !self.opts.ecn || segment.len() == 0 {
             return;
         }
-        if segment.ecn == Ecn::Experienced {
-            io.count(Counter::TcpRxMarked);
+        if segment.ecn == Ecn::Ce {
+            io.count(Counter::TcpRxCeMarked);
         }
         let mut echo = self.echo;
         if echo.on_segment(segment) {
             // RFC 8257 s3.2: what arrived before the change is acknowledged as it came.
-            if self.ack.owed {
+            if self.ack.pending {
                 self.send_ack(io);
             }
-            self.owe_ack_now(io);
+            self.schedule_ack_now(io);
         }
         self.echo = echo;
     }
 
     #[cold]
-    fn acknowledge_again<P: Port>(&mut self, io: &mut Io<'_, P>) -> Step {
-        self.owe_ack_now(io);
+    fn acknowledge_again<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> Step {
+        self.schedule_ack_now(io);
         DONE
     }
 
     /// A FIN has its place behind the payload it came with; it may come too early, like any byte.
-    fn learn_fin(&mut self, segment: &Segment) {
+    fn record_fin(&mut self, segment: &Segment) {
         let fin = segment.seq.plus(segment.len());
         let within = self.rcv.rcv_nxt.leq(fin) && fin.lt(self.rcv.rcv_adv);
         if segment.has(Flags::FIN) && within && self.rcv.fin.is_none() {
@@ -73,66 +73,69 @@ impl Conn {
     /// Seventh step: the segment is trimmed to the window, then taken or held.
     fn process_text<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         segment: &Segment,
         mut piece: Piece<P::Frame>,
         events: &mut TcpEvents,
     ) {
         if self.state == State::FinWait2 {
             // A peer that still sends has not forgotten us.
-            self.cold.linger_at = io.now + io.shared.config.fin_wait_2.min(self.cold.user_timeout);
+            self.cold.fin_wait_2_deadline = io.now + io.shared.config.fin_wait_2.min(self.cold.user_timeout);
         }
-        self.rcv.held.on_duplicate(piece.seq, piece.seq_end().min(self.rcv.rcv_nxt));
+        self.rcv.sack_ranges.on_duplicate(piece.seq, piece.seq_end().min(self.rcv.rcv_nxt));
         piece.trim_front(self.rcv.rcv_nxt);
         piece.trim_back(self.rcv.fin.unwrap_or(self.rcv.rcv_adv).min(self.rcv.rcv_adv));
         if segment.seq != piece.seq || piece.len() == 0 {
             // RFC 5681 s4.2: the peer sent again what we have, so it misses an ACK.
             io.count(Counter::TcpRxOverlaps);
-            self.owe_ack_now(io);
+            self.schedule_ack_now(io);
         }
         if piece.len() == 0 {
             return;
         }
         if piece.seq == self.rcv.rcv_nxt {
-            self.on_next_text(io, piece, events);
+            self.on_in_order_text(io, piece, events);
         } else {
-            self.on_early_text(io, piece, events);
+            self.on_out_of_order_text(io, piece, events);
         }
     }
 
     /// Bytes that come next.
     #[inline]
-    pub(super) fn on_next_text<P: Port>(
+    pub(super) fn on_in_order_text<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         piece: Piece<P::Frame>,
         events: &mut TcpEvents,
     ) {
         let seq_end = piece.seq_end();
-        let held =
-            if self.is_greedy(io) { piece.seq } else { self.rcv.queues.push_ready(&mut io.shared.rx, piece) };
-        if held != seq_end {
-            self.on_refused(io);
-            if held == self.rcv.rcv_nxt {
+        let accepted_to = if self.over_quota(io) {
+            piece.seq
+        } else {
+            self.rcv.queues.push_in_order(&mut io.shared.rx, piece)
+        };
+        if accepted_to != seq_end {
+            self.on_rx_full(io);
+            if accepted_to == self.rcv.rcv_nxt {
                 return;
             }
         }
-        self.advance_rcv_nxt(io, held);
+        self.advance_rcv_nxt(io, accepted_to);
         *events |= TcpEvents::READABLE;
-        if !self.rcv.queues.early.is_empty() {
+        if !self.rcv.queues.out_of_order.is_empty() {
             self.close_gap(io);
         }
-        self.owe_ack(io);
+        self.schedule_ack(io);
     }
 
     /// Whether memory is scarce and a whole FPDU waits here already: its reader is late, and others need the room.
     #[inline]
-    fn is_greedy<P: Port>(&self, io: &Io<'_, P>) -> bool {
-        self.rcv.unread >= FPDU_BYTES_MAX as u32 && io.shared.rx.is_scarce()
+    fn over_quota<P: Port>(&self, io: &TcpIo<'_, P>) -> bool {
+        self.rcv.unread >= FPDU_BYTES_MAX as u32 && io.shared.rx.is_under_pressure()
     }
 
     #[inline]
-    fn advance_rcv_nxt<P: Port>(&mut self, io: &mut Io<'_, P>, to: Seq) {
+    fn advance_rcv_nxt<P: Port>(&mut self, io: &mut TcpIo<'_, P>, to: Seq) {
         let bytes = to.since(self.rcv.rcv_nxt);
         self.rcv.unread += bytes;
         self.rcv.rcv_nxt = to;
@@ -141,49 +144,54 @@ impl Conn {
 
     /// RFC 5681 s4.2: a segment that fills a gap, whole or in part, is acknowledged at once.
     #[cold]
-    fn close_gap<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    fn close_gap<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let to = self.rcv.queues.close_gap(&mut io.shared.rx, self.rcv.rcv_nxt);
         self.advance_rcv_nxt(io, to);
-        self.rcv.held.advance(to);
-        self.owe_ack_now(io);
+        self.rcv.sack_ranges.advance(to);
+        self.schedule_ack_now(io);
     }
 
     /// Bytes beyond a gap are held (SHLD-31), and every such segment is answered with a duplicate ACK.
     #[cold]
-    fn on_early_text<P: Port>(&mut self, io: &mut Io<'_, P>, piece: Piece<P::Frame>, events: &mut TcpEvents) {
+    fn on_out_of_order_text<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        piece: Piece<P::Frame>,
+        events: &mut TcpEvents,
+    ) {
         let frames_max = io.shared.config.ooo_frames_max;
         let (start, end) = (piece.seq, piece.seq_end());
-        self.rcv.held.find_duplicate(start, end);
-        if self.rcv.queues.push_early(&mut io.shared.rx, piece, frames_max).is_ok() {
-            self.rcv.held.on_held(start, end);
-            if self.rcv.tells_early {
-                self.rcv.came_early = SackBlock { start, end };
-                *events |= TcpEvents::EARLY;
+        self.rcv.sack_ranges.find_duplicate(start, end);
+        if self.rcv.queues.push_out_of_order(&mut io.shared.rx, piece, frames_max).is_ok() {
+            self.rcv.sack_ranges.on_out_of_order(start, end);
+            if self.rcv.reports_out_of_order {
+                self.rcv.latest_out_of_order = SackBlock { start, end };
+                *events |= TcpEvents::OUT_OF_ORDER;
             }
             io.count(Counter::TcpRxOutOfOrder);
         } else {
             io.count(Counter::TcpDropOutOfOrderFull);
         }
-        self.owe_duplicate_ack(io);
+        self.schedule_duplicate_ack(io);
     }
 
     #[cold]
-    fn on_refused<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    fn on_rx_full<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         io.count(Counter::TcpDropRxFull);
         if self.rcv.unread < FPDU_BYTES_MAX as u32 {
-            io.shared.on_starved(io.now, self.slot);
+            io.shared.on_rx_pressure(io.now, self.slot);
         }
-        self.owe_duplicate_ack(io);
+        self.schedule_duplicate_ack(io);
     }
 
     /// Eighth step.
-    fn process_fin<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) -> Step {
+    fn process_fin<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) -> Step {
         if self.rcv.fin != Some(self.rcv.rcv_nxt) {
             return NEXT;
         }
         self.rcv.rcv_nxt = self.rcv.rcv_nxt.plus(1);
         *events |= TcpEvents::PEER_CLOSED;
-        self.owe_ack_now(io);
+        self.schedule_ack_now(io);
         match self.state {
             State::Established => self.state = State::CloseWait,
             State::FinWait1 => self.state = State::Closing,
@@ -211,5 +219,5 @@ pub(crate) fn check_received<F: Frame>(
     let fin_taken = conn.rcv.fin.is_some_and(|fin| fin.plus(1) == conn.rcv.rcv_nxt);
     let text_end = conn.rcv.rcv_nxt.minus(u32::from(fin_taken));
     conn.rcv.queues.check(rx, text_end, conn.rcv.unread)?;
-    conn.rcv.held.check(|block| conn.rcv.queues.holds(rx, block.start, block.end))
+    conn.rcv.sack_ranges.check(|block| conn.rcv.queues.holds(rx, block.start, block.end))
 }

@@ -17,55 +17,55 @@ use crate::header::Timestamps;
 const TICK_SHIFT: u32 = 20;
 
 /// RFC 7323 s5.5: a value that is older than this says nothing, since the peer's clock may have wrapped.
-const RECENT_VALID: Nanos = Nanos::from_secs(24 * 24 * 3_600);
+const TS_RECENT_LIFETIME: Nanos = Nanos::from_secs(24 * 24 * 3_600);
 
 /// The time stamps of one connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamps {
+pub(crate) struct TimestampState {
     /// TS.Recent: what we echo, and what no segment may be older than.
-    pub(crate) recent: u32,
+    pub(crate) ts_recent: u32,
     /// Last.ACK.sent.
     pub(crate) last_ack_sent: Seq,
-    /// When `recent` was taken.
-    recent_at: Nanos,
+    /// When `ts_recent` was taken.
+    ts_recent_at: Nanos,
     offset: u32,
 }
 
-impl Stamps {
+impl TimestampState {
     pub(crate) fn new(offset: u32) -> Self {
-        Stamps { recent: 0, last_ack_sent: Seq(0), recent_at: Nanos::ZERO, offset }
+        TimestampState { ts_recent: 0, last_ack_sent: Seq(0), ts_recent_at: Nanos::ZERO, offset }
     }
 
     /// The peer's SYN, numbered `irs`, has arrived.
     pub(crate) fn on_syn(&mut self, now: Nanos, irs: Seq, offered: Timestamps) {
-        (self.recent, self.recent_at) = (offered.value, now);
+        (self.ts_recent, self.ts_recent_at) = (offered.tsval, now);
         self.last_ack_sent = irs.plus(1);
     }
 
     /// What a segment that leaves now carries.
     #[inline]
-    pub(crate) fn stamp(&self, now: Nanos) -> Timestamps {
-        Timestamps { value: clock(now, self.offset), echo: self.recent }
+    pub(crate) fn option(&self, now: Nanos) -> Timestamps {
+        Timestamps { tsval: clock(now, self.offset), tsecr: self.ts_recent }
     }
 
     /// RFC 7323 s5.3, R1: whether a value is older than what was seen before.
     #[inline]
-    pub(crate) fn is_old(&self, value: u32) -> bool {
-        (value.wrapping_sub(self.recent) as i32) < 0
+    pub(crate) fn is_before_ts_recent(&self, value: u32) -> bool {
+        (value.wrapping_sub(self.ts_recent) as i32) < 0
     }
 
     /// RFC 7323 s5.5: whether the connection was idle for so long that age cannot be told.
     #[cold]
-    pub(crate) fn is_outdated(&self, now: Nanos) -> bool {
-        now.since(self.recent_at) > RECENT_VALID
+    pub(crate) fn is_ts_recent_expired(&self, now: Nanos) -> bool {
+        now.since(self.ts_recent_at) > TS_RECENT_LIFETIME
     }
 
     /// RFC 7323 s4.3, (2) and (3): takes the value of an acceptable segment that begins at or before what we last
     /// acknowledged, so that a delayed ACK echoes the first segment that it covers.
     #[inline]
-    pub(crate) fn take(&mut self, now: Nanos, seq: Seq, value: u32) {
+    pub(crate) fn update_recent(&mut self, now: Nanos, seq: Seq, value: u32) {
         if seq.leq(self.last_ack_sent) {
-            (self.recent, self.recent_at) = (value, now);
+            (self.ts_recent, self.ts_recent_at) = (value, now);
         }
     }
 }

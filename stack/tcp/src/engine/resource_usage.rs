@@ -6,7 +6,7 @@ use super::Tcp;
 
 /// What an engine holds at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Holdings {
+pub struct ResourceUsage {
     /// Connections, those in hand-shake and those not released yet included.
     pub connections: usize,
     /// Flows in TIME-WAIT.
@@ -23,8 +23,8 @@ pub struct Holdings {
 
 impl<P: Port> Tcp<P> {
     /// What is held now. Walks the tables of frames and units.
-    pub fn holdings(&self) -> Holdings {
-        Holdings {
+    pub fn resource_usage(&self) -> ResourceUsage {
+        ResourceUsage {
             connections: self.slots.len() - self.free.len(),
             time_wait: self.time_wait.len() as usize,
             half_open: self.half_open as usize,

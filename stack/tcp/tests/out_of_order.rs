@@ -5,14 +5,14 @@ mod common;
 use common::pattern::bytes_at;
 use common::script::Script;
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{ByteStream, EarlyBytes, Latest, TcpConfig, TcpEvents};
+use ironwarp_tcp::{ByteStream, LatestArrival, OutOfOrderBytes, TcpConfig, TcpEvents};
 use proptest::prelude::*;
 
 /// A connection whose layer above wants to hear of early bytes. Numbers begin just before the wrap (RFC5044-4.3-05).
 fn listening() -> Script {
     let mut script = Script::accepted(TcpConfig::default(), 64_000);
     let id = script.id();
-    script.node.tcp.tell_early(id);
+    script.node.tcp.report_out_of_order(id);
     script
 }
 
@@ -21,7 +21,7 @@ fn segment(script: &mut Script, start: u32, len: u32) -> TcpEvents {
     script.events()
 }
 
-fn latest(script: &mut Script) -> Option<Latest> {
+fn latest(script: &mut Script) -> Option<LatestArrival> {
     let id = script.id();
     script.node.tcp.rx(id).latest()
 }
@@ -42,12 +42,12 @@ fn nothing_is_told_to_those_who_did_not_ask() {
 #[test]
 fn early_bytes_are_told_and_shown_with_their_place() {
     let mut s = listening();
-    assert_eq!(segment(&mut s, 1_000, 500), TcpEvents::EARLY);
-    assert_eq!(latest(&mut s), Some(Latest { piece: 1_000..1_500, run: 1_000..1_500 }));
-    assert_eq!(segment(&mut s, 3_000, 500), TcpEvents::EARLY);
-    assert_eq!(latest(&mut s), Some(Latest { piece: 3_000..3_500, run: 3_000..3_500 }));
+    assert_eq!(segment(&mut s, 1_000, 500), TcpEvents::OUT_OF_ORDER);
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 1_000..1_500, run: 1_000..1_500 }));
+    assert_eq!(segment(&mut s, 3_000, 500), TcpEvents::OUT_OF_ORDER);
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 3_000..3_500, run: 3_000..3_500 }));
     segment(&mut s, 1_500, 500);
-    assert_eq!(latest(&mut s), Some(Latest { piece: 1_500..2_000, run: 1_000..2_000 }));
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 1_500..2_000, run: 1_000..2_000 }));
     assert_eq!(peek_at(&mut s, 1_100, 900), Some(bytes_at(1_100, 900)));
     assert_eq!(peek_at(&mut s, 1_100, 901), None);
     assert_eq!((peek_at(&mut s, 900, 200), peek_at(&mut s, 2_000, 1)), (None, None));
@@ -74,10 +74,10 @@ fn places_move_with_what_is_read() {
     let mut s = listening();
     segment(&mut s, 0, 400);
     segment(&mut s, 1_000, 500);
-    assert_eq!(latest(&mut s), Some(Latest { piece: 1_000..1_500, run: 1_000..1_500 }));
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 1_000..1_500, run: 1_000..1_500 }));
     let id = s.id();
     s.node.tcp.rx(id).consume(300);
-    assert_eq!(latest(&mut s), Some(Latest { piece: 700..1_200, run: 700..1_200 }));
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 700..1_200, run: 700..1_200 }));
     assert_eq!(peek_at(&mut s, 700, 500), Some(bytes_at(1_000, 500)));
 }
 
@@ -86,12 +86,12 @@ fn places_move_with_what_is_read() {
 fn what_is_not_kept_is_not_shown() {
     let mut s = Script::accepted(TcpConfig { ooo_frames_max: 1, ..TcpConfig::default() }, 64_000);
     let id = s.id();
-    s.node.tcp.tell_early(id);
+    s.node.tcp.report_out_of_order(id);
     assert_eq!(segment(&mut s, 600_000, 500), TcpEvents::empty(), "beyond the window");
-    assert_eq!(segment(&mut s, 1_000, 500), TcpEvents::EARLY);
+    assert_eq!(segment(&mut s, 1_000, 500), TcpEvents::OUT_OF_ORDER);
     assert_eq!(segment(&mut s, 3_000, 500), TcpEvents::empty(), "no room for a second frame");
     assert_eq!(s.node.read(Counter::TcpDropOutOfOrderFull), 1);
-    assert_eq!(latest(&mut s), Some(Latest { piece: 1_000..1_500, run: 1_000..1_500 }));
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 1_000..1_500, run: 1_000..1_500 }));
     assert_eq!(peek_at(&mut s, 3_000, 1), None);
     let mut old = Script::accepted_with(
         TcpConfig::default(),
@@ -99,7 +99,7 @@ fn what_is_not_kept_is_not_shown() {
         ". 1 ack 1 win 64000 <TS val 101 ecr 0>",
     );
     let id = old.id();
-    old.node.tcp.tell_early(id);
+    old.node.tcp.report_out_of_order(id);
     old.peer("P. 1001:1501(500) ack 1 win 64000 <TS val 50 ecr 0>");
     assert_eq!((old.events(), latest(&mut old)), (TcpEvents::empty(), None), "an old time stamp");
 }
@@ -131,7 +131,7 @@ proptest! {
             here[start as usize..(start + len) as usize].fill(true);
             let taken = s.read() as u32;
             s.sent();
-            if events.contains(TcpEvents::EARLY) {
+            if events.contains(TcpEvents::OUT_OF_ORDER) {
                 let shown = latest(&mut s).expect("it is told");
                 prop_assert_eq!((shown.piece.start + taken, shown.piece.end + taken), (start.max(taken), start + len));
                 prop_assert!(shown.run.start <= shown.piece.start && shown.piece.end <= shown.run.end);
