@@ -14,7 +14,7 @@ use ironwarp_types::{Nanos, Seq};
 /// A router says that the segment numbered `seq` was too big.
 fn too_big(s: &mut Script, seq: u32, mtu_bytes: u16) {
     let flow = s.node.tcp.flow(s.id()).expect("a connection");
-    let seq = Seq(s.ours.iss.expect("a SYN")).plus(seq);
+    let seq = Seq(s.our_numbers.iss.expect("a SYN")).plus(seq);
     let hash = s.node.net.hasher().hash(&flow);
     let error = IcmpError { flow, hash, seq, kind: IcmpErrorKind::TooBig { mtu_bytes } };
     let event = s.node.tcp.on_icmp_error(s.node.now, &error, &mut s.node.wire);
