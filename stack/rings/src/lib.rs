@@ -16,7 +16,7 @@
 //! `tests/loom`, run with `RUSTFLAGS="--cfg loom" cargo test -p ironwarp-rings --release --test loom`.
 
 pub mod doorbell;
-mod end;
+mod end_state;
 pub mod mailbox;
 pub mod notify;
 pub mod slots;

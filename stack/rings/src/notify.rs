@@ -8,7 +8,7 @@
 use crate::sync::{AtomicU8, Ordering, fence};
 
 /// Nobody waits.
-const IDLE: u8 = 0;
+const DISARMED: u8 = 0;
 /// Somebody waits for a completion that is solicited or failed.
 const SOLICITED: u8 = 1;
 /// Somebody waits for any completion. Above [`SOLICITED`]: who asks for both is asking for this.
@@ -17,28 +17,28 @@ const ANY: u8 = 2;
 /// Whether somebody wants to be woken, and by what. On a cache line of its own: others belong to other cores.
 #[derive(Debug)]
 #[repr(align(64))]
-pub struct Armed {
+pub struct NotifyState {
     state: AtomicU8,
 }
 
-impl Default for Armed {
+impl Default for NotifyState {
     fn default() -> Self {
-        Armed { state: AtomicU8::new(IDLE) }
+        NotifyState { state: AtomicU8::new(DISARMED) }
     }
 }
 
-impl Armed {
+impl NotifyState {
     /// Asks to be woken once, by any completion or by a solicited one only. The queue is looked at after this, and
     /// sleep is safe only if it is empty then. Asking twice is asking once, for the more that was asked for.
     pub fn arm(&self, solicited_only: bool) {
-        let wish = if solicited_only { SOLICITED } else { ANY };
-        self.state.fetch_max(wish, Ordering::AcqRel);
+        let requested = if solicited_only { SOLICITED } else { ANY };
+        self.state.fetch_max(requested, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 
     /// Takes back what was asked for. A wake-up may be under way already.
     pub fn disarm(&self) {
-        self.state.store(IDLE, Ordering::Relaxed);
+        self.state.store(DISARMED, Ordering::Relaxed);
     }
 
     /// Whether to wake somebody for completions published before this call, one of them solicited or not. Answers
@@ -47,17 +47,17 @@ impl Armed {
     pub fn fire(&self, solicited: bool) -> bool {
         fence(Ordering::SeqCst);
         match self.state.load(Ordering::Relaxed) {
-            IDLE => false,
+            DISARMED => false,
             SOLICITED if !solicited => false,
-            wish => self.claim(wish),
+            requested => self.claim(requested),
         }
     }
 
     /// Another core may have fired meanwhile: then it wakes. Or more was asked for meanwhile: then whoever asked will
     /// look at the queue after that, and sees what this call is about.
     #[cold]
-    fn claim(&self, wish: u8) -> bool {
-        self.state.compare_exchange(wish, IDLE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    fn claim(&self, requested: u8) -> bool {
+        self.state.compare_exchange(requested, DISARMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn one_arming_wakes_once() {
-        let armed = Armed::default();
+        let armed = NotifyState::default();
         assert!(!armed.fire(true), "nobody waits");
         armed.arm(false);
         armed.arm(false);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn solicited_only_lets_others_pass_and_stays_armed() {
-        let armed = Armed::default();
+        let armed = NotifyState::default();
         armed.arm(true);
         assert!(!armed.fire(false));
         assert!(armed.fire(true));
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn asking_for_less_takes_nothing_back() {
-        let armed = Armed::default();
+        let armed = NotifyState::default();
         armed.arm(false);
         armed.arm(true);
         assert!(armed.fire(false));
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn disarmed_is_silent() {
-        let armed = Armed::default();
+        let armed = NotifyState::default();
         armed.arm(false);
         armed.disarm();
         assert!(!armed.fire(true));

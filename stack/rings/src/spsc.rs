@@ -17,7 +17,7 @@ use core::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;
 
-use crate::end::{End, OneThread};
+use crate::end_state::{EndState, NotSync};
 use crate::sync::{Arc, UnsafeCell};
 
 /// The most slots a ring may have: indices wrap at 32 bits and must tell full from empty.
@@ -35,12 +35,12 @@ const CAPACITY_MAX: usize = 1 << 30;
 pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity.clamp(1, CAPACITY_MAX).next_power_of_two();
     let ring = Arc::new(Ring {
-        producer: CachePadded::new(End::new()),
-        consumer: CachePadded::new(End::new()),
+        producer: CachePadded::new(EndState::new()),
+        consumer: CachePadded::new(EndState::new()),
         slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
     });
-    let producer = Producer { ring: ring.clone(), tail: 0, staged: 0, head_seen: 0, one_thread: PhantomData };
-    (producer, Consumer { ring, head: 0, tail_seen: 0, one_thread: PhantomData })
+    let producer = Producer { ring: ring.clone(), tail: 0, staged: 0, cached_head: 0, not_sync: PhantomData };
+    (producer, Consumer { ring, head: 0, cached_tail: 0, not_sync: PhantomData })
 }
 
 /// The end that puts values in. It moves between threads, and one uses it at a time:
@@ -56,8 +56,8 @@ pub struct Producer<T> {
     /// Where the next value goes.
     staged: u32,
     /// The consumer's index when it was last looked at.
-    head_seen: u32,
-    one_thread: OneThread,
+    cached_head: u32,
+    not_sync: NotSync,
 }
 
 /// The end that takes values out. It moves between threads, and one uses it at a time.
@@ -65,8 +65,8 @@ pub struct Consumer<T> {
     ring: Arc<Ring<T>>,
     head: u32,
     /// The producer's index when it was last looked at.
-    tail_seen: u32,
-    one_thread: OneThread,
+    cached_tail: u32,
+    not_sync: NotSync,
 }
 
 impl<T> Producer<T> {
@@ -103,15 +103,15 @@ impl<T> Producer<T> {
     /// Whether so many values can be put in now. The consumer's index is looked at only when it seems that they cannot.
     #[inline]
     pub fn has_room(&mut self, values: usize) -> bool {
-        self.seen_free() >= values || {
-            self.head_seen = self.ring.consumer.published();
-            self.seen_free() >= values
+        self.cached_free() >= values || {
+            self.cached_head = self.ring.consumer.published();
+            self.cached_free() >= values
         }
     }
 
     /// Values that could be put in when the consumer's index was last looked at.
-    fn seen_free(&self) -> usize {
-        self.capacity() - self.staged.wrapping_sub(self.head_seen) as usize
+    fn cached_free(&self) -> usize {
+        self.capacity() - self.staged.wrapping_sub(self.cached_head) as usize
     }
 
     /// Values that the ring holds at most.
@@ -123,14 +123,14 @@ impl<T> Producer<T> {
     /// Whether the consumer is gone: nobody will take anything out any more.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.consumer.has_left()
+        self.ring.consumer.is_dropped()
     }
 }
 
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
         self.publish();
-        self.ring.producer.leave();
+        self.ring.producer.mark_dropped();
     }
 }
 
@@ -162,10 +162,10 @@ impl<T> Consumer<T> {
     /// Values that can be taken out now, at least: the producer's index is looked at only when none is known of.
     #[inline]
     pub fn available(&mut self) -> usize {
-        if self.head == self.tail_seen {
-            self.tail_seen = self.ring.producer.published();
+        if self.head == self.cached_tail {
+            self.cached_tail = self.ring.producer.published();
         }
-        self.tail_seen.wrapping_sub(self.head) as usize
+        self.cached_tail.wrapping_sub(self.head) as usize
     }
 
     /// Values that the ring holds at most.
@@ -177,21 +177,21 @@ impl<T> Consumer<T> {
     /// Whether the producer is gone. What it left can still be taken out, and nothing comes after that.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.producer.has_left()
+        self.ring.producer.is_dropped()
     }
 }
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        self.ring.consumer.leave();
+        self.ring.consumer.mark_dropped();
     }
 }
 
 struct Ring<T> {
     /// Publishes `tail`.
-    producer: CachePadded<End>,
+    producer: CachePadded<EndState>,
     /// Publishes `head`.
-    consumer: CachePadded<End>,
+    consumer: CachePadded<EndState>,
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
@@ -203,10 +203,10 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 impl<T> Ring<T> {
     #[inline(always)]
     fn slot(&self, index: u32) -> &UnsafeCell<MaybeUninit<T>> {
-        let place = index as usize & (self.slots.len() - 1);
-        debug_assert!(place < self.slots.len());
+        let slot_index = index as usize & (self.slots.len() - 1);
+        debug_assert!(slot_index < self.slots.len());
         // SAFETY: `channel` makes at least one slot and a power of two of them, so the mask stays inside.
-        unsafe { self.slots.get_unchecked(place) }
+        unsafe { self.slots.get_unchecked(slot_index) }
     }
 }
 
@@ -292,8 +292,8 @@ mod tests {
     fn indices_wrap() {
         let (mut producer, mut consumer) = channel(2);
         let near_the_end = u32::MAX - 2;
-        (producer.tail, producer.staged, producer.head_seen) = (near_the_end, near_the_end, near_the_end);
-        (consumer.head, consumer.tail_seen) = (near_the_end, near_the_end);
+        (producer.tail, producer.staged, producer.cached_head) = (near_the_end, near_the_end, near_the_end);
+        (consumer.head, consumer.cached_tail) = (near_the_end, near_the_end);
         producer.ring.producer.publish(near_the_end);
         producer.ring.consumer.publish(near_the_end);
         for value in 0..20 {

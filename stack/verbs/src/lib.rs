@@ -52,7 +52,7 @@ pub use ironwarp_mem::{
     RegisterError, Sge, StableBytes, Window, WordError,
 };
 #[doc(hidden)]
-pub use ironwarp_mem::{Margins, guarded};
+pub use ironwarp_mem::{GuardZones, guarded};
 #[cfg(feature = "dpdk")]
 pub use ironwarp_port::dpdk;
 pub use ironwarp_port::instrument;

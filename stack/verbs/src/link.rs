@@ -75,7 +75,7 @@ pub(crate) enum Notice {
 
 /// A context's end of the rings to one core.
 pub(crate) struct CoreLink {
-    pub(crate) doorbell: doorbell::Ringer,
+    pub(crate) doorbell: doorbell::DoorbellSender,
     pub(crate) control: spsc::Producer<Control>,
     pub(crate) notices: spsc::Consumer<Notice>,
 }
@@ -86,7 +86,7 @@ pub(crate) struct ContextLink {
     pub(crate) number: u16,
     /// The context is gone, and no core listens for it any more.
     pub(crate) listeners_closed: bool,
-    pub(crate) doorbell: doorbell::Listener,
+    pub(crate) doorbell: doorbell::DoorbellReceiver,
     pub(crate) control: spsc::Consumer<Control>,
     notices: spsc::Producer<Notice>,
     /// Notices that found the ring full, oldest first. A handful for each queue pair of the context: while any wait, no
@@ -171,15 +171,15 @@ impl ContextLink {
 
 /// The rings for context `number` and a core with `queue_pairs` queue pairs at most.
 pub(crate) fn link(number: u16, queue_pairs: usize) -> (CoreLink, ContextLink) {
-    let (ringer, listener) = doorbell::channel(queue_pairs);
+    let (doorbell_sender, doorbell_receiver) = doorbell::channel(queue_pairs);
     let (control_tx, control_rx) = spsc::channel(CONTROL_MESSAGES);
     let (notices_tx, notices_rx) = spsc::channel(NOTICES);
     (
-        CoreLink { doorbell: ringer, control: control_tx, notices: notices_rx },
+        CoreLink { doorbell: doorbell_sender, control: control_tx, notices: notices_rx },
         ContextLink {
             number,
             listeners_closed: false,
-            doorbell: listener,
+            doorbell: doorbell_receiver,
             control: control_rx,
             notices: notices_tx,
             delayed: VecDeque::new(),

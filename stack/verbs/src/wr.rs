@@ -164,11 +164,11 @@ impl<'a> SendWr<'a> {
     /// # }
     /// ```
     pub fn bind(wr_id: u64, window: &mut Window, over: &'a [Sge; 1], access: Access) -> Self {
-        window.renew();
+        window.next_stag();
         Self::bind_as(wr_id, window, over, access)
     }
 
-    /// As [`SendWr::bind`], with the tag that [`Window::renew`] drew last, for who tells it before the request is made. A tag
+    /// As [`SendWr::bind`], with the tag that [`Window::next_stag`] drew last, for who tells it before the request is made. A tag
     /// that has been bound is not bound again.
     pub fn bind_as(wr_id: u64, window: &Window, over: &'a [Sge; 1], access: Access) -> Self {
         let remote = RemoteMemory { stag: window.stag(), tagged_offset: 0 };
@@ -178,11 +178,11 @@ impl<'a> SendWr<'a> {
     /// Makes a fast region of `over`, a piece of a region that has [`Access::BIND`]: from now on [`FastRegion::stag`]
     /// is its tag, here and at the peer, for the whole protection domain.
     pub fn fast_register(wr_id: u64, region: &mut FastRegion, over: &'a [Sge; 1], access: Access) -> Self {
-        region.renew();
+        region.next_stag();
         Self::fast_register_as(wr_id, region, over, access)
     }
 
-    /// As [`SendWr::fast_register`], with the tag that [`FastRegion::renew`] drew last, as [`SendWr::bind_as`].
+    /// As [`SendWr::fast_register`], with the tag that [`FastRegion::next_stag`] drew last, as [`SendWr::bind_as`].
     pub fn fast_register_as(wr_id: u64, region: &FastRegion, over: &'a [Sge; 1], access: Access) -> Self {
         let remote = RemoteMemory { stag: region.stag(), tagged_offset: 0 };
         SendWr { access, ..Self::new(wr_id, SendOpcode::FastRegister, remote, Source::Gather(over)) }

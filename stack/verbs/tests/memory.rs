@@ -186,7 +186,7 @@ fn a_tag_that_was_drawn_ahead_is_the_one_that_is_bound_and_no_other_time() {
     let (near, far) = pair.connect();
     let pool = pool(&pair);
     let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
-    let drawn = window.renew();
+    let drawn = window.next_stag();
     let piece = [pool.slice(0, 64).unwrap()];
     let bind = SendWr::bind_as(1, &window, &piece, Access::REMOTE_READ);
     let end = SendWr::invalidate(2, drawn).locally_fenced();

@@ -105,7 +105,7 @@ impl From<VerbsError> for Fault {
             | VerbsError::PrivateDataTooLong(_) => IW_E_TOO_LONG,
             VerbsError::NoSuchOperation => IW_E_NO_OPERATION,
             VerbsError::LimitReached(_)
-            | VerbsError::Register(RegisterError::TableFull { .. } | RegisterError::ShareUsedUp { .. }) => {
+            | VerbsError::Register(RegisterError::TableFull { .. } | RegisterError::QuotaExceeded { .. }) => {
                 IW_E_LIMIT
             }
             VerbsError::WorkerGone => IW_E_WORKER_GONE,

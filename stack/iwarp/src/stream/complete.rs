@@ -77,7 +77,7 @@ impl SendProgress {
     #[cold]
     fn is_quiescent(&mut self, seq: u32, memory: &CoreMem) -> bool {
         let end = self.end_offsets.get((seq & self.mask) as usize).copied().unwrap_or_default();
-        self.awaits_epoch = !memory.has_passed(Epoch::from_bits(end));
+        self.awaits_epoch = !memory.is_quiescent(Epoch::from_bits(end));
         !self.awaits_epoch
     }
 
@@ -258,7 +258,7 @@ fn status_of(seq: u32, failed: Option<(u32, CompletionStatus)>) -> CompletionSta
 /// free while its completion is still owed.
 fn release<C>(io: &mut Io<'_, C>, seq: u32, unsignaled: u32) {
     if unsignaled > 0 {
-        io.sends.add_silent(unsignaled);
+        io.sends.add_unsignaled(unsignaled);
     }
     io.sends.release_to(seq);
 }

@@ -60,7 +60,7 @@ impl Stream {
     #[cold]
     pub(super) fn resume_delivery<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
         let Some(pending_delivery) = self.pending_delivery else { return self.receiving };
-        if !io.memory.has_passed(pending_delivery.epoch) {
+        if !io.memory.is_quiescent(pending_delivery.epoch) {
             return false;
         }
         self.pending_delivery = None;
@@ -77,9 +77,9 @@ impl Stream {
         stag: STag,
         io: &mut Io<'_, C>,
     ) -> Result<(), RdmapFault> {
-        let epoch = io.memory.invalidate(stag, self.reach(), Invalidator::Remote)?;
+        let epoch = io.memory.invalidate(stag, self.access_scope(), Invalidator::Remote)?;
         io.stats.count(Counter::IwarpRxInvalidates);
-        if io.memory.has_passed(epoch) {
+        if io.memory.is_quiescent(epoch) {
             self.complete_receive(completion, io);
         } else {
             self.pending_delivery = Some(PendingDelivery { completion, epoch });
@@ -91,7 +91,7 @@ impl Stream {
     /// RFC 5040 s7.2, checks 4 and 5: before anything of the last segment is placed.
     #[cold]
     pub(super) fn check_invalidate<C>(&self, stag: STag, io: &Io<'_, C>) -> Result<(), RdmapFault> {
-        Ok(io.memory.may_invalidate(stag, self.reach(), Invalidator::Remote)?)
+        Ok(io.memory.may_invalidate(stag, self.access_scope(), Invalidator::Remote)?)
     }
 
     /// A Read is answered: its own buffer's tag ends where the request said so, before the Read completes.
@@ -102,7 +102,7 @@ impl Stream {
         io: &Io<'_, C>,
     ) -> Result<(), RdmapFault> {
         // Nothing of an empty Read's sink is looked at, but the tag to invalidate is.
-        let epoch = io.memory.invalidate(read.sink_stag, self.reach(), Invalidator::Local);
+        let epoch = io.memory.invalidate(read.sink_stag, self.access_scope(), Invalidator::Local);
         let epoch = epoch.map_err(|_| RdmapFault::LocalCatastrophic)?;
         self.send_progress.set_end(read.seq, epoch.to_bits());
         Ok(())
@@ -136,14 +136,14 @@ impl Stream {
     /// The epoch that the request completes with; `None` where it must be tried again.
     fn execute_local<C>(&self, wqe: &SendWqe, io: &Io<'_, C>) -> Result<Epoch, Option<CompletionStatus>> {
         if wqe.opcode == SendOpcode::Invalidate {
-            let ended = io.memory.invalidate(wqe.remote_stag, self.reach(), Invalidator::Local);
+            let ended = io.memory.invalidate(wqe.remote_stag, self.access_scope(), Invalidator::Local);
             return ended.map_err(|_| Some(CompletionStatus::LocalProtection));
         }
         let binding = wqe.binding().ok_or(Some(CompletionStatus::LocalOperation))?;
-        match io.memory.bind(&binding, self.reach()) {
+        match io.memory.bind(&binding, self.access_scope()) {
             Ok(()) => Ok(Epoch::default()),
-            Err(BindError::Soon) => Err(None),
-            Err(BindError::NotUnbound | BindError::Region(_)) => Err(Some(CompletionStatus::MemoryBind)),
+            Err(BindError::NotQuiescent) => Err(None),
+            Err(BindError::NotBindable | BindError::Region(_)) => Err(Some(CompletionStatus::MemoryBind)),
         }
     }
 }

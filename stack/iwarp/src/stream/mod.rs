@@ -29,7 +29,7 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
-use ironwarp_mem::{AtomicOp, AtomicTarget, CoreMem, Reach};
+use ironwarp_mem::{AccessScope, AtomicOp, AtomicTarget, CoreMem};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{CoreId, PdId, QpNum};
@@ -406,8 +406,8 @@ impl Stream {
 
     /// Whose memory it reaches.
     #[inline]
-    fn reach(&self) -> Reach {
-        Reach::new(self.config.pd, self.config.qp)
+    fn access_scope(&self) -> AccessScope {
+        AccessScope::new(self.config.pd, self.config.qp)
     }
 }
 

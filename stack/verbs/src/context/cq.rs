@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ironwarp_iwarp::Completion;
-use ironwarp_rings::notify::Armed;
+use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::spsc;
 use rustix::event::EventfdFlags;
 
@@ -60,7 +60,7 @@ pub(super) struct AppCq {
     places: Arc<Places>,
     shared: bool,
     pub(super) users: u32,
-    armed: Arc<Armed>,
+    armed: Arc<NotifyState>,
     eventfd: Arc<OwnedFd>,
 }
 
@@ -107,7 +107,7 @@ impl Context {
     pub fn create_cq(&mut self, depth: u32) -> Result<CompletionQueue, VerbsError> {
         check_depth(depth)?;
         let eventfd = Arc::new(eventfd()?);
-        let armed = Arc::new(Armed::default());
+        let armed = Arc::new(NotifyState::default());
         let places = Arc::new(Places::new(depth));
         (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
         let serial = next_object();

@@ -19,7 +19,7 @@ mod srq;
 
 use std::sync::Arc;
 
-use ironwarp_mem::{Access, AtomicOp, FastRegion, MemTable, Reach, Region, StableBytes, Window};
+use ironwarp_mem::{Access, AccessScope, AtomicOp, FastRegion, MemTable, Region, StableBytes, Window};
 use ironwarp_types::{CoreId, PdId};
 
 pub(crate) use attr::QpShared;
@@ -103,7 +103,7 @@ impl Context {
             .collect();
         Ok(Context {
             shared: shared.clone(),
-            mem: shared.mem.share(limits.share_of(limits.regions)),
+            mem: shared.mem.with_quota(limits.share_of(limits.regions)),
             account: Account::new(limits, shared.cores.len()),
             cores,
             qps: Vec::new(),
@@ -160,8 +160,8 @@ impl Context {
         owner: O,
         access: Access,
     ) -> Result<Region, VerbsError> {
-        let reach = Reach::new(self.qp(qp)?.pd.id, qp.num());
-        Ok(self.mem.register_for(reach, owner, access)?)
+        let scope = AccessScope::new(self.qp(qp)?.pd.id, qp.num());
+        Ok(self.mem.register_in_scope(scope, owner, access)?)
     }
 
     /// As [`Context::register`], with all words of the region owned by `core`: atomic operations on them, of peers and of

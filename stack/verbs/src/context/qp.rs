@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendWqe};
-use ironwarp_rings::doorbell::Bell;
+use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::QpNum;
 
@@ -59,7 +59,7 @@ pub(super) struct AppQp {
     srq: Option<SharedReceiveQueue>,
     /// The core that it wants to connect from.
     core: Option<u16>,
-    bell: Arc<Bell>,
+    bell: Arc<DoorbellFlag>,
     shared: Arc<QpShared>,
     sges: usize,
     inline_bytes: usize,
@@ -70,7 +70,7 @@ pub(super) struct AppQp {
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
     /// Sends completed without an entry whose promised places have been taken back.
-    silent_seen: u32,
+    unsignaled_seen: u32,
     /// Core and place there, once it has one.
     home: Option<(u16, u32)>,
     /// The core's half until it has a home.
@@ -95,7 +95,7 @@ impl Context {
         // With a shared queue the core fills the ring itself, one receive at a time.
         let (rq, rq_core) = slots::ring(if attr.srq.is_some() { 1 } else { attr.recv_depth as usize });
         let (rq, rq_producer) = if attr.srq.is_some() { (slots::ring(1).0, Some(rq)) } else { (rq, None) };
-        let (bell, shared) = (Arc::new(Bell::default()), Arc::new(QpShared::new()));
+        let (bell, shared) = (Arc::new(DoorbellFlag::default()), Arc::new(QpShared::new()));
         let app = AppQp {
             handle: QueuePair { index: 0, num },
             pd,
@@ -111,7 +111,7 @@ impl Context {
             reads: attr.reads(),
             send_cq: attr.send_cq,
             recv_cq: attr.recv_cq,
-            silent_seen: 0,
+            unsignaled_seen: 0,
             home: None,
             resting: None,
             closing: false,
@@ -186,9 +186,9 @@ impl Context {
     pub(super) fn reclaim(&mut self, cq: CompletionQueue) -> bool {
         let mut reclaimed = 0;
         for app in self.qps.iter_mut().flatten().filter(|app| app.send_cq == cq) {
-            let silent = app.sq.silent();
-            reclaimed += silent.wrapping_sub(app.silent_seen);
-            app.silent_seen = silent;
+            let unsignaled = app.sq.unsignaled();
+            reclaimed += unsignaled.wrapping_sub(app.unsignaled_seen);
+            app.unsignaled_seen = unsignaled;
         }
         let Ok(cq) = self.cq_mut(cq) else { return false };
         cq.give_back(reclaimed);

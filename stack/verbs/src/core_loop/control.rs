@@ -77,7 +77,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         match message {
             Control::CreateQp(mut qp) => {
                 // A doorbell that came before its queue pair was not heard. What it told of is found by set-up.
-                qp.bell.silence();
+                qp.bell.clear();
                 qp.context = context;
                 self.queues.reset_share(qp.slot, qp.handle, qp.share);
                 self.qps.insert(qp);
@@ -127,7 +127,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn on_doorbell(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         // The bell is silenced before the rings are looked at, so that work posted meanwhile rings it again.
-        qp.bell.silence();
+        qp.bell.clear();
         if qp.shared.state() == QpState::Error {
             return self.flush(slot);
         }

@@ -255,8 +255,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.stats.add(Counter::CoresPolls, 1);
         if self.work == 0 {
             self.stats.add(Counter::CoresPollsIdle, 1);
-            self.mem.park();
-            self.shared.mem.collect();
+            self.mem.go_offline();
+            self.shared.mem.reclaim();
         } else {
             self.mem.quiesce();
         }

@@ -7,7 +7,7 @@ use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
 use ironwarp_mem::CoreMem;
-use ironwarp_rings::doorbell::Bell;
+use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ConnId, TcpEvents};
@@ -25,7 +25,7 @@ pub(crate) struct QpSetup {
     pub(crate) pd: PdId,
     /// That of its receives.
     pub(crate) recv_pd: PdId,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) bell: Arc<DoorbellFlag>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) sq: SlotConsumer<SendWqe>,
     pub(crate) rq: SlotConsumer<RecvWqe>,
@@ -87,7 +87,7 @@ impl Phase {
 #[repr(align(64))]
 pub(crate) struct QpCore {
     pub(super) handle: QueuePair,
-    pub(super) bell: Arc<Bell>,
+    pub(super) bell: Arc<DoorbellFlag>,
     pub(super) shared: Arc<QpShared>,
     pub(super) sq: SlotConsumer<SendWqe>,
     pub(super) rq: SlotConsumer<RecvWqe>,

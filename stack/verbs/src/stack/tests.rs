@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use ironwarp_mem::{Access, CoreMem, Reach};
+use ironwarp_mem::{Access, AccessScope, CoreMem};
 use ironwarp_port::memory::{MemoryConfig, pair};
 use ironwarp_types::MacAddr;
 
@@ -108,9 +108,9 @@ impl Scene {
         far.ctx.post_send(self.qps[1], &request).unwrap();
         self.until("the registration", |scene| !scene.far.completions.is_empty());
         self.far.completions.clear();
-        let reach = Reach::new(self.far.pd.id, self.qps[1].num());
+        let scope = AccessScope::new(self.far.pd.id, self.qps[1].num());
         let (stag, to) = (self.used.stag(), self.pool.base_to());
-        assert!(self.far.busy.resolve(stag, reach, to, 1, Access::REMOTE_READ).is_ok());
+        assert!(self.far.busy.resolve(stag, scope, to, 1, Access::REMOTE_READ).is_ok());
     }
 
     fn turns(&mut self, turns: usize) {

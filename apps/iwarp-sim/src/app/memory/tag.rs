@@ -31,10 +31,10 @@ impl Tag {
         ctx: &Context,
         pd: ProtectionDomain,
         window: bool,
-        dice: &mut SeededEntropy,
+        rng: &mut SeededEntropy,
     ) -> Result<Option<Self>, VerbsError> {
         let used = spare.iter().position(|tag| matches!(tag, Tag::Window(_)) == window);
-        match used.filter(|_| dice.chance(700_000)) {
+        match used.filter(|_| rng.chance(700_000)) {
             Some(index) => Ok(Some(spare.swap_remove(index))),
             None => Self::make(ctx, pd, window),
         }

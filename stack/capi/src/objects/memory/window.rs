@@ -44,7 +44,7 @@ pub(crate) trait Tag {
     /// The tag that was drawn last.
     fn stag(&self) -> STag;
     /// Draws another one.
-    fn renew(&mut self) -> STag;
+    fn next_stag(&mut self) -> STag;
     /// Ends the present binding.
     fn invalidate(&self) -> Quiescence;
 }
@@ -55,8 +55,8 @@ macro_rules! tag {
             fn stag(&self) -> STag {
                 self.stag()
             }
-            fn renew(&mut self) -> STag {
-                self.renew()
+            fn next_stag(&mut self) -> STag {
+                self.next_stag()
             }
             fn invalidate(&self) -> Quiescence {
                 self.invalidate()
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn iw_fast_mr_destroy(fast_mr: *mut iw_fast_mr) -> i32 {
 
 impl<T: Tag> Bindable<T> {
     fn new(mut tag: T, pd: iw_pd) -> Self {
-        tag.renew();
+        tag.next_stag();
         Bindable { tag, pd: pd.to_rust(), posted: STag(0), ending: None }
     }
 
@@ -197,7 +197,7 @@ impl<T: Tag> Bindable<T> {
         context.post_send(qp, &request(&self.tag)?)?;
         self.posted = self.tag.stag();
         self.ending = None;
-        self.tag.renew();
+        self.tag.next_stag();
         Ok(())
     }
 }

@@ -175,7 +175,7 @@ impl Stream {
         }
         // RFC 5041 s7.1: the checks that come before any placement.
         let bytes = u32::try_from(payload.len()).map_err(|_| SkipReason::Header)?;
-        let span = io.memory.resolve(header.stag, self.reach(), header.tagged_offset, bytes, need);
+        let span = io.memory.resolve(header.stag, self.access_scope(), header.tagged_offset, bytes, need);
         let span = span.map_err(|_| SkipReason::Access)?;
         let Some(out_of_order) = self.out_of_order.as_deref_mut() else { return Ok(()) };
         let memory = span.addresses();

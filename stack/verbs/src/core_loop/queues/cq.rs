@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ironwarp_iwarp::{Completion, CompletionFlags, CompletionStatus};
-use ironwarp_rings::notify::Armed;
+use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::spsc;
 
 use crate::context::CompletionQueue;
@@ -19,7 +19,7 @@ pub(crate) struct CqCore {
     pub(super) handle: CompletionQueue,
     ring: CqRing,
     pub(super) places: Arc<Places>,
-    armed: Arc<Armed>,
+    armed: Arc<NotifyState>,
     eventfd: Arc<OwnedFd>,
     /// Completions came since the last look at who is to be woken.
     pub(super) has_new_completions: bool,
@@ -35,7 +35,7 @@ pub(crate) struct CqParts {
     pub(crate) handle: CompletionQueue,
     pub(crate) ring: CqRing,
     pub(crate) places: Arc<Places>,
-    pub(crate) armed: Arc<Armed>,
+    pub(crate) armed: Arc<NotifyState>,
     pub(crate) eventfd: Arc<OwnedFd>,
 }
 
