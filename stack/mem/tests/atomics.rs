@@ -266,7 +266,7 @@ fn a_pinned_range_belongs_to_its_core_by_every_name() {
         let table = if replays { MemTable::replayable(LIMITS, [3, 4]).unwrap() } else { table() };
         let cores = cores(&table);
         let access = ATOMIC | Access::BIND;
-        let pinned = table.register_pinned(PD.into(), lines(8), access, CoreId(2)).unwrap();
+        let pinned = table.register_on_core(PD.into(), lines(8), access, CoreId(2)).unwrap();
         let same = [0, 1].map(|at| raw_pinned(&table, arena.bytes(at * 64, 128), 3).unwrap());
         let mut window = table.window(PD).unwrap();
         let over = pinned.slice(0, 512).unwrap();

@@ -162,7 +162,7 @@ fn a_cookie_waits_for_a_free_place() {
     (s.our_port, s.our_numbers) = (4_420, ours);
     s.peer("P. 1:11(10) ack 1 win 100");
     s.expect(&[]);
-    assert_eq!(s.node.read(Counter::TcpDropNoSlot), 1);
+    assert_eq!(s.node.read(Counter::TcpDropConnectionTableFull), 1);
     s.node.tcp.release(taker);
     s.peer("P. 1:11(10) ack 1 win 100");
     assert!(s.node.established().is_some());

@@ -152,7 +152,7 @@ fn connections_beyond_the_limit_are_refused_both_ways() {
     s.our_port = 4_420;
     s.peer("S 0 win 65535 <mss 1460>");
     s.expect(&[]);
-    assert_eq!(s.node.read(Counter::TcpDropNoSlot), 1);
+    assert_eq!(s.node.read(Counter::TcpDropConnectionTableFull), 1);
 }
 
 #[test]

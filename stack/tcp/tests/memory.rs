@@ -120,7 +120,7 @@ fn an_fpdu_in_small_segments_is_packed() {
         let config = TcpConfig { rx_frames_reserve: 0, rx_frames_shared: 140, ..config() };
         let mut all = Peers::new(TcpConfig { rx_frames_emergency_reserve: 0, ..config }, 1);
         all.deliver(len, 1);
-        assert_eq!(all.s.node.read(Counter::TcpDropRxFull), 0, "segments of {len}");
+        assert_eq!(all.s.node.read(Counter::TcpDropRxBufferFull), 0, "segments of {len}");
     }
 }
 
@@ -135,12 +135,12 @@ fn a_stalled_reader_leaves_what_is_scarce_to_others() {
             all.send(peer, at, 1_460);
         }
     }
-    assert!(all.s.node.read(Counter::TcpDropRxFull) > 0);
-    let refused = all.s.node.read(Counter::TcpDropRxFull);
+    assert!(all.s.node.read(Counter::TcpDropRxBufferFull) > 0);
+    let refused = all.s.node.read(Counter::TcpDropRxBufferFull);
     let last = all.peers.split_off(3);
     all.peers = last;
     all.deliver(1_460, 4);
-    assert_eq!(all.s.node.read(Counter::TcpDropRxFull), refused);
+    assert_eq!(all.s.node.read(Counter::TcpDropRxBufferFull), refused);
     all.s.node.check();
 }
 
@@ -190,7 +190,7 @@ fn early_bytes_of_others_do_not_keep_out_bytes_in_order() {
     for at in 0..10 {
         all.send(0, at * 1_000, 1_000);
     }
-    assert_eq!((all.available(0), all.s.node.read(Counter::TcpDropRxFull)), (10_000, 0));
+    assert_eq!((all.available(0), all.s.node.read(Counter::TcpDropRxBufferFull)), (10_000, 0));
 }
 
 /// issue, item 3: ten thousand connections, each in the middle of something, in a pool for a few hundred.

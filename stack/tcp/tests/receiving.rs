@@ -162,7 +162,7 @@ fn single_byte_segments_share_buffers() {
     for at in 1..5_001 {
         s.peer(&format!("P. {at}:{}(1) ack 1 win 64000", at + 1));
     }
-    assert_eq!(s.node.read(Counter::TcpDropRxFull), 0);
+    assert_eq!(s.node.read(Counter::TcpDropRxBufferFull), 0);
     assert_eq!(s.read(), 5_000);
 }
 

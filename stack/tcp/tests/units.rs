@@ -212,7 +212,7 @@ fn a_black_hole_lowers_the_segment_size() {
     s.peer(". 1 ack 1561 win 64000");
     s.transmit(&mut source, 1);
     s.expect(&["P. 1561:2271(710) ack 1"]);
-    assert_eq!(s.node.read(Counter::TcpBlackHoles), 1);
+    assert_eq!(s.node.read(Counter::TcpPmtuBlackHoles), 1);
     // Was it an outage? A second later the old size is tried again.
     s.peer(". 1 ack 2271 win 64000");
     s.advance(Nanos::from_millis(1_100));

@@ -49,7 +49,7 @@ fn whatever_is_no_request_is_let_go_without_a_word() {
         assert!(scene.peer.heard.is_empty() && scene.node.events.is_empty(), "{name}");
         wrong += u64::from(is_wrong);
         late += u64::from(!is_wrong);
-        let counted = ["iwarp_startup_faults", "verbs_startup_timeouts"].map(|one| scene.node.counter(one));
+        let counted = ["iwarp_startup_errors", "verbs_startup_timeouts"].map(|one| scene.node.counter(one));
         assert_eq!((counted, scene.node.counter("iwarp_tx_terminates")), ([wrong, late], 0), "{name}");
     }
     let (_, _, heard) = scene.answers(&request(0x40, 1, b""), 20);

@@ -100,7 +100,7 @@ const TABLE: [Row; 20] = [
     (HalfClosed, Cause::Reset, &[Ended(Why::Reset)], LEFT),
     (HalfClosed, Cause::Terminate, &[Heard(1, 2, 2), Ended(Why::Terminated)], LEFT),
     // No Terminate goes behind a FIN.
-    (HalfClosed, Cause::Fault, &[Ended(Why::Failed(BAD_TAG))], LEFT),
+    (HalfClosed, Cause::Fault, &[Ended(Why::LocalError(BAD_TAG))], LEFT),
 ];
 
 /// A queue pair and the memory that its requests name.
@@ -130,7 +130,7 @@ fn stands(scene: &mut Scene, stands: Stands) -> (Ours, Vec<u8>) {
     let mut asked = Vec::new();
     if stands != Starting {
         scene.peer.say(&reply(0x40, 1, b""));
-        scene.settled();
+        scene.negotiated();
     }
     if stands == Reading {
         reads_and_sends(scene, &ours);

@@ -87,7 +87,7 @@ impl Host for Ironwarp {
         );
         let config = TcpConfig {
             rcv_window_bytes: WINDOW_BYTES,
-            retained_bytes_max: WINDOW_BYTES,
+            retransmit_queue_bytes_max: WINDOW_BYTES,
             ..TcpConfig::default()
         };
         let tcp = Tcp::new(config, net.hasher(), [3, 4], stats);

@@ -20,7 +20,7 @@ impl App {
             self.listens = false;
             return;
         }
-        if let (Event::SharedReceiveLimit { .. }, Some(app_srq)) = (&event, &self.app_srq) {
+        if let (Event::SrqLimitReached { .. }, Some(app_srq)) = (&event, &self.app_srq) {
             let outcome = app_srq.borrow_mut().on_limit_event();
             oracle.hash_event(now, 0, 0, &[0xfd]);
             return outcome.unwrap_or_else(|fault| oracle.report_failure(usize::MAX, 0, &fault));
@@ -36,7 +36,7 @@ impl App {
             Event::Established { private_data, .. } => {
                 on_established(&mut oracle, number, side, &private_data)
             }
-            Event::Communicating { .. } => on_communicating(&oracle.sessions[number], side),
+            Event::CommunicationEstablished { .. } => on_communicating(&oracle.sessions[number], side),
             Event::Rejected { private_data, .. } => {
                 on_rejected(now, &mut oracle.sessions[number], side, &private_data)
             }
@@ -47,7 +47,7 @@ impl App {
                 oracle.sessions[number].sides[side].terminated_on_clean_link = is_well;
                 on_terminated(&mut oracle.sessions[number], side, sent, terminate)
             }
-            Event::LastReceiveReached { .. } => on_last_receive(&mut oracle.sessions[number].sides[side]),
+            Event::LastWqeReached { .. } => on_last_receive(&mut oracle.sessions[number].sides[side]),
             Event::QueuePairFatal { .. } => on_fatal(&oracle.sessions[number], side),
             Event::Disconnected { reason, .. } => on_disconnected(now, &mut oracle, number, side, reason),
             _ => Err(format!("unexpected news: {event:?}")),
@@ -222,9 +222,9 @@ fn of_queue_pair(event: &Event) -> Option<(QueuePair, u8)> {
         Event::ConnectFailed { qp, .. } => Some((*qp, 3)),
         Event::Terminated { qp, .. } => Some((*qp, 4)),
         Event::Disconnected { qp, .. } => Some((*qp, 5)),
-        Event::Communicating { qp } => Some((*qp, 6)),
+        Event::CommunicationEstablished { qp } => Some((*qp, 6)),
         Event::QueuePairFatal { qp } => Some((*qp, 7)),
-        Event::LastReceiveReached { qp } => Some((*qp, 8)),
+        Event::LastWqeReached { qp } => Some((*qp, 8)),
         _ => None,
     }
 }

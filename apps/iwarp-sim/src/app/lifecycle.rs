@@ -90,8 +90,8 @@ impl App {
             srq: app_srq.as_ref().map(|app_srq| app_srq.borrow().srq()),
             send_depth: plan.send_depth,
             recv_depth: plan.receives.max(1),
-            inbound_reads: plan.reads,
-            outbound_reads: plan.reads,
+            ird: plan.reads,
+            ord: plan.reads,
             complete_on_copy: plan.complete_on_copy,
             ..QpAttr::new(cq)
         };

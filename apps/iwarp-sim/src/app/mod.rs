@@ -180,8 +180,8 @@ impl App {
     fn check_cq_reservations(&self) -> Result<(), String> {
         for queue in &self.cqs {
             let info = self.ctx.query_cq(queue.cq()).map_err(|error| error.to_string())?;
-            if info.promised > 0 && self.by_qp.is_empty() {
-                return Err(format!("{} places of a completion queue never came back", info.promised));
+            if info.reserved_cqes > 0 && self.by_qp.is_empty() {
+                return Err(format!("{} places of a completion queue never came back", info.reserved_cqes));
             }
         }
         Ok(())
@@ -228,7 +228,7 @@ impl App {
                 Event::Disconnected { .. }
                     | Event::ConnectFailed { .. }
                     | Event::Rejected { .. }
-                    | Event::SharedReceiveLimit { .. }
+                    | Event::SrqLimitReached { .. }
             ) {
                 self.reap_all(now);
             }

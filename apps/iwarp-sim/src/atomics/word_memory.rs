@@ -45,7 +45,7 @@ impl WordMemory {
         };
         let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC | Access::BIND;
         let page = match plan.pin {
-            Some(core) => ctx.register_pinned(pd, pages(PAGE_BYTES), rights, core)?,
+            Some(core) => ctx.register_on_core(pd, pages(PAGE_BYTES), rights, core)?,
             None => ctx.register(pd, pages(PAGE_BYTES), rights)?,
         };
         let area = plan.conns.len() * AREA_SLOTS * WRITE_BYTES;

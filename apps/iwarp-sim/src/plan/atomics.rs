@@ -3,7 +3,7 @@
 //!
 //! Host 0 keeps the words; all others call it. Sources: RFC 7306 s5, s6 and s8.
 
-use ironwarp::config::{AtomicsBy, Extensions};
+use ironwarp::config::{AtomicExecution, Extensions};
 use ironwarp::memory::QueueRule;
 use ironwarp_types::{Nanos, SeededEntropy};
 
@@ -232,11 +232,12 @@ impl HostPlan {
     fn set_cores(&mut self, cores: u16, rng: &mut SeededEntropy) {
         self.config.core.count = cores;
         let locked = rng.chance(150_000);
-        self.config.rdmap.atomics = if locked { AtomicsBy::Locked } else { AtomicsBy::Owner };
+        self.config.rdmap.atomic_execution =
+            if locked { AtomicExecution::Locked } else { AtomicExecution::OwnerCore };
         // Words are small; each core's buffers need not be large.
         self.config.port.mtu = self.config.port.mtu.min(1500);
         self.device.mtu_bytes = self.config.port.mtu;
-        let ring = self.config.port.ring;
+        let ring = self.config.port.ring_size;
         // What is handed from core to core stays in the buffers of the queue that it came by.
         let frames = u32::from(ring) + 512 * u32::from(cores);
         self.config.port.rx_frames = self.config.port.rx_frames.max(frames);

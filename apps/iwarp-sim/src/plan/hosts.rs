@@ -64,11 +64,11 @@ impl Plan {
         config.net.addresses = addresses.into_iter().skip(1).collect();
         let room = (params.sessions * (100 + params.attack_percent) / 100) as u32 + 2;
         config.port.mtu = mtu;
-        config.port.ring = if params.small { 64 } else { 128 };
+        config.port.ring_size = if params.small { 64 } else { 128 };
         let frames = if params.small { 128 + rng.below(128) as u32 } else { 512 };
         (config.port.rx_frames, config.port.tx_frames) = (frames, frames);
-        config.tcp.window_bytes = if params.small { 131_072 } else { 131_072 << rng.below(4) };
-        config.tcp.retained_bytes = if params.small { 131_072 } else { 131_072 << rng.below(3) };
+        config.tcp.rcv_window_bytes = if params.small { 131_072 } else { 131_072 << rng.below(4) };
+        config.tcp.retransmit_queue_bytes = if params.small { 131_072 } else { 131_072 << rng.below(3) };
         config.tcp.rto_min_us = 100 << rng.below(8);
         config.tcp.user_timeout_ms = 120_000;
         config.tcp.time_wait_ms = self.time_wait.0 / 1_000_000;
@@ -86,7 +86,7 @@ impl Plan {
         config.limits.regions = if params.tight_limits { 4 * fewer(rng) } else { 64 * room + 256 };
         config.limits.contexts = 3;
         config.limits.shared_receive_queues = 4;
-        config.limits.reads = 32;
+        config.limits.read_depth = 32;
         self.common.vary(&mut config, rng);
         config
     }
@@ -222,7 +222,7 @@ impl HostPlan {
 const SRQ_RECEIVE_BYTES_MAX: usize = 16_384;
 
 fn device(number: usize, config: &Config, rng: &mut SeededEntropy) -> MemoryConfig {
-    let ring = usize::from(config.port.ring);
+    let ring = usize::from(config.port.ring_size);
     let tx_offloads = match rng.below(4) {
         0 => TxOffloads::all(),
         1 => TxOffloads::TCP_CHECKSUM,

@@ -6,7 +6,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ironwarp::Config;
-use ironwarp::config::{Congestion, Indication, KeepAliveConfig};
+use ironwarp::config::{Congestion, KeepAliveConfig, RtrKind};
 use ironwarp_types::SeededEntropy;
 
 /// What all hosts of a run agree on.
@@ -25,7 +25,7 @@ pub struct CommonConfig {
     /// Whether hosts differ from the defaults of TCP and MPA.
     pub vary_config: bool,
     /// An indication that all of them know.
-    pub indication: Indication,
+    pub rtr_kind: RtrKind,
 }
 
 impl CommonConfig {
@@ -39,7 +39,7 @@ impl CommonConfig {
             vlan: rng.chance(250_000).then(|| 1 + rng.below(4094) as u16),
             may_lack_crc: !undetected_corruption && rng.chance(250_000),
             vary_config: rng.chance(800_000),
-            indication: [Indication::Send, Indication::Write, Indication::Read][rng.below(3) as usize],
+            rtr_kind: [RtrKind::Send, RtrKind::Write, RtrKind::Read][rng.below(3) as usize],
         }
     }
 
@@ -55,7 +55,7 @@ impl CommonConfig {
 
     /// Whether every Read could be needed to begin a connection.
     pub fn rtr_is_read(&self) -> bool {
-        self.vary_config && self.indication == Indication::Read
+        self.vary_config && self.rtr_kind == RtrKind::Read
     }
 
     /// The text of a host's addresses, the usual one first.
@@ -68,7 +68,7 @@ impl CommonConfig {
 
     /// Everything of `[net]`, `[tcp]` and `[mpa]` that varies.
     pub fn vary(&self, config: &mut Config, rng: &mut SeededEntropy) {
-        config.net.probe_ipv6 = self.dad_probes;
+        config.net.dad_probes_ipv6 = self.dad_probes;
         config.net.vlan = self.vlan;
         if !self.vary_config {
             return;
@@ -87,10 +87,10 @@ impl CommonConfig {
         mpa.crc = !(self.may_lack_crc && rng.chance(700_000));
         mpa.revision = 1 + u8::from(rng.chance(700_000));
         mpa.peer_to_peer = rng.chance(700_000);
-        mpa.indications = vec![self.indication];
-        for other in [Indication::Send, Indication::Write, Indication::Read] {
-            if other != self.indication && rng.chance(500_000) {
-                mpa.indications.push(other);
+        mpa.rtr_kinds = vec![self.rtr_kind];
+        for other in [RtrKind::Send, RtrKind::Write, RtrKind::Read] {
+            if other != self.rtr_kind && rng.chance(500_000) {
+                mpa.rtr_kinds.push(other);
             }
         }
     }
@@ -105,7 +105,7 @@ fn vary_tcp(config: &mut Config, rng: &mut SeededEntropy) {
     tcp.sack = rng.chance(600_000);
     tcp.plpmtud = rng.chance(700_000);
     tcp.syn_cookies = rng.chance(500_000);
-    tcp.idle_restart = rng.chance(500_000);
+    tcp.slow_start_after_idle = rng.chance(500_000);
     tcp.initial_window_segments = 1 + rng.below(20) as u8;
     tcp.rto_initial_us = 10_000 << rng.below(6);
     tcp.ack_delay_max_us = [0, 100, 1_000, 40_000][rng.below(4) as usize];

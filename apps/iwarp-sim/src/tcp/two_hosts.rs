@@ -276,7 +276,7 @@ pub fn tcp_config(base: &TcpConfig, mtu_bytes: u16, window_bytes: u32) -> TcpCon
         rcv_window_bytes: window_bytes,
         ooo_frames_max: frames.min(u32::from(u16::MAX)) as u16,
         rx_frames_shared: frames,
-        retained_bytes_max: window_bytes,
+        retransmit_queue_bytes_max: window_bytes,
         retained_units_max: frames.min(u32::from(u16::MAX)) as u16,
         retained_units_shared: frames,
         ..base.clone()

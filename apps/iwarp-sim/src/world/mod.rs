@@ -182,7 +182,7 @@ impl World {
                     return Err(format!("host {number} still holds {resource_usage:?}"));
                 }
             }
-            let lost = host.counters().into_iter().find(|(name, _)| *name == "verbs_completion_overruns");
+            let lost = host.counters().into_iter().find(|(name, _)| *name == "verbs_cq_overruns");
             if let Some((_, lost)) = lost {
                 return Err(format!("host {number}: {lost} completions found no place"));
             }

@@ -184,7 +184,7 @@ fn data_flows_again_within_an_outage_and_a_timeout_of_its_end() {
             let took = first_after(&outcome, end + RTT);
             println!(
                 "{name}: data flows {took:?} after {outage_ms} ms; {} black holes, {:?}",
-                outcome.hosts[0].read(Counter::TcpBlackHoles),
+                outcome.hosts[0].read(Counter::TcpPmtuBlackHoles),
                 outcome.goodput_bits_per_s()
             );
             assert!(took <= length + rto_min + RTT + WHEEL, "{name} after {outage_ms} ms: {took:?}");

@@ -197,7 +197,7 @@ impl Stream {
             let Some(wqe) = io.sends.at(seq) else { break };
             let status = status_of(seq, failed);
             io.completions.on_send_completion(self.send_completion(wqe, status));
-            io.stats.count(Counter::IwarpRequestsFlushed);
+            io.stats.count(Counter::IwarpWrsFlushed);
             seq = seq.wrapping_add(1);
         }
         release(io, seq, 0);
@@ -218,7 +218,7 @@ impl Stream {
             let Some(wqe) = io.receives.at(seq) else { break };
             let status = status_of(seq, failed);
             io.completions.on_receive_completion(self.receive_completion(wqe.wr_id, 0, status));
-            io.stats.count(Counter::IwarpRequestsFlushed);
+            io.stats.count(Counter::IwarpWrsFlushed);
             seq = seq.wrapping_add(1);
         }
         io.receives.release_to(seq);

@@ -116,7 +116,7 @@ impl Stream {
         let Some(wqe) = io.sends.at(seq) else { return false };
         match self.execute_local(wqe, io) {
             Ok(epoch) => {
-                io.stats.count(Counter::IwarpLocalRequests);
+                io.stats.count(Counter::IwarpLocalOperations);
                 self.send_progress.set_end(seq, epoch.to_bits());
                 self.sender.skip_to(seq.wrapping_add(1));
                 self.complete(io);

@@ -141,7 +141,7 @@ impl Stream {
                 marker_state.decode(whole, scratch, self.crc)
             }
             (None, marker_state) => {
-                stats.count(Counter::IwarpRxFpdusGathered);
+                stats.count(Counter::IwarpRxFpdusReassembled);
                 let whole = scratch.get_mut(..size).ok_or(MpaFault::LocalCatastrophic)?;
                 bytes.peek(whole);
                 match marker_state {

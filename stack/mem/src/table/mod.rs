@@ -222,7 +222,7 @@ impl MemTable {
     /// there and nowhere else, instead of where each line's hash says.
     ///
     /// Bytes that are registered more than once are pinned alike in all registrations, or the later one is refused.
-    pub fn register_pinned<O>(
+    pub fn register_on_core<O>(
         &self,
         scope: AccessScope,
         buffer: O,
@@ -304,7 +304,7 @@ impl MemTable {
             .map(|registered| self.region(registered))
     }
 
-    /// As [`MemTable::register_raw`], pinned as [`MemTable::register_pinned`] does it.
+    /// As [`MemTable::register_raw`], pinned as [`MemTable::register_on_core`] does it.
     ///
     /// # Safety
     /// As for [`MemTable::register_raw`].

@@ -86,7 +86,7 @@ impl Conn {
         }
         self.on_path_mtu(io, self.mtu_bytes() >> 1);
         if self.snd.emss < emss {
-            io.count(Counter::TcpBlackHoles);
+            io.count(Counter::TcpPmtuBlackHoles);
             let black_hole = &mut self.cold.black_hole;
             if black_hole.raise_at == Nanos::MAX {
                 black_hole.mtu_bytes = mtu_bytes;

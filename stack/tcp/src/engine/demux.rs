@@ -26,7 +26,7 @@ impl<P: Port> Tcp<P> {
     ) -> Option<(ConnId, TcpEvents)> {
         self.shared.stats.count(Counter::TcpRxSegments);
         let Some(segment) = Segment::parse(&arrived) else {
-            self.shared.stats.count(Counter::TcpDropHeader);
+            self.shared.stats.count(Counter::TcpDropBadHeader);
             return None;
         };
         match self.find(arrived.hash, &arrived.flow) {

@@ -97,7 +97,7 @@ impl<P: Port> Tcp<P> {
             return self.send_syn_cookie(now, listener, segment, arrived, path, wire);
         }
         let Some(new_conn) = self.reserve_slot(now, arrived.flow, arrived.hash, path) else {
-            self.shared.stats.count(Counter::TcpDropNoSlot);
+            self.shared.stats.count(Counter::TcpDropConnectionTableFull);
             return;
         };
         self.shared.stats.count(Counter::TcpPassiveOpens);
@@ -175,7 +175,7 @@ impl<P: Port> Tcp<P> {
             return None;
         };
         let Some(new_conn) = self.reserve_slot(now, flow, arrived.hash, path.clone()) else {
-            self.shared.stats.count(Counter::TcpDropNoSlot);
+            self.shared.stats.count(Counter::TcpDropConnectionTableFull);
             return Some(None);
         };
         self.shared.stats.count(Counter::TcpSynCookiesValid);

@@ -42,7 +42,7 @@ impl Conn {
         if segment.ack.since(oldest) <= self.snd.snd_max.since(oldest) {
             return NEXT;
         }
-        io.count(Counter::TcpDropAckNumber);
+        io.count(Counter::TcpDropUnacceptableAck);
         self.challenge(io);
         DONE
     }

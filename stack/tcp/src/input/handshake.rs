@@ -41,7 +41,7 @@ impl Conn {
 
     /// First step: an ACK of something that this incarnation never sent.
     fn on_bad_ack_in_syn_sent<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
-        io.count(Counter::TcpDropAckNumber);
+        io.count(Counter::TcpDropUnacceptableAck);
         if !segment.has(Flags::RST) && io.may_reply() {
             io.send_reset(&self.path, &self.flow, (Some(segment.ack), segment.seq));
         }
@@ -102,7 +102,7 @@ impl Conn {
             self.establish(io, segment, window, events);
             return NEXT;
         }
-        io.count(Counter::TcpDropAckNumber);
+        io.count(Counter::TcpDropUnacceptableAck);
         if io.may_reply() {
             io.send_reset(&self.path, &self.flow, (Some(segment.ack), segment.seq));
         }

@@ -177,7 +177,7 @@ impl Conn {
 
     #[cold]
     fn on_rx_full<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
-        io.count(Counter::TcpDropRxFull);
+        io.count(Counter::TcpDropRxBufferFull);
         if self.rcv.unread < FPDU_BYTES_MAX as u32 {
             io.shared.on_rx_pressure(io.now, self.slot);
         }

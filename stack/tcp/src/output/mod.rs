@@ -143,7 +143,7 @@ impl<P: Port> TcpIo<'_, P> {
 
     fn count_if_limited(&self, allowed: bool) -> bool {
         if !allowed {
-            self.count(Counter::TcpRepliesRateLimited);
+            self.count(Counter::TcpTxRepliesRateLimited);
         }
         allowed
     }
@@ -159,7 +159,7 @@ impl<P: Port> TcpIo<'_, P> {
             (frame.bytes().len() == len).then_some(frame)
         });
         if sized.is_none() {
-            self.count(Counter::TcpTxNoFrame);
+            self.count(Counter::TcpTxNoBuffer);
         }
         sized
     }
@@ -219,7 +219,7 @@ impl<P: Port> TcpIo<'_, P> {
     #[inline]
     fn push(&mut self, sealed: SealedOf<P>) -> bool {
         let pushed = self.wire.push(sealed);
-        self.count(if pushed { Counter::TcpTxSegments } else { Counter::TcpTxDeviceFull });
+        self.count(if pushed { Counter::TcpTxSegments } else { Counter::TcpTxRingFull });
         pushed
     }
 

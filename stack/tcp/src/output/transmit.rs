@@ -103,7 +103,7 @@ impl Conn {
             }
             return Ok(());
         }
-        if self.snd.retained_bytes >= limits.retained_bytes_max
+        if self.snd.retained_bytes >= limits.retransmit_queue_bytes_max
             || self.snd.retained.len() >= limits.retained_units_max
         {
             return Err(Blocked::Retained);
@@ -228,7 +228,7 @@ impl Conn {
     fn restart_after_idle<P: Port>(&mut self, io: &TcpIo<'_, P>) {
         let config = &io.shared.config;
         let initial = u32::from(self.snd.emss) * u32::from(config.initial_window_segments);
-        if config.idle_restart && self.snd.cc.cwnd() > initial {
+        if config.slow_start_after_idle && self.snd.cc.cwnd() > initial {
             self.snd.cc.on_idle(io.now, initial);
         }
         self.snd.sent_at = io.now;

@@ -26,7 +26,7 @@ fn blind_resets_do_not_end_a_connection() {
     assert_eq!(scene.node.tcp.state(id.expect("a connection")), State::Established);
     scene.node.flush();
     assert!(scene.node.sent().len() <= 8, "challenges have a limit");
-    assert!(scene.node.read(Counter::TcpRepliesRateLimited) > 10_000);
+    assert!(scene.node.read(Counter::TcpTxRepliesRateLimited) > 10_000);
     scene.drain_replies();
     scene.bystander_works();
     peer.send_raw(&mut scene.node, peer.raw(RST));

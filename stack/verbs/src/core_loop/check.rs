@@ -24,7 +24,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             "a burst or a timer's news was left behind",
             self.rx_burst.as_ref().is_some_and(|burst| burst.is_empty()) && self.timer_events.is_empty(),
         )?;
-        let overruns = self.stats.read(Counter::VerbsCompletionOverruns);
+        let overruns = self.stats.read(Counter::VerbsCqOverruns);
         ensure("a completion found no place", overruns == 0)
     }
 
@@ -43,16 +43,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             rx_frames: tcp.rx_frames,
             tx_units: tcp.tx_units,
             waiting_frames: self.wire.waiting_frames(),
-            senders: self.tx_ready.len(),
+            ready_senders: self.tx_ready.len(),
             resolving: self.resolving.len(),
             timers: self.armed_timers(),
             regions: self.shared.mem.regions_in_use(),
-            asked: self
+            remote_atomics_outstanding: self
                 .queues
                 .remote_atomics
                 .as_ref()
                 .map_or(0, |remote_atomics| remote_atomics.outstanding()),
-            in_line: self
+            remote_atomics_waiting: self
                 .queues
                 .remote_atomics
                 .as_ref()

@@ -265,7 +265,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.stream.may_send() {
             qp.awaits_first_message = false;
-            let (context, event) = (qp.context, Event::Communicating { qp: qp.handle });
+            let (context, event) = (qp.context, Event::CommunicationEstablished { qp: qp.handle });
             self.send_event(context, event);
         }
     }

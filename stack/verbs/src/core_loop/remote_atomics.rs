@@ -30,7 +30,7 @@ use ironwarp_rings::mailbox::{self, Mailboxes};
 use ironwarp_types::{CoreId, QpNum};
 
 use super::*;
-use crate::config::AtomicsBy;
+use crate::config::AtomicExecution;
 
 /// Operations that one core may wait for from one other: as many as a burst brings. A pair of cores takes 8 KiB.
 const CREDITS: usize = 32;
@@ -232,9 +232,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         target: &AtomicTarget,
         operation: &AtomicOp,
     ) -> Result<u64, WordError> {
-        self.stats.count(Counter::AtomicsLocal);
+        self.stats.count(Counter::AtomicsApplication);
         let word = self.mem.word(target)?;
-        if self.shared.config.rdmap.atomics == AtomicsBy::Locked {
+        if self.shared.config.rdmap.atomic_execution == AtomicExecution::Locked {
             return Ok(word.apply_locked(operation));
         }
         // A word that is not ours by now was given up and registered again since.
@@ -249,7 +249,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let answered = remote_atomics.serve_requests(&self.mem);
         if answered > 0 {
             self.work += answered;
-            self.stats.add(Counter::AtomicsServedForCores, answered as u64);
+            self.stats.add(Counter::AtomicsServedRemote, answered as u64);
         }
     }
 

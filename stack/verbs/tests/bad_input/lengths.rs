@@ -112,7 +112,7 @@ fn marked_fpdus_longer_than_any_mulpdu() {
         scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
         scene.hear("the request", 20);
         scene.peer.say(&reply(0x40, 1, b""));
-        scene.settled();
+        scene.negotiated();
         stream.chunks(1400).for_each(|piece| scene.peer.say(piece));
         if right {
             delivered += 1;

@@ -296,5 +296,5 @@ fn an_fpdu_before_the_reply() {
         scene.peer.events.intersects(ironwarp_tcp::TcpEvents::ENDED | ironwarp_tcp::TcpEvents::PEER_CLOSED)
     });
     assert!(scene.peer.heard.is_empty() && scene.node.events.is_empty());
-    assert_eq!(scene.node.counter("iwarp_startup_faults"), 1);
+    assert_eq!(scene.node.counter("iwarp_startup_errors"), 1);
 }

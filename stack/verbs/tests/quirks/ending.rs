@@ -63,7 +63,7 @@ fn terms_that_cannot_be_kept_end_with_the_terminate_that_names_them() {
         scene.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
         scene.peer.close();
         scene.event("the end", |event| matches!(event, Event::Disconnected { .. }).then_some(()));
-        let reads = scene.node.ctx.qp_settled(qp).unwrap().unwrap().peer_reads;
+        let reads = scene.node.ctx.qp_negotiated(qp).unwrap().unwrap().peer_reads;
         assert_eq!(reads.map(|reads| reads.ord), Some(u16::from(octets[3])));
     }
 }

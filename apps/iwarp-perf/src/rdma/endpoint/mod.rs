@@ -224,7 +224,7 @@ impl Endpoint {
     /// What became of peers' atomic operations, since the start: those done by the core that they came to, and those that
     /// it mailed to another one.
     pub fn atomics(&self) -> [u64; 2] {
-        let of = |core| self.counts(core, ["atomics_own_core", "atomics_forwarded"]);
+        let of = |core| self.counts(core, ["atomics_local_core", "atomics_forwarded"]);
         self.polled_cores().map(of).fold([0; 2], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
     }
 

@@ -53,7 +53,7 @@ impl Tag {
         match self {
             Tag::Window(window) => SendWr::bind(id, window, over, access),
             Tag::Fast(region) if for_stream => {
-                SendWr::fast_register(id, region, over, access).for_this_stream()
+                SendWr::fast_register(id, region, over, access).stream_scoped()
             }
             Tag::Fast(region) => SendWr::fast_register(id, region, over, access),
         }

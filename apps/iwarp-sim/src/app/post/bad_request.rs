@@ -84,7 +84,7 @@ fn request<'a>(
         (BadRequest::SendTooLong, _) => SendWr::send(id, gather),
         (BadRequest::SendUnexpected, _) => SendWr::send_inline(id, &BYTES),
         (BadRequest::InvalidateForeign | BadRequest::InvalidateStale, _) => {
-            SendWr::send_inline(id, &BYTES[..posted.len]).invalidating(remote.stag)
+            SendWr::send_inline(id, &BYTES[..posted.len]).with_invalidate(remote.stag)
         }
         (BadRequest::LocalKey | BadRequest::LocalBeyond | BadRequest::LocalStale, _) => {
             SendWr::write(id, gather, remote)

@@ -110,7 +110,7 @@ impl Draft {
             (RequestKind::Write, Some(bytes)) => SendWr::write_inline(id, bytes, self.remote),
             (RequestKind::Write, None) => SendWr::write(id, &self.list, self.remote),
             (RequestKind::Read, _) => SendWr::read(id, one(), self.remote),
-            (RequestKind::ReadInvalidate, _) => SendWr::read_invalidating(id, one(), self.remote),
+            (RequestKind::ReadInvalidate, _) => SendWr::read_with_invalidate(id, one(), self.remote),
             (RequestKind::Invalidate(stag), _) => SendWr::invalidate(id, *stag),
             (RequestKind::InvalidateLast, _) => SendWr::invalidate(id, *last),
             (RequestKind::Bind(binding), _) => {
@@ -134,7 +134,7 @@ impl Draft {
             wr = wr.solicited();
         }
         if let RequestKind::SendInvalidate(stag) = self.kind {
-            wr = wr.invalidating(stag);
+            wr = wr.with_invalidate(stag);
         }
         if self.fenced {
             wr = wr.fenced();

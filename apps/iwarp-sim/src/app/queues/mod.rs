@@ -152,7 +152,7 @@ impl AppCq {
         let depth = least + rng.below(u64::from(most - least) + 1) as u32;
         match ctx.resize_cq(self.cq, depth) {
             Ok(()) => Ok(true),
-            Err(VerbsError::Busy | VerbsError::CqInUse { .. }) => Ok(false),
+            Err(VerbsError::Busy | VerbsError::CqDepthTooSmall { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -15,7 +15,7 @@ impl AtomicsApp {
                 return self.on_request(now, request, &private_data);
             }
             Event::Established { qp, .. } => (qp, ConnEvent::Up),
-            Event::Communicating { .. } => return,
+            Event::CommunicationEstablished { .. } => return,
             Event::Rejected { qp, .. } | Event::ConnectFailed { qp, .. } => (qp, ConnEvent::Failed),
             Event::Terminated { qp, sent, terminate } => (qp, ConnEvent::Terminated(sent, terminate)),
             Event::Disconnected { qp, reason } => (qp, ConnEvent::Ended(reason)),

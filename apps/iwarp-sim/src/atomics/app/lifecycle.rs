@@ -87,8 +87,8 @@ impl AtomicsApp {
         let attr = QpAttr {
             send_depth: plan.send_depth,
             recv_depth: plan.receives,
-            inbound_reads: plan.reads,
-            outbound_reads: plan.reads,
+            ird: plan.reads,
+            ord: plan.reads,
             ..QpAttr::new(self.cq)
         };
         let qp = self.ctx.create_qp(self.pd, &attr)?;

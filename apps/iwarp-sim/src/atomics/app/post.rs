@@ -273,7 +273,7 @@ impl AtomicsApp {
         let second = self.next_number(conn).unwrap_or_default();
         let mut register = SendWr::fast_register(second, &mut fast, &piece, rights | Access::LOCAL_WRITE);
         if self.rng.chance(500_000) {
-            register = register.for_this_stream();
+            register = register.stream_scoped();
         }
         let (opcode, what) = (CompletionOpcode::FastRegister, RequestEffect::NamesBound);
         self.put(conn, register, Request { wr_id: second, opcode, signaled: true, what })?;

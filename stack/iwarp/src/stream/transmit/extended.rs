@@ -149,7 +149,7 @@ impl Stream {
             let owned = word.claim().map_err(|_| RdmapFault::InvalidStag)?;
             owned.apply(&request.operation)
         };
-        io.stats.count(Counter::AtomicsOwnCore);
+        io.stats.count(Counter::AtomicsLocalCore);
         if let Some(out_of_order) = &mut self.out_of_order {
             let AtomicTarget { stag, to, scope, need } = target;
             let span = io.memory.resolve(stag, scope, to, WORD_BYTES, need)?;

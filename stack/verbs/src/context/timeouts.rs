@@ -24,39 +24,39 @@ pub struct KeepAlive {
 
 /// What a queue pair says of its own patience. `None` is what the configuration says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct OwnPatience {
+pub(crate) struct QpTimeouts {
     pub(crate) user_timeout: Option<Duration>,
     pub(crate) keep_alive: Option<KeepAlive>,
 }
 
-impl OwnPatience {
+impl QpTimeouts {
     pub(super) fn validate(&self) -> Result<(), VerbsError> {
         let time = |what, span: Option<Duration>| {
             let ms = span.map_or(1, |span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
             within(what, ms, 1, DAY.as_millis() as u64, "a millisecond to a day")
         };
         time("user timeout", self.user_timeout)?;
-        time("keep-alive idle time", self.keep_alive.map(|probing| probing.idle))?;
-        time("keep-alive interval", self.keep_alive.map(|probing| probing.interval))?;
-        let probes = self.keep_alive.map_or(2, |probing| probing.probes);
+        time("keep-alive idle time", self.keep_alive.map(|keep_alive| keep_alive.idle))?;
+        time("keep-alive interval", self.keep_alive.map(|keep_alive| keep_alive.interval))?;
+        let probes = self.keep_alive.map_or(2, |keep_alive| keep_alive.probes);
         within("keep-alive probes", probes.into(), 2, 255, "2 to 255")
     }
 
-    /// What holds where the configuration says `usual`.
-    pub(crate) fn over(&self, usual: TcpTimeouts) -> TcpTimeouts {
+    /// What holds where the configuration says `default`.
+    pub(crate) fn resolve(&self, default: TcpTimeouts) -> TcpTimeouts {
         TcpTimeouts {
-            user_timeout: self.user_timeout.map_or(usual.user_timeout, nanos),
-            keep_alive: self.keep_alive.map(ironwarp_tcp::KeepAlive::from).or(usual.keep_alive),
+            user_timeout: self.user_timeout.map_or(default.user_timeout, nanos),
+            keep_alive: self.keep_alive.map(ironwarp_tcp::KeepAlive::from).or(default.keep_alive),
         }
     }
 }
 
 impl From<KeepAlive> for ironwarp_tcp::KeepAlive {
-    fn from(probing: KeepAlive) -> Self {
+    fn from(keep_alive: KeepAlive) -> Self {
         ironwarp_tcp::KeepAlive {
-            idle: nanos(probing.idle),
-            interval: nanos(probing.interval),
-            probes: probing.probes,
+            idle: nanos(keep_alive.idle),
+            interval: nanos(keep_alive.interval),
+            probes: keep_alive.probes,
         }
     }
 }

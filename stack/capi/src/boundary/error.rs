@@ -14,19 +14,19 @@ use super::codes::{text_of, *};
 
 /// What a call could not do.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct ApiError {
     pub(crate) code: i32,
     /// More than the number says.
     detail: Option<String>,
 }
 
-impl Fault {
-    pub(crate) fn of(code: i32) -> Self {
-        Fault { code, detail: None }
+impl ApiError {
+    pub(crate) fn new(code: i32) -> Self {
+        ApiError { code, detail: None }
     }
 
-    pub(crate) fn said(code: i32, detail: impl core::fmt::Display) -> Self {
-        Fault { code, detail: Some(detail.to_string()) }
+    pub(crate) fn with_detail(code: i32, detail: impl core::fmt::Display) -> Self {
+        ApiError { code, detail: Some(detail.to_string()) }
     }
 }
 
@@ -53,15 +53,18 @@ pub extern "C" fn iw_last_error() -> *const c_char {
 
 /// Runs the body of an exported function: what it answers, or the number of what went wrong.
 #[inline]
-pub(crate) fn call(body: impl FnOnce() -> Result<i32, Fault>) -> i32 {
+pub(crate) fn call(body: impl FnOnce() -> Result<i32, ApiError>) -> i32 {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(answer)) => answer,
-        Ok(Err(fault)) => remember(fault),
+        Ok(Err(fault)) => set_last_error(fault),
         Err(payload) => {
-            let said = payload.downcast_ref::<String>().map(String::as_str);
-            let said = said.or(payload.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-            let code = remember(Fault::said(IW_E_INTERNAL, format_args!("{}: {said}", IN_LIBRARY)));
-            tracing::error!("{IN_LIBRARY}: {said}");
+            let message = payload.downcast_ref::<String>().map(String::as_str);
+            let message = message.or(payload.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            let code = set_last_error(ApiError::with_detail(
+                IW_E_INTERNAL,
+                format_args!("{}: {message}", IN_LIBRARY),
+            ));
+            tracing::error!("{IN_LIBRARY}: {message}");
             // Dropping what was thrown could throw again.
             core::mem::forget(payload);
             code
@@ -72,8 +75,8 @@ pub(crate) fn call(body: impl FnOnce() -> Result<i32, Fault>) -> i32 {
 const IN_LIBRARY: &str = "a fault in the library";
 
 #[cold]
-fn remember(fault: Fault) -> i32 {
-    let Fault { code, detail } = fault;
+fn set_last_error(fault: ApiError) -> i32 {
+    let ApiError { code, detail } = fault;
     let line = detail.and_then(|detail| CString::new(detail.replace('\n', " ")).ok());
     // A thread that is ending has no place for it any more.
     let _ = LAST.try_with(|last| {
@@ -84,21 +87,21 @@ fn remember(fault: Fault) -> i32 {
     code
 }
 
-impl From<VerbsError> for Fault {
+impl From<VerbsError> for ApiError {
     #[cold]
     fn from(error: VerbsError) -> Self {
         let code = match &error {
-            VerbsError::QueueFull => return Fault::of(IW_E_QUEUE_FULL),
-            VerbsError::CqFull => return Fault::of(IW_E_CQ_FULL),
-            VerbsError::Busy => return Fault::of(IW_E_BUSY),
+            VerbsError::QueueFull => return ApiError::new(IW_E_QUEUE_FULL),
+            VerbsError::CqFull => return ApiError::new(IW_E_CQ_FULL),
+            VerbsError::Busy => return ApiError::new(IW_E_BUSY),
             VerbsError::UnknownQueuePair => IW_E_NO_QP,
             VerbsError::UnknownCompletionQueue => IW_E_NO_CQ,
             VerbsError::UnknownSharedReceiveQueue => IW_E_NO_SRQ,
             VerbsError::UnknownProtectionDomain => IW_E_NO_PD,
             VerbsError::CompletionQueueInUse
             | VerbsError::SharedReceiveQueueInUse
-            | VerbsError::CqInUse { .. } => IW_E_STILL_USED,
-            VerbsError::SharedReceives | VerbsError::WrongState(_) => IW_E_STATE,
+            | VerbsError::CqDepthTooSmall { .. } => IW_E_STILL_USED,
+            VerbsError::UsesSharedReceiveQueue | VerbsError::WrongState(_) => IW_E_STATE,
             VerbsError::TooManySges { .. }
             | VerbsError::InlineTooLong { .. }
             | VerbsError::MessageTooLong(_)
@@ -108,35 +111,35 @@ impl From<VerbsError> for Fault {
             | VerbsError::Register(RegisterError::TableFull { .. } | RegisterError::QuotaExceeded { .. }) => {
                 IW_E_LIMIT
             }
-            VerbsError::WorkerGone => IW_E_WORKER_GONE,
+            VerbsError::WorkerDropped => IW_E_WORKER_CLOSED,
             VerbsError::Register(_) | VerbsError::Word(_) => IW_E_MEMORY,
             VerbsError::System { .. } => IW_E_SYSTEM,
             _ => IW_E_VALUE,
         };
-        Fault::said(code, error)
+        ApiError::with_detail(code, error)
     }
 }
 
-impl From<SetupError> for Fault {
+impl From<SetupError> for ApiError {
     fn from(error: SetupError) -> Self {
         let code = match &error {
             SetupError::Config(_) => IW_E_CONFIG,
             SetupError::Thread { .. } | SetupError::Entropy(_) | SetupError::StatsPage(_) => IW_E_SYSTEM,
             _ => IW_E_DEVICE,
         };
-        Fault::said(code, error)
+        ApiError::with_detail(code, error)
     }
 }
 
-impl From<ConfigError> for Fault {
+impl From<ConfigError> for ApiError {
     fn from(error: ConfigError) -> Self {
-        Fault::said(IW_E_CONFIG, error)
+        ApiError::with_detail(IW_E_CONFIG, error)
     }
 }
 
-impl From<RangeError> for Fault {
+impl From<RangeError> for ApiError {
     fn from(error: RangeError) -> Self {
-        Fault::said(IW_E_VALUE, error)
+        ApiError::with_detail(IW_E_VALUE, error)
     }
 }
 
@@ -161,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_fault_leaves_one_line_and_a_success_leaves_it_alone() {
-        assert_eq!(call(|| Err(Fault::said(IW_E_CONFIG, "one\ntwo"))), IW_E_CONFIG);
+        assert_eq!(call(|| Err(ApiError::with_detail(IW_E_CONFIG, "one\ntwo"))), IW_E_CONFIG);
         assert_eq!(call(|| Ok(3)), 3);
         assert_eq!(last_line(), "one two");
         assert_eq!(call(|| Err(VerbsError::QueueFull.into())), IW_E_QUEUE_FULL);
@@ -170,7 +173,7 @@ mod tests {
 
     #[test]
     fn each_thread_has_its_own_line() {
-        call(|| Err(Fault::said(IW_E_VALUE, "here")));
+        call(|| Err(ApiError::with_detail(IW_E_VALUE, "here")));
         let there = std::thread::spawn(last_line).join();
         assert_eq!(there.ok().as_deref(), Some("no error"));
     }
