@@ -17,7 +17,7 @@ bitflags::bitflags! {
         /// The Send that was received invalidated the steering tag in [`Completion::invalidated`].
         const INVALIDATED = 2;
         /// An atomic operation on our own memory: the word's value before is in [`Completion::immediate`].
-        const LOCAL = 4;
+        const LOCAL_ATOMIC = 4;
     }
 }
 
@@ -94,14 +94,15 @@ pub struct Completion {
     /// With [`CompletionFlags::INVALIDATED`], the steering tag that the peer's Send invalidated.
     pub invalidated: STag,
     /// With [`CompletionOpcode::ReceiveImmediate`], the eight octets as the peer's application gave them; with
-    /// [`CompletionFlags::LOCAL`], the word as it was, in the machine's own order; zeros otherwise.
+    /// [`CompletionFlags::LOCAL_ATOMIC`], the word as it was, in the machine's own order; zeros otherwise.
     pub immediate: [u8; 8],
 }
 
 impl Completion {
     /// What an atomic operation on our own memory found in its word. That of one on a peer's is in the request's sink.
     pub fn original(&self) -> Option<u64> {
-        let done = self.flags.contains(CompletionFlags::LOCAL) && self.status == CompletionStatus::Success;
+        let done =
+            self.flags.contains(CompletionFlags::LOCAL_ATOMIC) && self.status == CompletionStatus::Success;
         done.then(|| u64::from_ne_bytes(self.immediate))
     }
 }

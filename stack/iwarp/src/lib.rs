@@ -18,5 +18,7 @@ pub mod wr;
 
 pub use completion::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 pub use rdmap::Terminate;
-pub use stream::{CompletionSink, Io, NoCredit, NoReceive, Role, Start, Stream, StreamConfig, StreamError};
+pub use stream::{
+    CompletionSink, Io, NoCredit, Role, SrqError, Stream, StreamConfig, StreamError, StreamStart,
+};
 pub use wr::{RecvWqe, SendFlags, SendOpcode, SendWqe};

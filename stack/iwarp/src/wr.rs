@@ -14,9 +14,9 @@ use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 const SGE_BYTES: usize = 16;
 
 /// Bytes of a slot's list.
-const LIST_BYTES: usize = SGE_MAX * SGE_BYTES;
+const SGE_LIST_BYTES: usize = SGE_MAX * SGE_BYTES;
 
-const _: () = assert!(INLINE_BYTES_MAX == LIST_BYTES);
+const _: () = assert!(INLINE_BYTES_MAX == SGE_LIST_BYTES);
 const _: () = assert!(size_of::<SendWqe>() == 320 && size_of::<RecvWqe>() == 320);
 
 /// What a send-queue request does (RFC 5040 s4.1, figure 4).
@@ -59,7 +59,7 @@ pub enum SendOpcode {
 impl SendOpcode {
     /// Whether the peer owes an answer, without which the request does not complete.
     #[inline]
-    pub const fn asks(self) -> bool {
+    pub const fn expects_response(self) -> bool {
         self.is_read() || self.is_atomic()
     }
 
@@ -77,7 +77,7 @@ impl SendOpcode {
 
     /// Whether it is a Send or an RDMA Write, whose bytes go out in as many segments as it takes.
     #[inline]
-    pub const fn is_message(self) -> bool {
+    pub const fn is_send_or_write(self) -> bool {
         matches!(
             self,
             SendOpcode::Send
@@ -135,8 +135,8 @@ pub struct SendWqe {
     pub opcode: SendOpcode,
     /// How.
     pub flags: SendFlags,
-    sges: u8,
-    list: [u8; LIST_BYTES],
+    num_sge: u8,
+    list: [u8; SGE_LIST_BYTES],
 }
 
 /// A receive-queue request in its slot: where one message may land.
@@ -146,8 +146,8 @@ pub struct RecvWqe {
     /// Handed back in the completion.
     pub wr_id: u64,
     len: u32,
-    sges: u8,
-    list: [u8; LIST_BYTES],
+    num_sge: u8,
+    list: [u8; SGE_LIST_BYTES],
 }
 
 impl Default for SendWqe {
@@ -160,15 +160,15 @@ impl Default for SendWqe {
             access: Access::empty(),
             opcode: SendOpcode::Send,
             flags: SendFlags::empty(),
-            sges: 0,
-            list: [0; LIST_BYTES],
+            num_sge: 0,
+            list: [0; SGE_LIST_BYTES],
         }
     }
 }
 
 impl Default for RecvWqe {
     fn default() -> Self {
-        RecvWqe { wr_id: 0, len: 0, sges: 0, list: [0; LIST_BYTES] }
+        RecvWqe { wr_id: 0, len: 0, num_sge: 0, list: [0; SGE_LIST_BYTES] }
     }
 }
 
@@ -176,14 +176,14 @@ impl SendWqe {
     /// Takes the bytes from registered memory, in the order of `sges`. Elements beyond the sixteenth are not taken.
     pub fn set_gather(&mut self, sges: &[Sge]) {
         self.flags.remove(SendFlags::INLINE);
-        (self.sges, self.len) = write_list(&mut self.list, sges);
+        (self.num_sge, self.len) = write_list(&mut self.list, sges);
     }
 
     /// Takes the bytes themselves. More than 256 make the request fail with
     /// [`LocalLength`](crate::CompletionStatus::LocalLength).
     pub fn set_inline(&mut self, bytes: &[u8]) {
         self.flags.insert(SendFlags::INLINE);
-        self.sges = 0;
+        self.num_sge = 0;
         self.len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if let Some(list) = self.list.get_mut(..bytes.len()) {
             list.copy_from_slice(bytes);
@@ -201,8 +201,8 @@ impl SendWqe {
             }
             AtomicOp::Swap { swap } => (SendOpcode::Swap, [swap, 0, 0, 0]),
         };
-        let (_, behind_sink) = self.list.split_at_mut(SGE_BYTES);
-        for (place, operand) in behind_sink.as_chunks_mut::<8>().0.iter_mut().zip(operands) {
+        let (_, after_sink) = self.list.split_at_mut(SGE_BYTES);
+        for (place, operand) in after_sink.as_chunks_mut::<8>().0.iter_mut().zip(operands) {
             *place = operand.to_ne_bytes();
         }
     }
@@ -238,31 +238,31 @@ impl SendWqe {
 
     /// What a window or fast region is bound to; `None` unless the list has exactly one element.
     pub fn binding(&self) -> Option<Binding> {
-        let over = self.gather().at(0).filter(|_| self.sges == 1 && !self.is_inline())?;
+        let over = self.gather().at(0).filter(|_| self.num_sge == 1 && !self.is_inline())?;
         let stream_scope = self.flags.contains(SendFlags::STREAM_SCOPE);
         Some(Binding { stag: self.remote_stag, over, access: self.access, stream_scope })
     }
 
     /// The elements of the list.
-    pub fn gather(&self) -> Sges<'_> {
-        Sges { list: &self.list, count: self.sges }
+    pub fn gather(&self) -> SgeList<'_> {
+        SgeList { list: &self.list, count: self.num_sge }
     }
 }
 
 impl RecvWqe {
     /// Lets the message land in the elements of `sges`, in order. Elements beyond the sixteenth are not taken.
     pub fn set_scatter(&mut self, sges: &[Sge]) {
-        (self.sges, self.len) = write_list(&mut self.list, sges);
+        (self.num_sge, self.len) = write_list(&mut self.list, sges);
     }
 
     /// The longest message that fits.
-    pub fn room_bytes(&self) -> u32 {
+    pub fn capacity_bytes(&self) -> u32 {
         self.len
     }
 
     /// The elements of the list.
-    pub fn scatter(&self) -> Sges<'_> {
-        Sges { list: &self.list, count: self.sges }
+    pub fn scatter(&self) -> SgeList<'_> {
+        SgeList { list: &self.list, count: self.num_sge }
     }
 }
 
@@ -280,12 +280,12 @@ impl fmt::Debug for RecvWqe {
 
 /// The elements of one slot.
 #[derive(Clone, Copy)]
-pub struct Sges<'a> {
-    list: &'a [u8; LIST_BYTES],
+pub struct SgeList<'a> {
+    list: &'a [u8; SGE_LIST_BYTES],
     count: u8,
 }
 
-impl Sges<'_> {
+impl SgeList<'_> {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.count.into()
@@ -313,7 +313,7 @@ impl Sges<'_> {
 }
 
 /// Writes as many elements as fit; answers their number and their bytes together, `u32::MAX` when they are more.
-fn write_list(list: &mut [u8; LIST_BYTES], sges: &[Sge]) -> (u8, u32) {
+fn write_list(list: &mut [u8; SGE_LIST_BYTES], sges: &[Sge]) -> (u8, u32) {
     let (elements, _) = list.as_chunks_mut::<SGE_BYTES>();
     let (mut count, mut bytes) = (0u8, 0u32);
     for (element, sge) in elements.iter_mut().zip(sges) {
@@ -354,7 +354,7 @@ mod tests {
     fn a_list_that_sums_past_32_bits_saturates() {
         let mut wqe = RecvWqe::default();
         wqe.set_scatter(&[sge(0, u32::MAX), sge(0, 2)]);
-        assert_eq!(wqe.room_bytes(), u32::MAX);
+        assert_eq!(wqe.capacity_bytes(), u32::MAX);
     }
 
     #[test]
@@ -370,10 +370,10 @@ mod tests {
             wqe.set_atomic(&operation, sge(77, 8));
             assert_eq!((wqe.atomic(), wqe.message_bytes(), wqe.gather().len()), (Some(operation), 8, 1));
             assert_eq!(wqe.gather().at(0).map(|sink| sink.addr), Some(77));
-            assert!(wqe.opcode.is_atomic() && wqe.opcode.asks() && wqe.opcode.is_extended());
+            assert!(wqe.opcode.is_atomic() && wqe.opcode.expects_response() && wqe.opcode.is_extended());
         }
         wqe.opcode = SendOpcode::Read;
-        assert!(wqe.atomic().is_none() && wqe.opcode.asks() && !wqe.opcode.is_extended());
+        assert!(wqe.atomic().is_none() && wqe.opcode.expects_response() && !wqe.opcode.is_extended());
     }
 
     #[test]

@@ -54,8 +54,11 @@ fn transfer(config: fn(&str) -> Config, far_setting: Option<bool>) -> [u64; 2] {
             }
         }
         for (count, node) in counts.iter_mut().zip([&pair.far, &pair.near]) {
-            assert_eq!(node.counter("iwarp_early_placements"), node.counter("iwarp_early_kept"));
-            *count += node.counter("iwarp_early_placements");
+            assert_eq!(
+                node.counter("iwarp_out_of_order_placements"),
+                node.counter("iwarp_out_of_order_copies_skipped")
+            );
+            *count += node.counter("iwarp_out_of_order_placements");
         }
     }
     counts

@@ -110,7 +110,7 @@ impl Header {
     }
 
     /// The octets that make up the header at the front of `ulpdu`, by its first bit; `None` when it is cut short.
-    pub fn octets(ulpdu: &[u8]) -> Option<&[u8]> {
+    pub fn header_octets(ulpdu: &[u8]) -> Option<&[u8]> {
         let tagged = ulpdu.first()? & TAGGED != 0;
         ulpdu.get(..if tagged { TAGGED_BYTES } else { UNTAGGED_BYTES })
     }

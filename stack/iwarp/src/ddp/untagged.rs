@@ -10,16 +10,16 @@ use super::{DdpFault, Untagged};
 
 /// The receiving side of one queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Queue {
+pub struct UntaggedQueue {
     msn: Seq,
     /// Octets of the current message that have been placed.
     placed: u32,
 }
 
-impl Queue {
+impl UntaggedQueue {
     /// RFC 5041 s4.3: the first message of every queue is number 1.
     pub const fn new() -> Self {
-        Queue { msn: Seq(1), placed: 0 }
+        UntaggedQueue { msn: Seq(1), placed: 0 }
     }
 
     /// The number of the message that comes next or is under way.
@@ -70,7 +70,7 @@ impl Queue {
     }
 }
 
-impl Default for Queue {
+impl Default for UntaggedQueue {
     fn default() -> Self {
         Self::new()
     }
@@ -87,7 +87,7 @@ mod tests {
     /// RFC 5041 s7.1, checks 2 to 5.
     #[test]
     fn each_check_has_its_code() {
-        let queue = Queue::new();
+        let queue = UntaggedQueue::new();
         assert_eq!(queue.check(&header(1, 0), 8, Some(8)), Ok(()));
         assert_eq!(queue.check(&header(1, 0), 8, None), Err(DdpFault::NoBuffer));
         assert_eq!(queue.check(&header(2, 0), 8, Some(8)), Err(DdpFault::MsnRange));
@@ -99,7 +99,7 @@ mod tests {
     /// RFC 5041 s5.2: offsets continue within a message; s4.3: numbers continue between messages.
     #[test]
     fn a_message_continues_where_it_stands() {
-        let mut queue = Queue::new();
+        let mut queue = UntaggedQueue::new();
         assert_eq!(queue.advance(false, 10), None);
         assert_eq!(queue.check(&header(1, 10), 5, Some(15)), Ok(()));
         assert_eq!(queue.check(&header(1, 11), 4, Some(15)), Err(DdpFault::InvalidOffset));
@@ -110,7 +110,7 @@ mod tests {
     /// RFC 5041 s4.3: the number wraps to 0 after 0xFFFFFFFF.
     #[test]
     fn message_numbers_wrap() {
-        let mut queue = Queue { msn: Seq(u32::MAX), placed: 0 };
+        let mut queue = UntaggedQueue { msn: Seq(u32::MAX), placed: 0 };
         assert_eq!(queue.check(&header(u32::MAX, 0), 0, Some(0)), Ok(()));
         queue.advance(true, 0);
         assert_eq!(queue.check(&header(0, 0), 0, Some(0)), Ok(()));
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn an_offset_near_the_top_cannot_overflow() {
-        let queue = Queue { msn: Seq(1), placed: u32::MAX };
+        let queue = UntaggedQueue { msn: Seq(1), placed: u32::MAX };
         assert_eq!(queue.check(&header(1, u32::MAX), 65_535, Some(u32::MAX)), Err(DdpFault::TooLong));
     }
 }

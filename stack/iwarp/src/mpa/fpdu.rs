@@ -24,7 +24,7 @@ pub const CRC_BYTES: usize = 4;
 pub const MULPDU_BYTES_MAX: usize = 64_768;
 
 /// The room that TCP must lend for MULPDU not to fall below 128 octets (RFC 5044 s4.5).
-pub const ROOM_BYTES_MIN: usize = fpdu_bytes(MULPDU_BYTES_MIN);
+pub const SEGMENT_BYTES_MIN: usize = fpdu_bytes(MULPDU_BYTES_MIN);
 
 /// Octets of the FPDU around a ULPDU of `ulpdu_bytes`: always a multiple of four (RFC 5044 s4.1).
 pub const fn fpdu_bytes(ulpdu_bytes: usize) -> usize {
@@ -41,7 +41,7 @@ pub const fn mulpdu(room: usize) -> usize {
 /// short for it.
 ///
 /// The CRC is taken over this private copy, so memory that changes meanwhile cannot put a wrong CRC on the wire.
-pub fn seal(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
+pub fn encode(room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
     let whole = fpdu_bytes(ulpdu_bytes);
     let Ok(length) = u16::try_from(ulpdu_bytes) else { return 0 };
     let Some((covered, field)) = room.get_mut(..whole).and_then(<[u8]>::split_last_chunk_mut::<CRC_BYTES>)
@@ -67,7 +67,7 @@ pub(crate) fn set_crc(framed: &mut [u8]) {
 }
 
 /// The octets of the FPDU at the front of `bytes`, when all of it has arrived.
-pub fn arrived(bytes: &impl ByteStream) -> Option<usize> {
+pub fn whole_fpdu_bytes(bytes: &impl ByteStream) -> Option<usize> {
     let mut length = [0; LENGTH_BYTES];
     match bytes.front().first_chunk() {
         Some(first) => length = *first,
@@ -80,7 +80,7 @@ pub fn arrived(bytes: &impl ByteStream) -> Option<usize> {
 }
 
 /// The ULPDU in a whole FPDU, once its CRC is found right.
-pub fn open(fpdu: &[u8], crc: bool) -> Result<&[u8], MpaFault> {
+pub fn decode(fpdu: &[u8], crc: bool) -> Result<&[u8], MpaFault> {
     let (covered, field) = fpdu.split_last_chunk::<CRC_BYTES>().ok_or(MpaFault::Crc)?;
     // RFC 5044 s4.4: a mismatch makes the FPDU invalid. RFC 5044 s4.1: not checked when CRCs are off.
     if crc && crc32c(covered).to_le_bytes() != *field {
@@ -117,11 +117,11 @@ mod tests {
     fn every_length_is_padded_with_zeros_to_a_multiple_of_four() {
         for ulpdu in 0..64 {
             let mut room = [0xee; 80];
-            let whole = seal(&mut room, ulpdu, true);
+            let whole = encode(&mut room, ulpdu, true);
             assert_eq!((whole % 4, whole), (0, fpdu_bytes(ulpdu)));
             assert!(whole >= ulpdu + 6 && whole < ulpdu + 10);
             assert!(room[2 + ulpdu..whole - 4].iter().all(|&pad| pad == 0));
-            assert_eq!(open(&room[..whole], true), Ok(&[0xee; 80][..ulpdu]));
+            assert_eq!(decode(&room[..whole], true), Ok(&[0xee; 80][..ulpdu]));
             assert!(room[whole..].iter().all(|&beyond| beyond == 0xee));
         }
     }
@@ -135,18 +135,20 @@ mod tests {
             assert!(room % 4 != 0 || fpdu_bytes(mulpdu(room) + 1) > room);
         }
         assert_eq!(mulpdu(70_000), MULPDU_BYTES_MAX);
-        assert!(mulpdu(ROOM_BYTES_MIN) >= MULPDU_BYTES_MIN && mulpdu(ROOM_BYTES_MIN - 1) < MULPDU_BYTES_MIN);
+        assert!(
+            mulpdu(SEGMENT_BYTES_MIN) >= MULPDU_BYTES_MIN && mulpdu(SEGMENT_BYTES_MIN - 1) < MULPDU_BYTES_MIN
+        );
     }
 
     /// RFC 5044 s4.4: every bit of an FPDU is covered.
     #[test]
     fn any_flipped_bit_is_found() {
         let mut fpdu = [0x5a; 28];
-        assert_eq!(seal(&mut fpdu, 21, true), 28);
+        assert_eq!(encode(&mut fpdu, 21, true), 28);
         for bit in 0..28 * 8 {
             let mut bad = fpdu;
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(open(&bad, true), Err(MpaFault::Crc), "bit {bit}");
+            assert_eq!(decode(&bad, true), Err(MpaFault::Crc), "bit {bit}");
         }
     }
 
@@ -155,11 +157,11 @@ mod tests {
     fn a_pad_that_is_not_zero_is_taken_under_a_right_crc() {
         for ulpdu in 3..6 {
             let mut fpdu = [0x5a; 12];
-            assert_eq!(seal(&mut fpdu, ulpdu, true), 12);
+            assert_eq!(encode(&mut fpdu, ulpdu, true), 12);
             fpdu[LENGTH_BYTES + ulpdu..8].fill(0xff);
-            assert_eq!(open(&fpdu, true), Err(MpaFault::Crc));
+            assert_eq!(decode(&fpdu, true), Err(MpaFault::Crc));
             set_crc(&mut fpdu);
-            assert_eq!(open(&fpdu, true), Ok(&[0x5a; 5][..ulpdu]));
+            assert_eq!(decode(&fpdu, true), Ok(&[0x5a; 5][..ulpdu]));
         }
     }
 
@@ -167,16 +169,16 @@ mod tests {
     #[test]
     fn without_crc_the_field_is_zero_and_ignored() {
         let mut fpdu = [1; 12];
-        assert_eq!(seal(&mut fpdu, 4, false), 12);
+        assert_eq!(encode(&mut fpdu, 4, false), 12);
         assert_eq!(fpdu[8..], [0; 4]);
         fpdu[9] = 77;
-        assert_eq!(open(&fpdu, false), Ok(&[1; 4][..]));
+        assert_eq!(decode(&fpdu, false), Ok(&[1; 4][..]));
     }
 
     #[test]
     fn a_room_too_short_is_left_alone() {
         let mut room = [9; 11];
-        assert_eq!(seal(&mut room, 4, true), 0);
+        assert_eq!(encode(&mut room, 4, true), 0);
         assert_eq!(room, [9; 11]);
     }
 }

@@ -13,7 +13,7 @@ use ironwarp_types::STag;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Dialect, RdmapFault};
+use super::{RdmapFault, Rfc7306Profile};
 
 /// Octets of an Atomic Request (RFC 7306 s4, s5.2.1, figure 4).
 pub const ATOMIC_REQUEST_BYTES: usize = size_of::<RequestWire>();
@@ -77,18 +77,18 @@ struct ResponseWire {
 impl AtomicRequest {
     /// Reads a payload that is exactly one header. An operation that the dialect does not have is as good as a message
     /// that does not exist (RFC 7306 s1.1, s5.2.1).
-    pub fn decode(payload: &[u8], dialect: Dialect) -> Result<AtomicRequest, RdmapFault> {
+    pub fn decode(payload: &[u8], profile: Rfc7306Profile) -> Result<AtomicRequest, RdmapFault> {
         let wire = RequestWire::ref_from_bytes(payload).map_err(|_| RdmapFault::Unspecified)?;
         Ok(AtomicRequest {
             identifier: wire.identifier.get(),
             stag: STag(wire.stag.get()),
             tagged_offset: wire.tagged_offset.get(),
-            operation: wire.operation(dialect)?,
+            operation: wire.operation(profile)?,
         })
     }
 
-    /// The header's octets. Which dialects can read a Swap is the caller's to know: [`Dialect::swap`].
-    pub fn octets(&self) -> [u8; ATOMIC_REQUEST_BYTES] {
+    /// The header's octets. Which dialects can read a Swap is the caller's to know: [`Rfc7306Profile::swap`].
+    pub fn encode(&self) -> [u8; ATOMIC_REQUEST_BYTES] {
         let (code, data, mask, compare, compare_mask) = match self.operation {
             AtomicOp::FetchAdd { add, mask } => (FETCH_ADD, add, mask, UNUSED_DATA, UNUSED_MASK),
             AtomicOp::Swap { swap } => (SWAP, swap, UNUSED_MASK, UNUSED_DATA, UNUSED_MASK),
@@ -112,7 +112,7 @@ impl AtomicRequest {
 
 impl RequestWire {
     /// RFC 7306 s5.2.1: the 28 bits before the code are ignored, and so is every field that the operation has no use for.
-    fn operation(&self, dialect: Dialect) -> Result<AtomicOp, RdmapFault> {
+    fn operation(&self, profile: Rfc7306Profile) -> Result<AtomicOp, RdmapFault> {
         let (data, mask) = (self.data.get(), self.mask.get());
         match self.operation.get() & OPERATION_MASK {
             FETCH_ADD => Ok(AtomicOp::FetchAdd { add: data, mask }),
@@ -120,7 +120,7 @@ impl RequestWire {
                 let (compare, compare_mask) = (self.compare.get(), self.compare_mask.get());
                 Ok(AtomicOp::CmpSwap { compare, compare_mask, swap: data, swap_mask: mask })
             }
-            SWAP if dialect.swap => Ok(AtomicOp::Swap { swap: data }),
+            SWAP if profile.swap => Ok(AtomicOp::Swap { swap: data }),
             _ => Err(RdmapFault::Opcode),
         }
     }
@@ -141,7 +141,7 @@ impl AtomicResponse {
     }
 
     /// The header's octets.
-    pub fn octets(&self) -> [u8; ATOMIC_RESPONSE_BYTES] {
+    pub fn encode(&self) -> [u8; ATOMIC_RESPONSE_BYTES] {
         let wire = ResponseWire { identifier: self.identifier.into(), original: self.original.into() };
         zerocopy::transmute!(wire)
     }

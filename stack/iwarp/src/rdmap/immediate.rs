@@ -21,7 +21,7 @@ impl Immediate {
     }
 
     /// The payload's octets.
-    pub const fn octets(self) -> [u8; IMMEDIATE_BYTES] {
+    pub const fn encode(self) -> [u8; IMMEDIATE_BYTES] {
         self.0
     }
 }
@@ -32,7 +32,7 @@ mod tests {
 
     use super::*;
     use crate::ddp::Header;
-    use crate::rdmap::{Dialect, Opcode, Terminate};
+    use crate::rdmap::{Opcode, Rfc7306Profile, Terminate};
 
     const DATA: Immediate = Immediate([0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
 
@@ -43,43 +43,43 @@ mod tests {
         0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,
     ];
 
-    fn segment(dialect: Dialect, opcode: Opcode, msn: u32) -> Vec<u8> {
+    fn segment(profile: Rfc7306Profile, opcode: Opcode, msn: u32) -> Vec<u8> {
         let mut out = vec![0xee; 18];
-        dialect.header(opcode, msn).unwrap().encode(&mut out);
-        out.extend(DATA.octets());
+        profile.header(opcode, msn).unwrap().encode(&mut out);
+        out.extend(DATA.encode());
         out
     }
 
-    fn read(dialect: Dialect, ulpdu: &[u8]) -> (Opcode, Immediate) {
+    fn read(profile: Rfc7306Profile, ulpdu: &[u8]) -> (Opcode, Immediate) {
         let Ok((Header::Untagged(header), payload)) = Header::decode(ulpdu) else { panic!("untagged") };
-        (dialect.untagged(&header).unwrap(), Immediate::decode(payload).unwrap())
+        (profile.untagged(&header).unwrap(), Immediate::decode(payload).unwrap())
     }
 
     /// RFC7306-4-03, RFC7306-4.1-03 and RFC7306-6.3-04.
     #[test]
     fn immediate_data_lies_as_appendix_a_draws_it() {
-        assert_eq!(segment(Dialect::RFC_7306, Opcode::Immediate, 2), PLAIN);
-        assert_eq!(read(Dialect::RFC_7306, &PLAIN), (Opcode::Immediate, DATA));
+        assert_eq!(segment(Rfc7306Profile::RFC_7306, Opcode::Immediate, 2), PLAIN);
+        assert_eq!(read(Rfc7306Profile::RFC_7306, &PLAIN), (Opcode::Immediate, DATA));
     }
 
     #[test]
     fn with_solicited_event_it_differs_in_the_operation_alone() {
         let mut expected = PLAIN;
         expected[1] = 0x49;
-        assert_eq!(segment(Dialect::RFC_7306, Opcode::ImmediateSolicited, 2), expected);
-        assert_eq!(read(Dialect::RFC_7306, &expected), (Opcode::ImmediateSolicited, DATA));
+        assert_eq!(segment(Rfc7306Profile::RFC_7306, Opcode::ImmediateSolicited, 2), expected);
+        assert_eq!(read(Rfc7306Profile::RFC_7306, &expected), (Opcode::ImmediateSolicited, DATA));
         assert!(Opcode::ImmediateSolicited.is_solicited() && !Opcode::Immediate.is_solicited());
     }
 
     /// Figure 2 of draft -01: queue 1 for the one with Solicited Event, queue 0 for the other.
     #[test]
     fn with_solicited_event_it_goes_on_queue_1_by_figure_2_of_draft_01() {
-        let dialect = Dialect::DRAFT_01_FIGURE_2;
+        let profile = Rfc7306Profile::DRAFT_01_FIGURE_2;
         let mut expected = PLAIN;
         (expected[1], expected[9]) = (0x49, 1);
-        assert_eq!(segment(dialect, Opcode::ImmediateSolicited, 2), expected);
-        assert_eq!(read(dialect, &expected), (Opcode::ImmediateSolicited, DATA));
-        assert_eq!(segment(dialect, Opcode::Immediate, 2), PLAIN);
+        assert_eq!(segment(profile, Opcode::ImmediateSolicited, 2), expected);
+        assert_eq!(read(profile, &expected), (Opcode::ImmediateSolicited, DATA));
+        assert_eq!(segment(profile, Opcode::Immediate, 2), PLAIN);
     }
 
     /// RFC7306-6.3-07: seven octets, nine, none or a lot are refused, with the code for what has no other.
@@ -94,7 +94,7 @@ mod tests {
     proptest! {
         #[test]
         fn eight_octets_come_out_as_they_went_in(octets: [u8; 8]) {
-            prop_assert_eq!(Immediate::decode(&Immediate(octets).octets()), Ok(Immediate(octets)));
+            prop_assert_eq!(Immediate::decode(&Immediate(octets).encode()), Ok(Immediate(octets)));
         }
 
         #[test]

@@ -1,24 +1,24 @@
 //! RDMAP: what messages mean (RFC 5040, RFC 7306).
 //!
 //! [`opcode`] names the messages (s4.1); [`read`] is the Read Request's header and the bounded queue of our own Reads,
-//! [`owed`] that of the responses to the peer's requests (s4.4, s5.2, s6.1); [`atomic`] and [`immediate`] are the messages of RFC 7306, and [`dialect`] what its drafts had
+//! [`responder_queue`] that of the responses to the peer's requests (s4.4, s5.2, s6.1); [`atomic`] and [`immediate`] are the messages of RFC 7306, and [`rfc7306_profile`] what its drafts had
 //! otherwise; [`terminate`] is the message that ends a stream (s4.8, s5.4).
 
 pub mod atomic;
-pub mod dialect;
 pub mod immediate;
 pub mod opcode;
-pub mod owed;
 pub mod read;
+pub mod responder_queue;
+pub mod rfc7306_profile;
 pub mod terminate;
 
 pub use atomic::{AtomicRequest, AtomicResponse};
-pub use dialect::Dialect;
 pub use immediate::Immediate;
 pub use opcode::Opcode;
-pub use owed::{Owed, PendingResponses, Response};
-pub use read::{Outstanding, OutstandingReads, ReadRequest};
-pub use terminate::{Offender, Terminate};
+pub use read::{OutstandingRequest, OutstandingRequests, ReadRequest};
+pub use responder_queue::{InboundRead, ResponderEntry, ResponderQueue};
+pub use rfc7306_profile::Rfc7306Profile;
+pub use terminate::{Terminate, TerminatedHeaders};
 
 use ironwarp_mem::{AccessError, InvalidateError};
 
@@ -95,7 +95,7 @@ impl From<InvalidateError> for RdmapFault {
     /// invalid; s8.1.1 (7): one that streams share is not the peer's to end.
     fn from(refused: InvalidateError) -> Self {
         match refused {
-            InvalidateError::Shared
+            InvalidateError::NotStreamScoped
             | InvalidateError::Access(AccessError::WrongPd | AccessError::WrongStream) => {
                 RdmapFault::CannotInvalidate
             }

@@ -59,7 +59,7 @@ impl ReadRequest {
     }
 
     /// The header's octets.
-    pub fn octets(&self) -> [u8; READ_REQUEST_BYTES] {
+    pub fn encode(&self) -> [u8; READ_REQUEST_BYTES] {
         let wire = Wire {
             sink_stag: self.sink_stag.0.into(),
             sink_to: self.sink_to.into(),
@@ -83,7 +83,7 @@ impl ReadRequest {
 
 /// A Read of ours that the peer has not answered in full, or an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Outstanding {
+pub struct OutstandingRequest {
     /// Our buffer.
     pub sink_stag: STag,
     /// Where in it.
@@ -102,24 +102,24 @@ pub struct Outstanding {
 
 /// The Reads and atomic operations we wait for, oldest first: at most ORD together (RFC 7306 s5.2).
 #[derive(Debug)]
-pub struct OutstandingReads {
-    reads: VecDeque<Outstanding>,
+pub struct OutstandingRequests {
+    reads: VecDeque<OutstandingRequest>,
     ord: usize,
 }
 
-impl OutstandingReads {
+impl OutstandingRequests {
     /// A queue for at most `ord` Reads.
     pub fn new(ord: u16) -> Self {
-        OutstandingReads { reads: VecDeque::with_capacity(ord.max(RTR_READS).into()), ord: ord.into() }
+        OutstandingRequests { reads: VecDeque::with_capacity(ord.max(RTR_READS).into()), ord: ord.into() }
     }
 
     /// Start-up settled on `ord` Reads; more than there is memory for cannot be.
-    pub fn limit_to(&mut self, ord: u16) {
+    pub fn set_ord(&mut self, ord: u16) {
         self.ord = usize::from(ord).min(self.reads.capacity());
     }
 
     /// Waits for the answer to a ready-to-receive indication, the first Read of all. It goes whatever the limit.
-    pub fn push_rtr(&mut self, read: Outstanding) {
+    pub fn push_rtr(&mut self, read: OutstandingRequest) {
         if self.reads.is_empty() {
             self.reads.push_back(read);
         }
@@ -131,7 +131,7 @@ impl OutstandingReads {
     }
 
     /// How many there may be.
-    pub fn limit(&self) -> usize {
+    pub fn ord(&self) -> usize {
         self.ord
     }
 
@@ -146,7 +146,7 @@ impl OutstandingReads {
     }
 
     /// Waits for one more. The caller has asked for room.
-    pub fn push(&mut self, read: Outstanding) {
+    pub fn push(&mut self, read: OutstandingRequest) {
         debug_assert!(self.has_room());
         if self.has_room() {
             self.reads.push_back(read);
@@ -175,8 +175,8 @@ impl OutstandingReads {
 
     /// Whether a segment lies within what the oldest Read still misses, its last octet left out: nothing else that was
     /// asked for can be meant by it before its turn.
-    pub fn awaits(&self, header: &Tagged, payload_bytes: usize) -> bool {
-        let is_read = |head: &&Outstanding| head.sink_stag == header.stag && !head.atomic;
+    pub fn accepts_out_of_order(&self, header: &Tagged, payload_bytes: usize) -> bool {
+        let is_read = |head: &&OutstandingRequest| head.sink_stag == header.stag && !head.atomic;
         let Some(head) = self.reads.front().filter(is_read) else { return false };
         let next = head.sink_to.wrapping_add(head.placed.into());
         let ahead = header.tagged_offset.wrapping_sub(next);
@@ -186,7 +186,7 @@ impl OutstandingReads {
 
     /// Moves past a checked and placed segment. Answers the oldest Read when that ended it.
     #[inline]
-    pub fn advance(&mut self, last: bool, payload_bytes: usize) -> Option<Outstanding> {
+    pub fn advance(&mut self, last: bool, payload_bytes: usize) -> Option<OutstandingRequest> {
         if last {
             return self.reads.pop_front();
         }
@@ -197,12 +197,12 @@ impl OutstandingReads {
     }
 
     /// The oldest.
-    pub fn front(&self) -> Option<&Outstanding> {
+    pub fn front(&self) -> Option<&OutstandingRequest> {
         self.reads.front()
     }
 
     /// Whether an atomic operation is among them, so that an Atomic Response finds a buffer.
-    pub fn awaits_atomic(&self) -> bool {
+    pub fn has_atomic(&self) -> bool {
         self.reads.iter().any(|read| read.atomic)
     }
 
@@ -212,7 +212,7 @@ impl OutstandingReads {
     }
 }
 
-impl Outstanding {
+impl OutstandingRequest {
     fn continues_at(&self, header: &Tagged) -> Result<(), DdpFault> {
         if header.stag != self.sink_stag {
             return Err(DdpFault::InvalidStag);
@@ -228,11 +228,11 @@ mod tests {
 
     use super::*;
 
-    fn waiting(bytes: u32) -> OutstandingReads {
-        let mut reads = OutstandingReads::new(1);
+    fn waiting(bytes: u32) -> OutstandingRequests {
+        let mut reads = OutstandingRequests::new(1);
         let (seq, invalidates, atomic) = (0, false, false);
         let (sink_stag, sink_to) = (STag(5), 100);
-        reads.push(Outstanding { sink_stag, sink_to, bytes, placed: 0, seq, invalidates, atomic });
+        reads.push(OutstandingRequest { sink_stag, sink_to, bytes, placed: 0, seq, invalidates, atomic });
         reads
     }
 
@@ -265,15 +265,15 @@ mod tests {
     fn a_response_before_its_turn_lies_in_what_the_oldest_read_misses() {
         let mut reads = waiting(30);
         assert!(reads.advance(false, 10).is_none());
-        let awaits = |to, bytes| reads.awaits(&segment(5, to, false), bytes);
-        assert!(awaits(110, 19) && awaits(120, 9) && awaits(128, 1));
-        assert!(!awaits(110, 20) && !awaits(129, 1) && !awaits(109, 5) && !awaits(130, 1));
-        assert!(!awaits(0, 5) && !awaits(u64::MAX, 1) && !awaits(115, usize::MAX));
-        assert!(!reads.awaits(&segment(6, 115, false), 5));
-        assert!(!OutstandingReads::new(1).awaits(&segment(5, 110, false), 5));
+        let accepts = |to, bytes| reads.accepts_out_of_order(&segment(5, to, false), bytes);
+        assert!(accepts(110, 19) && accepts(120, 9) && accepts(128, 1));
+        assert!(!accepts(110, 20) && !accepts(129, 1) && !accepts(109, 5) && !accepts(130, 1));
+        assert!(!accepts(0, 5) && !accepts(u64::MAX, 1) && !accepts(115, usize::MAX));
+        assert!(!reads.accepts_out_of_order(&segment(6, 115, false), 5));
+        assert!(!OutstandingRequests::new(1).accepts_out_of_order(&segment(5, 110, false), 5));
         // Offsets that wrap.
-        let mut reads = OutstandingReads::new(1);
-        let wide = Outstanding {
+        let mut reads = OutstandingRequests::new(1);
+        let wide = OutstandingRequest {
             sink_stag: STag(5),
             sink_to: u64::MAX - 9,
             bytes: 30,
@@ -283,7 +283,10 @@ mod tests {
             atomic: false,
         };
         reads.push(wide);
-        assert!(reads.awaits(&segment(5, 5, false), 10) && !reads.awaits(&segment(5, 15, false), 10));
+        assert!(
+            reads.accepts_out_of_order(&segment(5, 5, false), 10)
+                && !reads.accepts_out_of_order(&segment(5, 15, false), 10)
+        );
     }
 
     /// RFC 5041 s5.2: a zero-length message's steering tag and offset are not checked.
@@ -318,7 +321,7 @@ mod tests {
         fn read_requests_round_trip(sink: u32, sink_to: u64, bytes: u32, source: u32, source_to: u64) {
             let request =
                 ReadRequest { sink_stag: STag(sink), sink_to, bytes, source_stag: STag(source), source_to };
-            prop_assert_eq!(ReadRequest::decode(&request.octets()), Some(request));
+            prop_assert_eq!(ReadRequest::decode(&request.encode()), Some(request));
         }
     }
 }

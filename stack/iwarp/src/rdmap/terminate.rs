@@ -62,7 +62,7 @@ impl Terminate {
     }
 
     /// The control octet of the untagged segment that a received Terminate shows, where it shows one.
-    pub fn shown_control(payload: &[u8]) -> Option<u8> {
+    pub fn terminated_control_octet(payload: &[u8]) -> Option<u8> {
         let (control, shown) = payload.split_first_chunk::<{ CONTROL_BYTES + 2 }>()?;
         match Header::decode(shown).ok()? {
             (Header::Untagged(header), _) if control[2] & D != 0 => Some(header.ulp),
@@ -71,19 +71,19 @@ impl Terminate {
     }
 
     /// Whether it names an error of the sender's own, which no message of the other side caused.
-    pub fn is_local(self) -> bool {
+    pub fn is_local_catastrophic(self) -> bool {
         let start_up =
             Terminate { layer: Self::LAYER_LLP, etype: 0, code: MpaFault::LocalCatastrophic as u8 };
         (self.layer == Self::LAYER_RDMA && self.etype == 0) || self == start_up
     }
 
     /// Whether the segment that caused the error goes along (RFC 5040 s4.8, figure 10).
-    fn names_segment(self) -> bool {
+    fn includes_ddp_header(self) -> bool {
         self.layer == Self::LAYER_DDP || (self.layer == Self::LAYER_RDMA && self.etype != 0)
     }
 
     /// Whether the Read Request that caused the error goes along: protection errors only.
-    fn names_request(self) -> bool {
+    fn includes_rdma_header(self) -> bool {
         self.layer == Self::LAYER_RDMA && self.etype == 1
     }
 }
@@ -96,7 +96,7 @@ impl fmt::Display for Terminate {
 
 /// The message that caused an error, as far as a Terminate can show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Offender {
+pub struct TerminatedHeaders {
     ulpdu_bytes: u16,
     header: [u8; UNTAGGED_BYTES],
     /// 0 when there is none.
@@ -104,17 +104,17 @@ pub struct Offender {
     request: Option<[u8; READ_REQUEST_BYTES]>,
 }
 
-impl Offender {
+impl TerminatedHeaders {
     /// The segment in `ulpdu`. One that is shorter than its header cannot be shown.
     pub fn segment(ulpdu: &[u8]) -> Self {
-        let mut offender = Offender::default();
-        let Some(octets) = Header::octets(ulpdu) else { return offender };
-        if let Some(header) = offender.header.get_mut(..octets.len()) {
+        let mut terminated_headers = TerminatedHeaders::default();
+        let Some(octets) = Header::header_octets(ulpdu) else { return terminated_headers };
+        if let Some(header) = terminated_headers.header.get_mut(..octets.len()) {
             header.copy_from_slice(octets);
-            offender.header_bytes = octets.len() as u8;
-            offender.ulpdu_bytes = u16::try_from(ulpdu.len()).unwrap_or(u16::MAX);
+            terminated_headers.header_bytes = octets.len() as u8;
+            terminated_headers.ulpdu_bytes = u16::try_from(ulpdu.len()).unwrap_or(u16::MAX);
         }
-        offender
+        terminated_headers
     }
 
     /// The same, and the Read Request that it carries.
@@ -136,12 +136,12 @@ impl Offender {
                 shown += octets.len();
             }
         };
-        if error.names_segment() && self.header_bytes > 0 {
+        if error.includes_ddp_header() && self.header_bytes > 0 {
             bits |= M | D;
             show(&self.ulpdu_bytes.to_be_bytes());
             show(self.header.get(..self.header_bytes.into()).unwrap_or_default());
         }
-        if let Some(request) = self.request.filter(|_| error.names_request()) {
+        if let Some(request) = self.request.filter(|_| error.includes_rdma_header()) {
             bits |= R;
             show(&request);
         }
@@ -164,9 +164,9 @@ mod tests {
         ulpdu
     }
 
-    fn encoded(offender: Offender, error: impl Into<Terminate>) -> Vec<u8> {
+    fn encoded(terminated_headers: TerminatedHeaders, error: impl Into<Terminate>) -> Vec<u8> {
         let mut out = [0xee; TERMINATE_BYTES_MAX];
-        let len = offender.encode(error.into(), &mut out);
+        let len = terminated_headers.encode(error.into(), &mut out);
         out[..len].to_vec()
     }
 
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_ddp_error_shows_the_segment() {
         let ulpdu = tagged_ulpdu();
-        let out = encoded(Offender::segment(&ulpdu).with_request([1; 28]), DdpFault::BaseOrBounds);
+        let out = encoded(TerminatedHeaders::segment(&ulpdu).with_request([1; 28]), DdpFault::BaseOrBounds);
         assert_eq!(out[..6], [0x11, 0x01, 0xc0, 0x00, 0x00, 40]);
         assert_eq!(out[6..], ulpdu[..14]);
     }
@@ -182,7 +182,8 @@ mod tests {
     /// RFC 5040 s4.8, figure 10: a protection error of a Read Request carries its header too.
     #[test]
     fn a_protection_error_shows_the_request() {
-        let out = encoded(Offender::segment(&[0x41; 46]).with_request([7; 28]), RdmapFault::AccessRights);
+        let out =
+            encoded(TerminatedHeaders::segment(&[0x41; 46]).with_request([7; 28]), RdmapFault::AccessRights);
         assert_eq!(out[..4], [0x01, 0x02, 0xe0, 0x00]);
         assert_eq!(out.len(), 4 + 2 + 18 + 28);
         assert_eq!(out[24..], [7; 28]);
@@ -191,15 +192,18 @@ mod tests {
     /// RFC 5040 s4.8, figure 10: an MPA error and one of our own carry no header.
     #[test]
     fn mpa_and_local_errors_show_nothing() {
-        let offender = Offender::segment(&tagged_ulpdu()).with_request([7; 28]);
-        assert_eq!(encoded(offender, MpaFault::Crc), [0x20, 0x02, 0, 0]);
-        assert_eq!(encoded(offender, RdmapFault::LocalCatastrophic), [0, 0, 0, 0]);
+        let terminated_headers = TerminatedHeaders::segment(&tagged_ulpdu()).with_request([7; 28]);
+        assert_eq!(encoded(terminated_headers, MpaFault::Crc), [0x20, 0x02, 0, 0]);
+        assert_eq!(encoded(terminated_headers, RdmapFault::LocalCatastrophic), [0, 0, 0, 0]);
     }
 
     /// RFC 5040 s4.8: a header is included if possible.
     #[test]
     fn a_segment_cut_short_is_not_shown() {
-        assert_eq!(encoded(Offender::segment(&[0x41; 17]), DdpFault::LocalCatastrophic), [0x10, 0, 0, 0]);
+        assert_eq!(
+            encoded(TerminatedHeaders::segment(&[0x41; 17]), DdpFault::LocalCatastrophic),
+            [0x10, 0, 0, 0]
+        );
     }
 
     #[test]

@@ -10,15 +10,15 @@ impl Stream {
         let holds = |what: &'static str, holds: bool| if holds { Ok(()) } else { Err(what) };
         holds("more sends were begun than posted", begun <= posted)?;
         holds("a send is under way that was not posted", !self.sender.is_under_way() || begun < posted)?;
-        let limit = self.outstanding.limit().max(usize::from(self.acknowledged.awaits_rtr_read()));
+        let limit = self.outstanding.ord().max(usize::from(self.send_progress.awaits_rtr_read()));
         holds("more Reads are outstanding than ORD", self.outstanding.len() <= limit)?;
-        let sound = self.early.as_ref().is_none_or(|early| early.is_sound());
+        let sound = self.out_of_order.as_ref().is_none_or(|out_of_order| out_of_order.is_consistent());
         holds("notes of early placements overlap or are empty", sound)?;
-        holds("what was mailed and what was answered are mixed up", self.responses.is_sound())?;
+        holds("what was mailed and what was answered are mixed up", self.responses.is_consistent())?;
         match self.state {
             StreamState::Open => {
-                holds("more is acknowledged than was sent", self.acknowledged.is_sound())?;
-                holds("a Read is neither outstanding nor done", self.reads_agree(io))
+                holds("more is acknowledged than was sent", self.send_progress.is_consistent())?;
+                holds("a Read is neither outstanding nor done", self.reads_accounted_for(io))
             }
             StreamState::Idle => holds("something was sent before the start", begun == 0),
             StreamState::Terminating | StreamState::Ended => {
@@ -29,13 +29,13 @@ impl Stream {
     }
 
     /// Every Read that was sent is outstanding, or answered and waiting behind an earlier request.
-    fn reads_agree<C>(&self, io: &Io<'_, C>) -> bool {
+    fn reads_accounted_for<C>(&self, io: &Io<'_, C>) -> bool {
         let (mut seq, mut reads) = (io.sends.head(), 0);
         while seq != self.sender.next() {
-            reads += usize::from(io.sends.at(seq).is_some_and(|wqe| wqe.opcode.asks()));
+            reads += usize::from(io.sends.at(seq).is_some_and(|wqe| wqe.opcode.expects_response()));
             seq = seq.wrapping_add(1);
         }
-        let ours = self.outstanding.len() - usize::from(self.acknowledged.awaits_rtr_read());
-        reads == ours + self.acknowledged.reads_done() as usize
+        let ours = self.outstanding.len() - usize::from(self.send_progress.awaits_rtr_read());
+        reads == ours + self.send_progress.reads_done() as usize
     }
 }

@@ -12,73 +12,73 @@ use crate::completion::{Completion, CompletionOpcode, CompletionStatus};
 use crate::wr::{SendFlags, SendOpcode, SendWqe};
 
 /// What has been acknowledged, and what each request waits for.
-pub(super) struct Acknowledged {
+pub(super) struct SendProgress {
     /// For each slot of the send ring, the stream's payload octets up to and with the request's last; an epoch for a
     /// request that ends a tag of ours. A request of slot `seq` is at `seq & mask`.
-    ends: Box<[u64]>,
+    end_offsets: Box<[u64]>,
     mask: u32,
     /// Payload octets of ours that TCP has pulled.
-    pulled: u64,
+    pulled_bytes: u64,
     /// Payload octets of ours that the peer has acknowledged.
-    acked: u64,
+    acked_bytes: u64,
     /// Reads answered in full whose completion has not been reported.
     reads_done: u32,
     /// The oldest request is done but for memory that some core may still use.
-    waits: bool,
+    awaits_epoch: bool,
     /// The oldest Read that is outstanding is nobody's request: a ready-to-receive indication.
     rtr_read: bool,
 }
 
-impl Acknowledged {
+impl SendProgress {
     pub(super) fn new(send_depth: u32) -> Self {
         let slots = send_depth.max(1).next_power_of_two();
-        Acknowledged {
-            ends: vec![0; slots as usize].into_boxed_slice(),
+        SendProgress {
+            end_offsets: vec![0; slots as usize].into_boxed_slice(),
             mask: slots - 1,
-            pulled: 0,
-            acked: 0,
+            pulled_bytes: 0,
+            acked_bytes: 0,
             reads_done: 0,
-            waits: false,
+            awaits_epoch: false,
             rtr_read: false,
         }
     }
 
-    pub(super) fn start(&mut self, sent_before: u64) {
-        self.pulled = sent_before;
+    pub(super) fn start(&mut self, startup_bytes_sent: u64) {
+        self.pulled_bytes = startup_bytes_sent;
         // A connection before this one, which fell back to revision 1, may have had more acknowledged.
-        self.acked = self.acked.min(sent_before);
+        self.acked_bytes = self.acked_bytes.min(startup_bytes_sent);
     }
 
     /// TCP pulled `bytes` more.
     #[inline]
-    pub(super) fn pull(&mut self, bytes: usize) {
-        self.pulled += bytes as u64;
+    pub(super) fn on_pulled(&mut self, bytes: usize) {
+        self.pulled_bytes += bytes as u64;
     }
 
     /// The request of slot `seq` ends with what was pulled last.
     #[inline]
-    pub(super) fn ends_here(&mut self, seq: u32) {
-        self.ends_at(seq, self.pulled);
+    pub(super) fn set_end_here(&mut self, seq: u32) {
+        self.set_end(seq, self.pulled_bytes);
     }
 
     /// The request of slot `seq` ends with `end`: an epoch, where it ends a steering tag of ours.
     #[inline]
-    pub(super) fn ends_at(&mut self, seq: u32, end: u64) {
-        if let Some(place) = self.ends.get_mut((seq & self.mask) as usize) {
+    pub(super) fn set_end(&mut self, seq: u32, end: u64) {
+        if let Some(place) = self.end_offsets.get_mut((seq & self.mask) as usize) {
             *place = end;
         }
     }
 
-    pub(super) fn waits(&self) -> bool {
-        self.waits
+    pub(super) fn awaits_epoch(&self) -> bool {
+        self.awaits_epoch
     }
 
     /// Whether nobody uses the memory any more whose tag the request of slot `seq` ended.
     #[cold]
-    fn is_quiet(&mut self, seq: u32, memory: &CoreMem) -> bool {
-        let end = self.ends.get((seq & self.mask) as usize).copied().unwrap_or_default();
-        self.waits = !memory.has_passed(Epoch::from_bits(end));
-        !self.waits
+    fn is_quiescent(&mut self, seq: u32, memory: &CoreMem) -> bool {
+        let end = self.end_offsets.get((seq & self.mask) as usize).copied().unwrap_or_default();
+        self.awaits_epoch = !memory.is_quiescent(Epoch::from_bits(end));
+        !self.awaits_epoch
     }
 
     /// One more Read was answered in full. The indication's was the first, and completes nothing.
@@ -98,7 +98,7 @@ impl Acknowledged {
     }
 
     /// Takes one of them back, for the oldest request.
-    fn take_read(&mut self) -> bool {
+    fn take_done_read(&mut self) -> bool {
         let done = self.reads_done > 0;
         self.reads_done -= u32::from(done);
         done
@@ -108,19 +108,19 @@ impl Acknowledged {
         self.reads_done
     }
 
-    pub(super) fn is_sound(&self) -> bool {
-        self.acked <= self.pulled
+    pub(super) fn is_consistent(&self) -> bool {
+        self.acked_bytes <= self.pulled_bytes
     }
 
-    fn covers(&self, seq: u32) -> bool {
-        self.ends.get((seq & self.mask) as usize).is_some_and(|&end| end <= self.acked)
+    fn is_acked(&self, seq: u32) -> bool {
+        self.end_offsets.get((seq & self.mask) as usize).is_some_and(|&end| end <= self.acked_bytes)
     }
 }
 
 impl Stream {
     /// The peer has acknowledged `total` payload octets since the connection began. Completes what that covers.
     pub fn on_acked<C: CompletionSink>(&mut self, total: u64, io: &mut Io<'_, C>) {
-        self.acknowledged.acked = self.acknowledged.acked.max(total);
+        self.send_progress.acked_bytes = self.send_progress.acked_bytes.max(total);
         if self.state == StreamState::Open {
             self.complete(io);
         }
@@ -129,46 +129,46 @@ impl Stream {
     /// Reports the requests at the front of the send queue that are done.
     pub(super) fn complete<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         let head = io.sends.head();
-        let (mut seq, mut silent) = (head, 0);
+        let (mut seq, mut unsignaled) = (head, 0);
         while seq != self.sender.next() {
             let Some(wqe) = io.sends.at(seq) else { break };
             if !self.is_done(seq, wqe.opcode, io.memory) {
                 break;
             }
             if wqe.flags.contains(SendFlags::SIGNALED) {
-                io.completions.on_send(self.sent(wqe, CompletionStatus::Success));
+                io.completions.on_send_completion(self.send_completion(wqe, CompletionStatus::Success));
             } else {
-                silent += 1;
+                unsignaled += 1;
             }
             seq = seq.wrapping_add(1);
         }
         if seq != head {
-            release(io, seq, silent);
+            release(io, seq, unsignaled);
         }
     }
 
     #[inline]
     fn is_done(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
-        if opcode.is_message() {
-            self.config.complete_on_copy || self.acknowledged.covers(seq)
+        if opcode.is_send_or_write() {
+            self.config.complete_on_copy || self.send_progress.is_acked(seq)
         } else {
-            self.is_answered(seq, opcode, memory)
+            self.is_non_message_done(seq, opcode, memory)
         }
     }
 
     /// The same for a request that waits for an answer or for memory, or for nothing.
     #[inline(never)]
-    fn is_answered(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
+    fn is_non_message_done(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
         match opcode {
             SendOpcode::Read | SendOpcode::FetchAdd | SendOpcode::CmpSwap | SendOpcode::Swap => {
-                self.acknowledged.take_read()
+                self.send_progress.take_done_read()
             }
             SendOpcode::ReadInvalidate => {
-                self.acknowledged.reads_done > 0
-                    && self.acknowledged.is_quiet(seq, memory)
-                    && self.acknowledged.take_read()
+                self.send_progress.reads_done > 0
+                    && self.send_progress.is_quiescent(seq, memory)
+                    && self.send_progress.take_done_read()
             }
-            SendOpcode::Invalidate => self.acknowledged.is_quiet(seq, memory),
+            SendOpcode::Invalidate => self.send_progress.is_quiescent(seq, memory),
             // Done as soon as they are carried out. Messages never come here.
             _ => true,
         }
@@ -196,13 +196,13 @@ impl Stream {
         while seq != tail {
             let Some(wqe) = io.sends.at(seq) else { break };
             let status = status_of(seq, failed);
-            io.completions.on_send(self.sent(wqe, status));
-            io.stats.count(Counter::IwarpRequestsFlushed);
+            io.completions.on_send_completion(self.send_completion(wqe, status));
+            io.stats.count(Counter::IwarpWrsFlushed);
             seq = seq.wrapping_add(1);
         }
         release(io, seq, 0);
         self.sender.skip_to(seq);
-        self.acknowledged.waits = false;
+        self.send_progress.awaits_epoch = false;
     }
 
     /// The same for receives.
@@ -217,14 +217,14 @@ impl Stream {
         while seq != tail {
             let Some(wqe) = io.receives.at(seq) else { break };
             let status = status_of(seq, failed);
-            io.completions.on_receive(self.received(wqe.wr_id, 0, status));
-            io.stats.count(Counter::IwarpRequestsFlushed);
+            io.completions.on_receive_completion(self.receive_completion(wqe.wr_id, 0, status));
+            io.stats.count(Counter::IwarpWrsFlushed);
             seq = seq.wrapping_add(1);
         }
         io.receives.release_to(seq);
     }
 
-    fn sent(&self, wqe: &SendWqe, status: CompletionStatus) -> Completion {
+    fn send_completion(&self, wqe: &SendWqe, status: CompletionStatus) -> Completion {
         let carried = status == CompletionStatus::Success && !wqe.opcode.is_local();
         Completion {
             wr_id: wqe.wr_id,
@@ -236,7 +236,12 @@ impl Stream {
         }
     }
 
-    pub(super) fn received(&self, wr_id: u64, byte_len: u32, status: CompletionStatus) -> Completion {
+    pub(super) fn receive_completion(
+        &self,
+        wr_id: u64,
+        byte_len: u32,
+        status: CompletionStatus,
+    ) -> Completion {
         let (qp, opcode) = (self.config.qp, CompletionOpcode::Receive);
         Completion { wr_id, qp, byte_len, status, opcode, ..Completion::default() }
     }
@@ -251,9 +256,9 @@ fn status_of(seq: u32, failed: Option<(u32, CompletionStatus)>) -> CompletionSta
 
 /// Gives the slots before `seq` back to the application. Completions are reported first, so that a slot is never
 /// free while its completion is still owed.
-fn release<C>(io: &mut Io<'_, C>, seq: u32, silent: u32) {
-    if silent > 0 {
-        io.sends.add_silent(silent);
+fn release<C>(io: &mut Io<'_, C>, seq: u32, unsignaled: u32) {
+    if unsignaled > 0 {
+        io.sends.add_unsignaled(unsignaled);
     }
     io.sends.release_to(seq);
 }
@@ -266,12 +271,12 @@ mod tests {
     /// of revision 2 is no acknowledgement of what the second connection carries.
     #[test]
     fn a_connection_before_this_one_acknowledges_nothing() {
-        let mut acknowledged = Acknowledged::new(1);
-        acknowledged.acked = 32;
-        acknowledged.start(28);
-        assert!(acknowledged.is_sound());
-        acknowledged.pull(4);
-        acknowledged.ends_here(0);
-        assert!(!acknowledged.covers(0), "four octets that nobody has acknowledged");
+        let mut send_progress = SendProgress::new(1);
+        send_progress.acked_bytes = 32;
+        send_progress.start(28);
+        assert!(send_progress.is_consistent());
+        send_progress.on_pulled(4);
+        send_progress.set_end_here(0);
+        assert!(!send_progress.is_acked(0), "four octets that nobody has acknowledged");
     }
 }

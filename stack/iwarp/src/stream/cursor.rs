@@ -3,35 +3,35 @@
 //! Takes a list, a place in it and a piece of a message; moves the place. Every element is looked up each time it is
 //! used, so memory that was revoked meanwhile is found out. An element of no bytes is never looked up.
 
-use ironwarp_mem::{Access, AccessError, CoreMem, Reach, Span};
+use ironwarp_mem::{Access, AccessError, AccessScope, CoreMem, Span};
 
-use crate::wr::Sges;
+use crate::wr::SgeList;
 
 /// Where the next octet comes from or goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Cursor {
+pub(super) struct SgeCursor {
     element: u8,
     offset: u32,
 }
 
 /// Whose list it is: the core's view of memory, and the stream.
 #[derive(Clone, Copy)]
-pub(super) struct Domain<'a> {
+pub(super) struct MemoryView<'a> {
     pub(super) memory: &'a CoreMem,
-    pub(super) reach: Reach,
+    pub(super) scope: AccessScope,
 }
 
-impl Cursor {
+impl SgeCursor {
     /// Copies the next `out.len()` octets of the list into `out`.
     #[inline]
     pub(super) fn gather(
         &mut self,
-        list: Sges<'_>,
-        domain: Domain<'_>,
+        list: SgeList<'_>,
+        view: MemoryView<'_>,
         mut out: &mut [u8],
     ) -> Result<(), AccessError> {
         while !out.is_empty() {
-            let span = self.next(list, domain, out.len(), Access::empty())?;
+            let span = self.next(list, view, out.len(), Access::empty())?;
             let (piece, rest) =
                 core::mem::take(&mut out).split_at_mut_checked(span.len()).ok_or(AccessError::Bounds)?;
             span.copy_out(0, piece).map_err(|_| AccessError::Bounds)?;
@@ -44,12 +44,12 @@ impl Cursor {
     #[inline]
     pub(super) fn scatter(
         &mut self,
-        list: Sges<'_>,
-        domain: Domain<'_>,
+        list: SgeList<'_>,
+        view: MemoryView<'_>,
         mut bytes: &[u8],
     ) -> Result<(), AccessError> {
         while !bytes.is_empty() {
-            let span = self.next(list, domain, bytes.len(), Access::LOCAL_WRITE)?;
+            let span = self.next(list, view, bytes.len(), Access::LOCAL_WRITE)?;
             let (piece, rest) = bytes.split_at_checked(span.len()).ok_or(AccessError::Bounds)?;
             span.copy_in(0, piece).map_err(|_| AccessError::Bounds)?;
             bytes = rest;
@@ -61,13 +61,13 @@ impl Cursor {
     #[cold]
     pub(super) fn visit(
         &mut self,
-        list: Sges<'_>,
-        domain: Domain<'_>,
+        list: SgeList<'_>,
+        view: MemoryView<'_>,
         mut bytes: usize,
         mut show: impl FnMut(Span<'_>),
     ) -> Result<(), AccessError> {
         while bytes > 0 {
-            let span = self.next(list, domain, bytes, Access::LOCAL_WRITE)?;
+            let span = self.next(list, view, bytes, Access::LOCAL_WRITE)?;
             bytes = bytes.saturating_sub(span.len());
             show(span);
         }
@@ -78,8 +78,8 @@ impl Cursor {
     #[inline]
     fn next<'a>(
         &mut self,
-        list: Sges<'_>,
-        domain: Domain<'a>,
+        list: SgeList<'_>,
+        view: MemoryView<'a>,
         most: usize,
         need: Access,
     ) -> Result<Span<'a>, AccessError> {
@@ -89,7 +89,7 @@ impl Cursor {
             if left > 0 {
                 let bytes = left.min(u32::try_from(most).unwrap_or(u32::MAX));
                 let to = sge.addr.checked_add(self.offset.into()).ok_or(AccessError::Wrap)?;
-                let span = domain.memory.resolve(sge.lkey, domain.reach, to, bytes, need)?;
+                let span = view.memory.resolve(sge.lkey, view.scope, to, bytes, need)?;
                 self.offset += bytes;
                 return Ok(span);
             }

@@ -9,21 +9,21 @@
 use ironwarp_mem::Access;
 use ironwarp_stats::Counter;
 
-use super::receive::{Refused, Victim, bad_response};
+use super::receive::{FailedWqe, StreamFault, bad_response};
 use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{CompletionFlags, CompletionOpcode, CompletionStatus};
-use crate::ddp::untagged::Queue;
+use crate::ddp::untagged::UntaggedQueue;
 use crate::ddp::{DdpFault, Untagged};
 use crate::rdmap::atomic::ATOMIC_RESPONSE_BYTES;
 use crate::rdmap::{
-    ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, Outstanding, Owed,
-    READ_QUEUE, RdmapFault, SEND_QUEUE, Terminate,
+    ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Immediate, Opcode, OutstandingRequest, READ_QUEUE,
+    RdmapFault, ResponderEntry, Rfc7306Profile, SEND_QUEUE, Terminate,
 };
 use crate::wr::SendOpcode;
 
 impl Stream {
     /// Which text of RFC 7306 the connection goes by, if any. Heard until the stream starts.
-    pub fn extend(&mut self, extensions: Option<Dialect>) {
+    pub fn set_extensions(&mut self, extensions: Option<Rfc7306Profile>) {
         if self.state == StreamState::Idle {
             self.config.extensions = extensions;
         }
@@ -31,20 +31,20 @@ impl Stream {
 
     /// Whether the peer ended the stream because it does not know Atomic Requests, as far as its Terminate tells.
     pub fn peer_lacks_atomics(&self) -> bool {
-        self.lacks_atomics
+        self.peer_lacks_atomics
     }
 
     /// RFC 7306 s1.1: who does not know a message calls its operation unexpected. The oldest request without an answer has
     /// to be an atomic operation of the RFC; and the Terminate shows such a request, or shows nothing and there is no other
     /// message that it can be about.
-    pub(super) fn note_lacking<C>(&mut self, error: Terminate, payload: &[u8], io: &Io<'_, C>) {
+    pub(super) fn detect_no_peer_atomics<C>(&mut self, error: Terminate, payload: &[u8], io: &Io<'_, C>) {
         let opcode_of = |seq| io.sends.at(seq).map(|wqe| wqe.opcode);
         let asked = self.oldest_unanswered(io).and_then(opcode_of);
         let is_of_the_rfc = matches!(asked, Some(SendOpcode::FetchAdd | SendOpcode::CmpSwap));
         if error != RdmapFault::Opcode.into() || !is_of_the_rfc {
             return;
         }
-        self.lacks_atomics = match Terminate::shown_control(payload) {
+        self.peer_lacks_atomics = match Terminate::terminated_control_octet(payload) {
             Some(control) => Opcode::decode_extended(control) == Ok(Opcode::AtomicRequest),
             None => {
                 let begun = self.sender.next().wrapping_sub(io.sends.head());
@@ -57,15 +57,15 @@ impl Stream {
     /// A segment that RFC 5040 knows nothing of.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_extended<C: CompletionSink>(
+    pub(super) fn on_extended_segment<C: CompletionSink>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
         io: &mut Io<'_, C>,
-    ) -> Result<(), Refused> {
-        let Some(dialect) = self.config.extensions else { return self.on_unexpected(header, payload, io) };
-        match dialect.expected(header) {
-            Some(Opcode::AtomicRequest) => self.on_atomic_request(dialect, header, payload, io),
+    ) -> Result<(), StreamFault> {
+        let Some(profile) = self.config.extensions else { return self.on_unexpected(header, payload, io) };
+        match profile.expected(header) {
+            Some(Opcode::AtomicRequest) => self.on_atomic_request(profile, header, payload, io),
             Some(Opcode::AtomicResponse) => self.on_atomic_response(header, payload, io),
             Some(opcode) if opcode.is_immediate() => self.on_immediate(header, payload, io),
             _ => self.on_unexpected(header, payload, io),
@@ -79,16 +79,20 @@ impl Stream {
         header: &Untagged,
         payload: &[u8],
         io: &mut Io<'_, C>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), StreamFault> {
         match header.qn {
             SEND_QUEUE => {
-                self.any_receive(self.sends_in, header, payload, io)?;
+                self.oldest_receive(self.rx_sends, header, payload, io)?;
             }
             READ_QUEUE => {
-                self.reads_in.check(header, payload.len(), self.request_room().map(|_| u32::MAX))?;
+                self.rx_requests.check(
+                    header,
+                    payload.len(),
+                    self.request_buffer_bytes().map(|_| u32::MAX),
+                )?;
             }
             ATOMIC_RESPONSE_QUEUE if self.has_atomic_responses() => {
-                self.atomics_in.check(header, payload.len(), self.response_room())?;
+                self.rx_atomic_responses.check(header, payload.len(), self.response_buffer_bytes())?;
             }
             _ => return Err(DdpFault::InvalidQueue.into()),
         }
@@ -96,16 +100,16 @@ impl Stream {
     }
 
     /// The oldest receive, whatever its size, for a segment of `queue` that DDP finds right.
-    fn any_receive<C: CompletionSink>(
+    fn oldest_receive<C: CompletionSink>(
         &self,
-        queue: Queue,
+        queue: UntaggedQueue,
         header: &Untagged,
         payload: &[u8],
         io: &mut Io<'_, C>,
-    ) -> Result<u64, Refused> {
+    ) -> Result<u64, StreamFault> {
         let head = io.receives.head();
         if io.receives.at(head).is_none() {
-            self.find_receive(header.msn == queue.msn(), io)?;
+            self.fetch_receive(header.msn == queue.msn(), io)?;
         }
         let wr_id = io.receives.at(head).map(|wqe| wqe.wr_id);
         queue.check(header, payload.len(), wr_id.map(|_| u32::MAX))?;
@@ -119,24 +123,24 @@ impl Stream {
         header: &Untagged,
         payload: &[u8],
         io: &mut Io<'_, C>,
-    ) -> Result<(), Refused> {
-        let queue = self.queue_of(header);
-        let wr_id = self.any_receive(queue, header, payload, io)?;
+    ) -> Result<(), StreamFault> {
+        let queue = self.immediate_queue(header);
+        let wr_id = self.oldest_receive(queue, header, payload, io)?;
         let opcode = Opcode::decode_extended(header.ulp)?;
         // The message is one segment, and a Send that has begun to fill the receive ends first.
-        if !header.last || header.mo > 0 || self.sends_in.placed() > 0 {
+        if !header.last || header.mo > 0 || self.rx_sends.placed() > 0 {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
         let Immediate(octets) = Immediate::decode(payload)?;
-        let mut completion = self.received(wr_id, payload.len() as u32, CompletionStatus::Success);
+        let mut completion = self.receive_completion(wr_id, payload.len() as u32, CompletionStatus::Success);
         (completion.opcode, completion.immediate) = (CompletionOpcode::ReceiveImmediate, octets);
         completion.flags.set(CompletionFlags::SOLICITED, opcode.is_solicited());
         if header.qn == READ_QUEUE {
-            self.reads_in.advance(true, payload.len());
+            self.rx_requests.advance(true, payload.len());
         } else {
-            self.sends_in.advance(true, payload.len());
+            self.rx_sends.advance(true, payload.len());
         }
-        io.completions.on_receive(completion);
+        io.completions.on_receive_completion(completion);
         io.receives.release_to(io.receives.head().wrapping_add(1));
         io.stats.count(Counter::IwarpRxImmediates);
         Ok(())
@@ -147,27 +151,27 @@ impl Stream {
     /// change it.
     fn on_atomic_request<C: CompletionSink>(
         &mut self,
-        dialect: Dialect,
+        profile: Rfc7306Profile,
         header: &Untagged,
         payload: &[u8],
         io: &mut Io<'_, C>,
-    ) -> Result<(), Refused> {
-        self.reads_in.check(header, payload.len(), self.request_room())?;
+    ) -> Result<(), StreamFault> {
+        self.rx_requests.check(header, payload.len(), self.request_buffer_bytes())?;
         Opcode::decode_extended(header.ulp)?;
         if !header.last {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
-        let request = AtomicRequest::decode(payload, dialect)?;
-        let word = io.memory.word(&self.target(&request)).map_err(RdmapFault::from)?;
+        let request = AtomicRequest::decode(payload, profile)?;
+        let word = io.memory.word(&self.atomic_target(&request)).map_err(RdmapFault::from)?;
         let owner = if self.config.atomic_locked { None } else { word.claim().err() };
         if let Some(owner) = owner {
-            io.completions.will_ask(owner);
+            io.completions.prepare_forward(owner);
         }
-        self.responses.push(Owed::Atomic { request, msn: header.msn, owner });
-        self.reads_in.advance(true, payload.len());
+        self.responses.push(ResponderEntry::Atomic { request, msn: header.msn, owner });
+        self.rx_requests.advance(true, payload.len());
         io.stats.count(Counter::IwarpRxAtomicRequests);
         if owner.is_some() {
-            self.ask_owners(io);
+            self.forward_atomics(io);
         }
         Ok(())
     }
@@ -178,63 +182,70 @@ impl Stream {
         header: &Untagged,
         payload: &[u8],
         io: &mut Io<'_, C>,
-    ) -> Result<(), Refused> {
-        let is_indication = self.acknowledged.awaits_rtr_read();
+    ) -> Result<(), StreamFault> {
+        let is_indication = self.send_progress.awaits_rtr_read();
         let bad_response = |error| bad_response(error, is_indication);
-        let queue = if header.qn == READ_QUEUE { self.reads_in } else { self.atomics_in };
+        let queue = if header.qn == READ_QUEUE { self.rx_requests } else { self.rx_atomic_responses };
         queue
-            .check(header, payload.len(), self.response_room())
+            .check(header, payload.len(), self.response_buffer_bytes())
             .map_err(|fault| bad_response(fault.into()))?;
         Opcode::decode_extended(header.ulp)?;
         let head = self.outstanding.front().filter(|head| head.atomic && header.last).copied();
         let head = head.ok_or_else(|| bad_response(RdmapFault::StreamCatastrophic.into()))?;
         let response = AtomicResponse::decode_for(payload, head.seq);
         let response = response.map_err(|fault| bad_response(fault.into()))?;
-        self.land_original(&head, response.original, io)?;
+        self.place_original_value(&head, response.original, io)?;
         if header.qn == READ_QUEUE {
-            self.reads_in.advance(true, payload.len());
+            self.rx_requests.advance(true, payload.len());
         } else {
-            self.atomics_in.advance(true, payload.len());
+            self.rx_atomic_responses.advance(true, payload.len());
         }
         self.outstanding.advance(true, 0);
-        if !core::mem::replace(&mut self.has_atomics, true) {
-            io.completions.peer_has_atomics();
+        if !core::mem::replace(&mut self.peer_has_atomics, true) {
+            io.completions.on_peer_atomics();
         }
-        self.acknowledged.read_done();
+        self.send_progress.read_done();
         self.complete(io);
         Ok(())
     }
 
     /// The word's value goes to the request's sink in the machine's own order (RFC 7306 s5.1). A sink that has been revoked
     /// meanwhile is our own application's error.
-    fn land_original<C>(&mut self, head: &Outstanding, original: u64, io: &Io<'_, C>) -> Result<(), Refused> {
+    fn place_original_value<C>(
+        &mut self,
+        head: &OutstandingRequest,
+        original: u64,
+        io: &Io<'_, C>,
+    ) -> Result<(), StreamFault> {
         let octets = original.to_ne_bytes();
-        let refused = || {
+        let local_fault = || {
             let (error, status) = (RdmapFault::LocalCatastrophic, CompletionStatus::LocalProtection);
-            Refused::with_victim(error, Victim::Read, status)
+            StreamFault::with_failed_wqe(error, FailedWqe::Read, status)
         };
-        let (reach, need) = (self.reach(), Access::LOCAL_WRITE);
-        let span = io.memory.resolve(head.sink_stag, reach, head.sink_to, head.bytes, need);
-        let span = span.map_err(|_| refused())?;
-        match &mut self.early {
-            None => span.copy_in(0, &octets).map_err(|_| refused()),
-            Some(early) => early.land(span, &octets, io.stats).map_err(|_| refused()),
+        let (scope, need) = (self.access_scope(), Access::LOCAL_WRITE);
+        let span = io.memory.resolve(head.sink_stag, scope, head.sink_to, head.bytes, need);
+        let span = span.map_err(|_| local_fault())?;
+        match &mut self.out_of_order {
+            None => span.copy_in(0, &octets).map_err(|_| local_fault()),
+            Some(out_of_order) => {
+                out_of_order.place_unless_present(span, &octets, io.stats).map_err(|_| local_fault())
+            }
         }
     }
 
     /// Whether there is a queue 3.
     fn has_atomic_responses(&self) -> bool {
-        let dialect = self.config.extensions;
-        dialect.and_then(|dialect| dialect.queue(Opcode::AtomicResponse)) == Some(ATOMIC_RESPONSE_QUEUE)
+        let profile = self.config.extensions;
+        profile.and_then(|profile| profile.queue(Opcode::AtomicResponse)) == Some(ATOMIC_RESPONSE_QUEUE)
     }
 
     /// The buffer that waits for an Atomic Response, where one is awaited at all.
-    fn response_room(&self) -> Option<u32> {
-        self.outstanding.awaits_atomic().then_some(ATOMIC_RESPONSE_BYTES as u32)
+    fn response_buffer_bytes(&self) -> Option<u32> {
+        self.outstanding.has_atomic().then_some(ATOMIC_RESPONSE_BYTES as u32)
     }
 
     /// The queue that an immediate is numbered on: that of Sends, save by figure 2 of draft -01.
-    fn queue_of(&self, header: &Untagged) -> Queue {
-        if header.qn == READ_QUEUE { self.reads_in } else { self.sends_in }
+    fn immediate_queue(&self, header: &Untagged) -> UntaggedQueue {
+        if header.qn == READ_QUEUE { self.rx_requests } else { self.rx_sends }
     }
 }

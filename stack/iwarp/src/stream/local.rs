@@ -5,7 +5,7 @@
 //!
 //! A tag is invalid for every later look-up as soon as it is invalidated. That no core is in the middle of a copy any
 //! more shows by epochs: a completion that says so waits for it, and whatever is behind it waits too. The core loop
-//! asks again ([`Stream::on_memory`]) for as long as [`Stream::waits_for_memory`].
+//! asks again ([`Stream::retry_after_epoch`]) for as long as [`Stream::awaits_epoch`].
 
 use ironwarp_mem::{BindError, Epoch, Invalidator};
 use ironwarp_stats::Counter;
@@ -13,31 +13,31 @@ use ironwarp_types::STag;
 
 use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{Completion, CompletionStatus};
-use crate::rdmap::{Outstanding, RdmapFault};
+use crate::rdmap::{OutstandingRequest, RdmapFault};
 use crate::wr::{SendOpcode, SendWqe};
 
 /// A delivered Send with Invalidate whose completion waits. Nothing more is read meanwhile.
 #[derive(Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct PendingDelivery {
     completion: Completion,
     epoch: Epoch,
 }
 
 impl Stream {
     /// Whether some completion or request waits until no core uses a steering tag that was invalidated.
-    pub fn waits_for_memory(&self) -> bool {
-        self.held.is_some() || self.sender.waits() || self.acknowledged.waits()
+    pub fn awaits_epoch(&self) -> bool {
+        self.pending_delivery.is_some() || self.sender.awaits_epoch() || self.send_progress.awaits_epoch()
     }
 
     /// Whether a delivery waits for that, and with it everything that has arrived behind it.
-    pub fn holds_delivery(&self) -> bool {
-        self.held.is_some()
+    pub fn has_pending_delivery(&self) -> bool {
+        self.pending_delivery.is_some()
     }
 
     /// Carries out what the send queue begins with that sends nothing, so that it does not wait for TCP.
-    pub fn run_locals<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+    pub fn run_local_requests<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         if self.state == StreamState::Open {
-            self.run_locals_now(io);
+            self.run_local_requests_now(io);
         }
     }
 
@@ -48,25 +48,25 @@ impl Stream {
     }
 
     /// Looks again at what waits for memory. Afterwards bytes may be readable and units may be pulled that were not.
-    pub fn on_memory<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+    pub fn retry_after_epoch<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.sender.retry();
         if self.state == StreamState::Open {
-            self.resume(io);
+            self.resume_delivery(io);
             self.complete(io);
         }
     }
 
     /// Completes a held delivery whose time has come. Answers whether reading goes on.
     #[cold]
-    pub(super) fn resume<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
-        let Some(held) = self.held else { return self.reading };
-        if !io.memory.has_passed(held.epoch) {
+    pub(super) fn resume_delivery<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
+        let Some(pending_delivery) = self.pending_delivery else { return self.receiving };
+        if !io.memory.is_quiescent(pending_delivery.epoch) {
             return false;
         }
-        self.held = None;
-        self.reading = self.state == StreamState::Open;
-        self.hand_over(held.completion, io);
-        self.reading
+        self.pending_delivery = None;
+        self.receiving = self.state == StreamState::Open;
+        self.complete_receive(pending_delivery.completion, io);
+        self.receiving
     }
 
     /// Ends the tag that the peer's Send names, then completes the receive as soon as nobody uses it (RFC 5040 s5.3).
@@ -77,13 +77,13 @@ impl Stream {
         stag: STag,
         io: &mut Io<'_, C>,
     ) -> Result<(), RdmapFault> {
-        let epoch = io.memory.invalidate(stag, self.reach(), Invalidator::Remote)?;
+        let epoch = io.memory.invalidate(stag, self.access_scope(), Invalidator::Remote)?;
         io.stats.count(Counter::IwarpRxInvalidates);
-        if io.memory.has_passed(epoch) {
-            self.hand_over(completion, io);
+        if io.memory.is_quiescent(epoch) {
+            self.complete_receive(completion, io);
         } else {
-            self.held = Some(Held { completion, epoch });
-            self.reading = false;
+            self.pending_delivery = Some(PendingDelivery { completion, epoch });
+            self.receiving = false;
         }
         Ok(())
     }
@@ -91,35 +91,39 @@ impl Stream {
     /// RFC 5040 s7.2, checks 4 and 5: before anything of the last segment is placed.
     #[cold]
     pub(super) fn check_invalidate<C>(&self, stag: STag, io: &Io<'_, C>) -> Result<(), RdmapFault> {
-        Ok(io.memory.may_invalidate(stag, self.reach(), Invalidator::Remote)?)
+        Ok(io.memory.may_invalidate(stag, self.access_scope(), Invalidator::Remote)?)
     }
 
     /// A Read is answered: its own buffer's tag ends where the request said so, before the Read completes.
     #[cold]
-    pub(super) fn end_sink<C>(&mut self, read: &Outstanding, io: &Io<'_, C>) -> Result<(), RdmapFault> {
+    pub(super) fn invalidate_sink<C>(
+        &mut self,
+        read: &OutstandingRequest,
+        io: &Io<'_, C>,
+    ) -> Result<(), RdmapFault> {
         // Nothing of an empty Read's sink is looked at, but the tag to invalidate is.
-        let epoch = io.memory.invalidate(read.sink_stag, self.reach(), Invalidator::Local);
+        let epoch = io.memory.invalidate(read.sink_stag, self.access_scope(), Invalidator::Local);
         let epoch = epoch.map_err(|_| RdmapFault::LocalCatastrophic)?;
-        self.acknowledged.ends_at(read.seq, epoch.to_bits());
+        self.send_progress.set_end(read.seq, epoch.to_bits());
         Ok(())
     }
 
     /// Carries out the request at the front of the send queue that sends nothing. Answers whether the next one may
     /// be looked at.
     #[cold]
-    pub(super) fn run_local<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
+    pub(super) fn run_local_request<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
         let seq = self.sender.next();
         let Some(wqe) = io.sends.at(seq) else { return false };
-        match self.outcome(wqe, io) {
+        match self.execute_local(wqe, io) {
             Ok(epoch) => {
-                io.stats.count(Counter::IwarpLocalRequests);
-                self.acknowledged.ends_at(seq, epoch.to_bits());
+                io.stats.count(Counter::IwarpLocalOperations);
+                self.send_progress.set_end(seq, epoch.to_bits());
                 self.sender.skip_to(seq.wrapping_add(1));
                 self.complete(io);
                 true
             }
             Err(None) => {
-                self.sender.wait();
+                self.sender.defer();
                 true
             }
             Err(Some(status)) => {
@@ -130,16 +134,16 @@ impl Stream {
     }
 
     /// The epoch that the request completes with; `None` where it must be tried again.
-    fn outcome<C>(&self, wqe: &SendWqe, io: &Io<'_, C>) -> Result<Epoch, Option<CompletionStatus>> {
+    fn execute_local<C>(&self, wqe: &SendWqe, io: &Io<'_, C>) -> Result<Epoch, Option<CompletionStatus>> {
         if wqe.opcode == SendOpcode::Invalidate {
-            let ended = io.memory.invalidate(wqe.remote_stag, self.reach(), Invalidator::Local);
+            let ended = io.memory.invalidate(wqe.remote_stag, self.access_scope(), Invalidator::Local);
             return ended.map_err(|_| Some(CompletionStatus::LocalProtection));
         }
         let binding = wqe.binding().ok_or(Some(CompletionStatus::LocalOperation))?;
-        match io.memory.bind(&binding, self.reach()) {
+        match io.memory.bind(&binding, self.access_scope()) {
             Ok(()) => Ok(Epoch::default()),
-            Err(BindError::Soon) => Err(None),
-            Err(BindError::NotUnbound | BindError::Region(_)) => Err(Some(CompletionStatus::MemoryBind)),
+            Err(BindError::NotQuiescent) => Err(None),
+            Err(BindError::NotBindable | BindError::Region(_)) => Err(Some(CompletionStatus::MemoryBind)),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The core loop lends everything for the length of a call ([`Io`]): the two work rings, the completion sink, the
 //! core's view of memory, its counters. In-order bytes go into [`Stream::on_readable`]; TCP pulls units from
-//! [`Stream::transmit`]; acknowledgements go into [`Stream::on_acked`].
+//! [`Stream::unit_source`]; acknowledgements go into [`Stream::on_acked`].
 //!
 //! ```text
 //!            Idle ---- start ----> Open ---- error found here ----> Terminating ---- Terminate pulled ---> Ended
@@ -14,14 +14,14 @@
 //!
 //! Nothing allocates after [`Stream::new`], and no octet from the wire can make anything here panic.
 
-mod begin;
+mod atomic_forwarding;
 mod check;
 mod complete;
 mod cursor;
-mod early;
 mod extended;
+mod first_octets;
 mod local;
-mod owners;
+mod out_of_order;
 mod receive;
 mod rtr;
 mod transmit;
@@ -29,52 +29,55 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
-use ironwarp_mem::{AtomicOp, AtomicTarget, CoreMem, Reach};
+use ironwarp_mem::{AccessScope, AtomicOp, AtomicTarget, CoreMem};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{CoreId, PdId, QpNum};
 
-pub use transmit::Transmit;
+pub use transmit::StreamSource;
 
 use crate::completion::Completion;
-use crate::ddp::untagged::Queue;
-use crate::mpa::marker::Rhythm;
-use crate::mpa::startup::{Agreed, Markers, ReadDepths, Rtr, RtrKinds};
-use crate::rdmap::{Dialect, Offender, Outstanding, OutstandingReads, Owed, PendingResponses, Terminate};
+use crate::ddp::untagged::UntaggedQueue;
+use crate::mpa::marker::MarkerState;
+use crate::mpa::startup::{Markers, Negotiated, ReadDepths, Rtr, RtrKinds};
+use crate::rdmap::{
+    OutstandingRequest, OutstandingRequests, ResponderEntry, ResponderQueue, Rfc7306Profile, Terminate,
+    TerminatedHeaders,
+};
 use crate::wr::{RecvWqe, SendWqe};
-use complete::Acknowledged;
-use cursor::Cursor;
-use early::Early;
-use local::Held;
+use complete::SendProgress;
+use cursor::SgeCursor;
+use local::PendingDelivery;
+use out_of_order::OutOfOrderPlacement;
 use transmit::Sender;
 
 /// Where completions go. A place was promised when the request was posted, so no completion is ever refused.
 pub trait CompletionSink {
     /// Takes the completion of a send-queue request.
-    fn on_send(&mut self, completion: Completion);
+    fn on_send_completion(&mut self, completion: Completion);
 
     /// Takes the completion of a receive.
-    fn on_receive(&mut self, completion: Completion);
+    fn on_receive_completion(&mut self, completion: Completion);
 
-    /// Moves the next request of a shared receive queue into `feed`, the other end of the queue pair's own, and
+    /// Moves the next request of a shared receive queue into `rq_producer`, the other end of the queue pair's own, and
     /// promises a place for its completion. Asked once a message, and only of queue pairs that have a feed.
-    fn feed(&mut self, feed: &mut SlotProducer<RecvWqe>) -> Result<(), NoReceive> {
-        let _ = feed;
-        Err(NoReceive::Empty)
+    fn take_from_srq(&mut self, rq_producer: &mut SlotProducer<RecvWqe>) -> Result<(), SrqError> {
+        let _ = rq_producer;
+        Err(SrqError::Empty)
     }
 
     /// The peer has answered an atomic operation: it has them. Told once a connection.
-    fn peer_has_atomics(&mut self) {}
+    fn on_peer_atomics(&mut self) {}
 
     /// That core is about to be asked: what has to be fetched for that may be on its way meanwhile.
-    fn will_ask(&mut self, owner: CoreId) {
+    fn prepare_forward(&mut self, owner: CoreId) {
         let _ = owner;
     }
 
-    /// Asks the core that owns a word for an operation on it. The outcome comes to [`Stream::on_answer`] with the same
+    /// Asks the core that owns a word for an operation on it. The outcome comes to [`Stream::on_forwarded_atomic`] with the same
     /// `serial`; what one core was asked for is answered in order. Without a credit nothing is asked, and the stream is told
-    /// by [`Stream::on_credit`] when there is one. Rare: only where a stack has several cores.
-    fn ask(
+    /// by [`Stream::on_forward_credit`] when there is one. Rare: only where a stack has several cores.
+    fn forward_atomic(
         &mut self,
         owner: CoreId,
         serial: u32,
@@ -92,11 +95,11 @@ pub struct NoCredit;
 
 /// Why a shared receive queue gives no receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoReceive {
+pub enum SrqError {
     /// None is posted.
     Empty,
     /// The completion queue has no place left to promise.
-    NoPlace,
+    CqFull,
 }
 
 /// What the core loop lends for one call.
@@ -106,7 +109,7 @@ pub struct Io<'a, C> {
     /// The queue pair's receive ring.
     pub receives: &'a mut SlotConsumer<RecvWqe>,
     /// Its other end, where receives come from a shared queue.
-    pub feed: Option<&'a mut SlotProducer<RecvWqe>>,
+    pub rq_producer: Option<&'a mut SlotProducer<RecvWqe>>,
     /// Where completions go.
     pub completions: &'a mut C,
     /// The core's view of registered memory.
@@ -134,11 +137,11 @@ pub struct StreamConfig {
     /// s5.5 allows either; only an acknowledgement says that the peer's TCP has it.
     pub complete_on_copy: bool,
     /// Let Sends and Read Requests go between the segments of a long Read Response.
-    pub sends_cut_in: bool,
+    pub interleave_untagged: bool,
     /// Place tagged segments that lie beyond a gap before their turn, where markers and CRCs are in use.
     pub place_out_of_order: bool,
     /// The operations of RFC 7306, and by which text; `None` is RFC 5040 alone, to which they do not exist.
-    pub extensions: Option<Dialect>,
+    pub extensions: Option<Rfc7306Profile>,
     /// Change words with locked instructions, from whichever core a request arrives at, instead of asking the one core
     /// that owns it. All streams of a process do the one, or all the other.
     pub atomic_locked: bool,
@@ -155,7 +158,7 @@ pub enum Role {
 
 /// What start-up settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Start {
+pub struct StreamStart {
     /// Our side in it.
     pub role: Role,
     /// Whether CRCs are in use.
@@ -169,33 +172,33 @@ pub struct Start {
     /// The indications that may come first, to the responder.
     pub rtr_awaited: RtrKinds,
     /// Payload octets that TCP had pulled before the first FPDU: those of our start-up frame.
-    pub sent_before: u64,
+    pub startup_bytes_sent: u64,
 }
 
-impl Start {
+impl StreamStart {
     /// Nothing but CRCs was agreed on, and nothing was pulled before.
     pub fn plain(role: Role, crc: bool) -> Self {
-        Start {
+        StreamStart {
             role,
             crc,
             markers: Markers::default(),
             reads: None,
             rtr_to_send: None,
             rtr_awaited: RtrKinds::empty(),
-            sent_before: 0,
+            startup_bytes_sent: 0,
         }
     }
 
-    /// What the start-up frames settled; ours had `sent_before` octets.
-    pub fn agreed(role: Role, agreed: &Agreed, sent_before: u64) -> Self {
-        Start {
+    /// What the start-up frames settled; ours had `startup_bytes_sent` octets.
+    pub fn agreed(role: Role, agreed: &Negotiated, startup_bytes_sent: u64) -> Self {
+        StreamStart {
             role,
             crc: agreed.crc,
             markers: agreed.markers,
             reads: Some(agreed.reads),
             rtr_to_send: agreed.rtr_to_send,
             rtr_awaited: agreed.rtr_awaited,
-            sent_before,
+            startup_bytes_sent,
         }
     }
 }
@@ -229,38 +232,38 @@ pub struct Stream {
     config: StreamConfig,
     state: StreamState,
     /// FPDUs are taken: the stream is open, its first octets are no start-up frame, and no delivery is held.
-    reading: bool,
+    receiving: bool,
     /// Nothing has come yet.
-    fresh: bool,
+    awaits_first_octets: bool,
     /// A delivery that waits until nobody uses the steering tag that it ended.
-    held: Option<Held>,
+    pending_delivery: Option<PendingDelivery>,
     crc: bool,
     /// Where the next marker comes, in what we send and in what we receive, when they are in use.
-    tx_markers: Option<Rhythm>,
-    rx_markers: Option<Rhythm>,
+    tx_markers: Option<MarkerState>,
+    rx_markers: Option<MarkerState>,
     /// What is in memory before its turn, where that is wanted.
-    early: Option<Box<Early>>,
+    out_of_order: Option<Box<OutOfOrderPlacement>>,
     /// The indications that the first FPDU may be.
     rtr_awaited: RtrKinds,
-    end: Option<StreamError>,
-    offender: Offender,
+    error: Option<StreamError>,
+    terminated_headers: TerminatedHeaders,
     /// The peer ended it over an Atomic Request, which it does not know.
-    lacks_atomics: bool,
+    peer_lacks_atomics: bool,
     /// The peer has answered one.
-    has_atomics: bool,
+    peer_has_atomics: bool,
     /// A word's owner is to be asked for something and there was no credit.
-    awaits_credit: bool,
+    awaits_forward_credit: bool,
     /// Queue 0 as its receiver, and where in the waiting receive's list it stands.
-    sends_in: Queue,
-    landing: Cursor,
+    rx_sends: UntaggedQueue,
+    recv_cursor: SgeCursor,
     /// Queue 1 as its receiver.
-    reads_in: Queue,
+    rx_requests: UntaggedQueue,
     /// Queue 3 as its receiver.
-    atomics_in: Queue,
-    outstanding: OutstandingReads,
-    responses: PendingResponses,
+    rx_atomic_responses: UntaggedQueue,
+    outstanding: OutstandingRequests,
+    responses: ResponderQueue,
     sender: Sender,
-    acknowledged: Acknowledged,
+    send_progress: SendProgress,
 }
 
 impl Stream {
@@ -269,45 +272,45 @@ impl Stream {
         Stream {
             config,
             state: StreamState::Idle,
-            reading: false,
-            fresh: true,
-            held: None,
+            receiving: false,
+            awaits_first_octets: true,
+            pending_delivery: None,
             crc: true,
             tx_markers: None,
             rx_markers: None,
-            early: Early::for_setting(config.place_out_of_order),
+            out_of_order: OutOfOrderPlacement::new_if_enabled(config.place_out_of_order),
             rtr_awaited: RtrKinds::empty(),
-            end: None,
-            offender: Offender::default(),
-            lacks_atomics: false,
-            has_atomics: false,
-            awaits_credit: false,
-            sends_in: Queue::new(),
-            landing: Cursor::default(),
-            reads_in: Queue::new(),
-            atomics_in: Queue::new(),
-            outstanding: OutstandingReads::new(config.ord),
-            responses: PendingResponses::new(config.ird),
+            error: None,
+            terminated_headers: TerminatedHeaders::default(),
+            peer_lacks_atomics: false,
+            peer_has_atomics: false,
+            awaits_forward_credit: false,
+            rx_sends: UntaggedQueue::new(),
+            recv_cursor: SgeCursor::default(),
+            rx_requests: UntaggedQueue::new(),
+            rx_atomic_responses: UntaggedQueue::new(),
+            outstanding: OutstandingRequests::new(config.ord),
+            responses: ResponderQueue::new(config.ird),
             sender: Sender::new(),
-            acknowledged: Acknowledged::new(config.send_depth),
+            send_progress: SendProgress::new(config.send_depth),
         }
     }
 
     /// Enters full operation: from now on both directions carry FPDUs only.
-    pub fn start(&mut self, start: Start) {
+    pub fn start(&mut self, start: StreamStart) {
         if self.state == StreamState::Idle {
             self.state = StreamState::Open;
             self.crc = start.crc;
-            self.tx_markers = start.markers.sent.then(Rhythm::new);
-            self.rx_markers = start.markers.received.then(Rhythm::new);
-            self.start_early();
+            self.tx_markers = start.markers.sent.then(MarkerState::new);
+            self.rx_markers = start.markers.received.then(MarkerState::new);
+            self.start_out_of_order();
             self.rtr_awaited = start.rtr_awaited;
             if let Some(ReadDepths { ird, ord }) = start.reads {
-                self.responses.limit_to(ird);
-                self.outstanding.limit_to(ord);
+                self.responses.set_ird(ird);
+                self.outstanding.set_ord(ord);
             }
             self.sender.start(start.role, start.rtr_to_send);
-            self.acknowledged.start(start.sent_before);
+            self.send_progress.start(start.startup_bytes_sent);
         }
     }
 
@@ -322,29 +325,29 @@ impl Stream {
     }
 
     /// Why it ended, once it has, unless the core loop ended it.
-    pub fn end(&self) -> Option<StreamError> {
-        self.end
+    pub fn error(&self) -> Option<StreamError> {
+        self.error
     }
 
     /// Whether every posted send has completed and every Read of the peer's is answered, so that a graceful
     /// disconnect may send its FIN. RFC 6581 s9.2: the indication has to go whatever the application wants, and one by
     /// Read is answered.
     pub fn is_drained<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
-        let indicated = self.sender.rtr().is_none() && !self.acknowledged.awaits_rtr_read();
+        let indicated = self.sender.rtr().is_none() && !self.send_progress.awaits_rtr_read();
         io.sends.head() == io.sends.refresh() && self.responses.is_empty() && indicated
     }
 
     /// Ends the stream without a Terminate, because TCP is gone or is about to be, and flushes every request.
     pub fn abort<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.state = StreamState::Ended;
-        self.reading = false;
-        self.close(io);
+        self.receiving = false;
+        self.clear_and_flush(io);
     }
 
     /// Ends the stream with a Terminate that names `error`: for the connection manager's own errors (RFC 6581 s8).
     pub fn terminate<C: CompletionSink>(&mut self, error: Terminate, io: &mut Io<'_, C>) {
         if self.state == StreamState::Open {
-            self.fail(error, Offender::default(), io);
+            self.fail(error, TerminatedHeaders::default(), io);
         }
     }
 
@@ -353,21 +356,27 @@ impl Stream {
     fn fail<C: CompletionSink>(
         &mut self,
         error: impl Into<Terminate>,
-        offender: Offender,
+        terminated_headers: TerminatedHeaders,
         io: &mut Io<'_, C>,
     ) -> StreamError {
-        let end = self.doom(error.into(), offender, io.stats);
-        self.close(io);
+        let end = self.enter_error(error.into(), terminated_headers, io.stats);
+        self.clear_and_flush(io);
         end
     }
 
     /// The part of failing that leaves the work rings alone.
-    fn doom(&mut self, error: Terminate, offender: Offender, stats: &CoreStats) -> StreamError {
-        self.state = if self.may_tell(error) { StreamState::Terminating } else { StreamState::Ended };
-        self.reading = false;
-        self.offender = offender;
+    fn enter_error(
+        &mut self,
+        error: Terminate,
+        terminated_headers: TerminatedHeaders,
+        stats: &CoreStats,
+    ) -> StreamError {
+        self.state =
+            if self.may_send_terminate(error) { StreamState::Terminating } else { StreamState::Ended };
+        self.receiving = false;
+        self.terminated_headers = terminated_headers;
         let end = StreamError::Failed(error);
-        self.end = Some(end);
+        self.error = Some(end);
         stats.count(Counter::IwarpStreamsFailed);
         end
     }
@@ -376,29 +385,29 @@ impl Stream {
     #[cold]
     fn peer_terminated<C: CompletionSink>(&mut self, error: Terminate, io: &mut Io<'_, C>) -> StreamError {
         self.state = StreamState::Ended;
-        self.reading = false;
+        self.receiving = false;
         let end = StreamError::PeerTerminated(error);
-        self.end = Some(end);
+        self.error = Some(end);
         io.stats.count(Counter::IwarpRxTerminates);
-        self.close(io);
+        self.clear_and_flush(io);
         end
     }
 
     /// Forgets what is under way and flushes.
-    fn close<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+    fn clear_and_flush<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         self.outstanding.clear();
         self.responses.clear();
-        self.held = None;
-        if let Some(early) = &mut self.early {
-            early.end();
+        self.pending_delivery = None;
+        if let Some(out_of_order) = &mut self.out_of_order {
+            out_of_order.stop();
         }
         self.flush(io);
     }
 
     /// Whose memory it reaches.
     #[inline]
-    fn reach(&self) -> Reach {
-        Reach::new(self.config.pd, self.config.qp)
+    fn access_scope(&self) -> AccessScope {
+        AccessScope::new(self.config.pd, self.config.qp)
     }
 }
 
@@ -407,15 +416,18 @@ impl core::fmt::Debug for Stream {
         f.debug_struct("Stream")
             .field("qp", &self.config.qp)
             .field("state", &self.state)
-            .field("end", &self.end)
+            .field("end", &self.error)
             .finish_non_exhaustive()
     }
 }
 
 /// Reads each way that a queue pair is made for unless its application says otherwise.
-const READS_USUAL: usize = 16;
+const DEFAULT_READ_DEPTH: usize = 16;
 
 /// An idle queue pair's stream stays within 2 KiB beside what its application sized: the table of ends, eight octets
 /// for each slot of the send ring.
-const _: () =
-    assert!(size_of::<Stream>() + READS_USUAL * (size_of::<Outstanding>() + size_of::<Owed>()) <= 2048);
+const _: () = assert!(
+    size_of::<Stream>()
+        + DEFAULT_READ_DEPTH * (size_of::<OutstandingRequest>() + size_of::<ResponderEntry>())
+        <= 2048
+);

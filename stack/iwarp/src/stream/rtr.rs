@@ -9,11 +9,11 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::STag;
 
 use super::Stream;
-use super::transmit::Room;
+use super::transmit::SegmentSpace;
 use crate::ddp::{Header, TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 use crate::mpa::startup::{Rtr, RtrKinds};
 use crate::rdmap::read::READ_REQUEST_BYTES;
-use crate::rdmap::{Opcode, Outstanding, READ_QUEUE, ReadRequest, SEND_QUEUE};
+use crate::rdmap::{Opcode, OutstandingRequest, READ_QUEUE, ReadRequest, SEND_QUEUE};
 
 /// Some adapters refuse a tagged message with steering tag 0 even when it is empty, where no tag is looked at.
 const RTR_STAG: STag = STag(1);
@@ -27,9 +27,9 @@ impl Stream {
     #[cold]
     pub(super) fn fill_rtr(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
         let Some(rtr) = self.sender.rtr() else { return 0 };
-        let mut room = Room::<true>::new(room);
+        let mut room = SegmentSpace::<true>::new(room);
         let Some(ulpdu_bytes) = self.write_rtr(rtr, &mut room) else { return 0 };
-        let written = self.seal(room, ulpdu_bytes);
+        let written = self.encode_fpdu(room, ulpdu_bytes);
         if written > 0 {
             self.rtr_sent(rtr);
             stats.count(Counter::IwarpTxFpdus);
@@ -38,8 +38,8 @@ impl Stream {
         written
     }
 
-    fn write_rtr(&mut self, rtr: Rtr, room: &mut Room<'_, true>) -> Option<usize> {
-        let (send_msn, read_msn) = self.sender.numbers();
+    fn write_rtr(&mut self, rtr: Rtr, room: &mut SegmentSpace<'_, true>) -> Option<usize> {
+        let (send_msn, read_msn) = self.sender.next_msns();
         let untagged = |opcode: Opcode, qn, msn| Untagged {
             last: true,
             ulp: opcode.control(),
@@ -61,7 +61,7 @@ impl Stream {
             Rtr::Read => {
                 let out = room.ulpdu(UNTAGGED_BYTES + READ_REQUEST_BYTES)?;
                 untagged(Opcode::ReadRequest, READ_QUEUE, *read_msn).encode(out);
-                *out.last_chunk_mut()? = RTR_READ.octets();
+                *out.last_chunk_mut()? = RTR_READ.encode();
                 Some(UNTAGGED_BYTES + READ_REQUEST_BYTES)
             }
         }
@@ -69,7 +69,7 @@ impl Stream {
 
     fn rtr_sent(&mut self, rtr: Rtr) {
         self.sender.rtr_sent();
-        let (send_msn, read_msn) = self.sender.numbers();
+        let (send_msn, read_msn) = self.sender.next_msns();
         match rtr {
             // It is a message of its queue like any other: the application's first Send is number 2.
             Rtr::Send => *send_msn = send_msn.wrapping_add(1),
@@ -78,9 +78,9 @@ impl Stream {
                 *read_msn = read_msn.wrapping_add(1);
                 let ReadRequest { sink_stag, sink_to, bytes, .. } = RTR_READ;
                 let (placed, seq, invalidates, atomic) = (0, 0, false, false);
-                let read = Outstanding { sink_stag, sink_to, bytes, placed, seq, invalidates, atomic };
+                let read = OutstandingRequest { sink_stag, sink_to, bytes, placed, seq, invalidates, atomic };
                 self.outstanding.push_rtr(read);
-                self.acknowledged.rtr_read_sent();
+                self.send_progress.rtr_read_sent();
             }
         }
     }
@@ -101,9 +101,9 @@ impl Stream {
         }
         let Ok((Header::Untagged(header), [])) = Header::decode(ulpdu) else { return false };
         let is_send = header.qn == SEND_QUEUE && Opcode::decode(header.ulp) == Ok(Opcode::Send);
-        let is_whole = header.last && self.sends_in.check(&header, 0, Some(0)).is_ok();
+        let is_whole = header.last && self.rx_sends.check(&header, 0, Some(0)).is_ok();
         if is_send && is_whole {
-            self.sends_in.advance(true, 0);
+            self.rx_sends.advance(true, 0);
         }
         is_send && is_whole
     }

@@ -237,7 +237,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             return;
         }
         self.conflict_reported = true;
-        let configured = self.shared.config.nets().filter_map(|net| net.prefixes().ok()).flatten();
+        let configured = self.shared.config.net_configs().filter_map(|net| net.prefixes().ok()).flatten();
         let ours: Vec<String> = configured.map(|prefix| prefix.addr.to_string()).collect();
         tracing::warn!(
             "another station on the link claims an address of net.address or net.addresses ({}); give each node an \

@@ -4,10 +4,10 @@ use ironwarp::{AtomicOp, Extensions};
 use ironwarp_iwarp::Terminate;
 use ironwarp_iwarp::ddp::Header;
 use ironwarp_iwarp::mpa::fpdu;
-use ironwarp_iwarp::mpa::marker::Rhythm;
+use ironwarp_iwarp::mpa::marker::MarkerState;
 use ironwarp_iwarp::mpa::startup::frame::{Frame, Kind};
 use ironwarp_iwarp::mpa::startup::{Enhanced, RtrKinds};
-use ironwarp_iwarp::rdmap::{AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, ReadRequest};
+use ironwarp_iwarp::rdmap::{AtomicRequest, AtomicResponse, Immediate, Opcode, ReadRequest, Rfc7306Profile};
 use ironwarp_tcp::ByteStream;
 
 use super::vector::{Reading, Vector};
@@ -107,18 +107,20 @@ fn startup(octets: &[u8], reading: &mut Reading) {
 fn unmarked(vector: &Vector, reading: &mut Reading) {
     let mut bytes = Bytes(vector.octets.clone());
     while bytes.available() > 0 {
-        let whole = fpdu::arrived(&bytes).expect("a whole FPDU");
-        let ulpdu = fpdu::open(&bytes.front()[..whole], vector.crc).expect("a right one");
+        let whole = fpdu::whole_fpdu_bytes(&bytes).expect("a whole FPDU");
+        let ulpdu = fpdu::decode(&bytes.front()[..whole], vector.crc).expect("a right one");
         segment(vector, ulpdu, reading);
         bytes.consume(whole);
     }
 }
 
 fn marked(vector: &Vector, reading: &mut Reading) {
-    let (mut bytes, mut rhythm, mut scratch) = (Bytes(vector.octets.clone()), Rhythm::new(), vec![0; 2048]);
+    let (mut bytes, mut marker_state, mut scratch) =
+        (Bytes(vector.octets.clone()), MarkerState::new(), vec![0; 2048]);
     while bytes.available() > 0 {
-        let whole = rhythm.arrived(&bytes).expect("a whole FPDU");
-        let ulpdu = rhythm.open(&bytes.front()[..whole], &mut scratch, vector.crc).expect("a right one");
+        let whole = marker_state.whole_fpdu_bytes(&bytes).expect("a whole FPDU");
+        let ulpdu =
+            marker_state.decode(&bytes.front()[..whole], &mut scratch, vector.crc).expect("a right one");
         segment(vector, ulpdu, reading);
         bytes.consume(whole);
     }
@@ -143,7 +145,7 @@ fn segment(vector: &Vector, ulpdu: &[u8], reading: &mut Reading) {
         }
         Header::Untagged(header) => {
             if vector.extensions != Extensions::Off {
-                assert_eq!(dialect(vector).untagged(&header), Ok(opcode), "{}: its queue", vector.name);
+                assert_eq!(profile(vector).untagged(&header), Ok(opcode), "{}: its queue", vector.name);
             }
             if opcode.invalidates() {
                 reading.number("inv_stag", header.ulp_word);
@@ -187,16 +189,16 @@ fn body(vector: &Vector, opcode: Opcode, payload: &[u8], reading: &mut Reading) 
     }
 }
 
-fn dialect(vector: &Vector) -> Dialect {
+fn profile(vector: &Vector) -> Rfc7306Profile {
     match vector.extensions {
-        Extensions::Draft03 => Dialect::DRAFT_03,
-        Extensions::Draft01 => Dialect::DRAFT_01_FIGURE_2,
-        Extensions::Rfc7306 | Extensions::Off => Dialect::RFC_7306,
+        Extensions::Draft03 => Rfc7306Profile::DRAFT_03,
+        Extensions::Draft01 => Rfc7306Profile::DRAFT_01_FIGURE_2,
+        Extensions::Rfc7306 | Extensions::Off => Rfc7306Profile::RFC_7306,
     }
 }
 
 fn atomic_request(vector: &Vector, payload: &[u8], reading: &mut Reading) {
-    let request = AtomicRequest::decode(payload, dialect(vector)).expect("a request");
+    let request = AtomicRequest::decode(payload, profile(vector)).expect("a request");
     let (aop, words): (u64, &[(&str, u64)]) = match request.operation {
         AtomicOp::FetchAdd { add, mask } => (0, &[("aop_data", add), ("aop_mask", mask)]),
         AtomicOp::Swap { swap } => (1, &[("aop_data", swap)]),

@@ -5,7 +5,7 @@
 //! stream    |M 508 octets of FPDUs|M 508 octets of FPDUs|M ...     the first marker stands before the first FPDU
 //! FPDU      |M?| n | ULPDU .. |M| .. ULPDU | pad |M?| CRC          a marker in front has FPDUPTR 0 and belongs to it
 //! ```
-//! Each direction has a [`Rhythm`] of its own, which starts with full operation. Everything in the stream is a
+//! Each direction has a [`MarkerState`] of its own, which starts with full operation. Everything in the stream is a
 //! multiple of four octets, so a marker never splits a length field, another marker or a CRC.
 //!
 //! Sending builds the FPDU as if there were no markers, then opens the gaps from the back. Receiving checks the CRC,
@@ -32,50 +32,50 @@ pub const INTERVAL_BYTES: usize = 512;
 const INTERVAL: u32 = INTERVAL_BYTES as u32;
 
 /// Octets since the last marker began where a length field follows it.
-const IN_FRONT: u16 = MARKER_BYTES as u16;
+const LENGTH_AFTER_MARKER: u16 = MARKER_BYTES as u16;
 
 /// Octets of FPDUs between two markers.
-const STRIDE_BYTES: usize = INTERVAL_BYTES - MARKER_BYTES;
+const BETWEEN_MARKERS_BYTES: usize = INTERVAL_BYTES - MARKER_BYTES;
 
 /// What `room` octets can hold beside the markers that fall among them wherever these stand: a multiple of four.
 ///
 /// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4) is [`fpdu::mulpdu`] of this.
-pub const fn room_beside_markers(room: usize) -> usize {
+pub const fn bytes_beside_markers(room: usize) -> usize {
     (room - room % 4).saturating_sub(MARKER_BYTES * room.div_ceil(INTERVAL_BYTES))
 }
 
 /// Where one direction of a stream stands between two markers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Rhythm {
+pub struct MarkerState {
     /// Octets since the last marker began: a multiple of four below 512. 0: a marker comes next.
     since_marker: u16,
 }
 
-impl Rhythm {
+impl MarkerState {
     /// Full operation begins: RFC 5044 s7.1.2, rule 7: a marker comes first.
     pub const fn new() -> Self {
-        Rhythm { since_marker: 0 }
+        MarkerState { since_marker: 0 }
     }
 
     /// Completes the FPDU whose ULPDU lies at `room[2..2 + ulpdu_bytes]`, with the markers that fall into it, and
     /// answers the octets of all that. 0, and nothing has moved on, when `room` is too short.
     #[inline(never)]
-    pub fn seal(&mut self, room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
+    pub fn encode(&mut self, room: &mut [u8], ulpdu_bytes: usize, crc: bool) -> usize {
         let layout = self.layout(fpdu::fpdu_bytes(ulpdu_bytes));
         let Some(framed) = room.get_mut(..layout.framed_bytes()) else { return 0 };
-        if fpdu::seal(framed, ulpdu_bytes, false) == 0 || layout.open_gaps(framed).is_none() {
+        if fpdu::encode(framed, ulpdu_bytes, false) == 0 || layout.insert_markers(framed).is_none() {
             return 0;
         }
         if crc {
             fpdu::set_crc(framed);
         }
-        self.pass(framed.len());
+        self.advance(framed.len());
         framed.len()
     }
 
     /// The octets of the FPDU at the front of `bytes` and of its markers, when all of them have arrived.
     #[inline(never)]
-    pub fn arrived(&self, bytes: &impl ByteStream) -> Option<usize> {
+    pub fn whole_fpdu_bytes(&self, bytes: &impl ByteStream) -> Option<usize> {
         let mut head = [0; Self::HEAD_BYTES_MAX];
         let head = head.get_mut(..self.head_bytes())?;
         if !bytes.peek(head) {
@@ -93,46 +93,46 @@ impl Rhythm {
         self.length_at() + LENGTH_BYTES
     }
 
-    /// The octets of the next FPDU and of its markers, by its first [`Rhythm::head_bytes`].
+    /// The octets of the next FPDU and of its markers, by its first [`MarkerState::head_bytes`].
     pub fn framed_bytes(&self, head: &[u8]) -> Option<usize> {
         Some(self.layout_of(head)?.framed_bytes())
     }
 
     /// The rhythm as it stands `distance` octets further on.
     #[must_use]
-    pub fn at(&self, distance: u32) -> Rhythm {
+    pub fn advanced_by(&self, distance: u32) -> MarkerState {
         // 512 divides 2^32, and the remainder is below 512.
-        Rhythm { since_marker: (distance.wrapping_add(self.since_marker.into()) % INTERVAL) as u16 }
+        MarkerState { since_marker: (distance.wrapping_add(self.since_marker.into()) % INTERVAL) as u16 }
     }
 
     /// How far the first marker is that stands at `from` or behind it.
     pub fn marker_from(&self, from: u32) -> u32 {
-        let since = u32::from(self.at(from).since_marker);
+        let since = u32::from(self.advanced_by(from).since_marker);
         from.saturating_add((INTERVAL - since) % INTERVAL)
     }
 
     /// How far the marker behind the one at `marker` is.
-    pub fn marker_behind(&self, marker: u32) -> u32 {
+    pub fn marker_after(&self, marker: u32) -> u32 {
         self.marker_from(marker.saturating_add(1))
     }
 
     /// How far the last marker before `from` is, when it is ahead.
     pub fn marker_before(&self, from: u32) -> Option<u32> {
         let last = from.checked_sub(1)?;
-        last.checked_sub(self.at(last).since_marker.into())
+        last.checked_sub(self.advanced_by(last).since_marker.into())
     }
 
     /// Where the FPDU starts that the marker at `marker` with these octets belongs to: at the marker that stands in front of
     /// its length field, where one does (RFC 5044 s4.3). `None` when that is behind us, or no place for a start.
-    pub fn start_by(&self, marker: u32, octets: [u8; MARKER_BYTES]) -> Option<u32> {
+    pub fn fpdu_start(&self, marker: u32, octets: [u8; MARKER_BYTES]) -> Option<u32> {
         let [_, _, high, low] = octets;
         let length_at = match u16::from_be_bytes([high, low & !3]) {
             0 => return Some(marker),
             pointer => marker.checked_sub(pointer.into())?,
         };
-        match self.at(length_at).since_marker {
+        match self.advanced_by(length_at).since_marker {
             0 => None,
-            IN_FRONT => length_at.checked_sub(IN_FRONT.into()),
+            LENGTH_AFTER_MARKER => length_at.checked_sub(LENGTH_AFTER_MARKER.into()),
             _ => Some(length_at),
         }
     }
@@ -140,27 +140,27 @@ impl Rhythm {
     /// The ULPDU of a whole FPDU that lies in one piece, once its CRC and its markers are found right. Where a marker
     /// stands in the middle the ULPDU is put together in `scratch`.
     #[inline(never)]
-    pub fn open<'a>(
+    pub fn decode<'a>(
         &mut self,
         framed: &'a [u8],
         scratch: &'a mut [u8],
         crc: bool,
     ) -> Result<&'a [u8], MpaFault> {
         let layout = self.verify(framed, crc)?;
-        self.pass(framed.len());
+        self.advance(framed.len());
         if layout.is_undivided() {
             return ulpdu(framed.get(layout.length_at()..).unwrap_or_default());
         }
-        let content = layout.copy_without_gaps(framed, scratch).ok_or(MpaFault::Marker)?;
+        let content = layout.copy_without_markers(framed, scratch).ok_or(MpaFault::Marker)?;
         ulpdu(content)
     }
 
     /// The same for an FPDU that was gathered from several pieces, whose octets may be moved.
     #[inline(never)]
-    pub fn open_gathered<'a>(&mut self, framed: &'a mut [u8], crc: bool) -> Result<&'a [u8], MpaFault> {
+    pub fn decode_gathered<'a>(&mut self, framed: &'a mut [u8], crc: bool) -> Result<&'a [u8], MpaFault> {
         let layout = self.verify(framed, crc)?;
-        self.pass(framed.len());
-        let content = layout.close_gaps(framed).ok_or(MpaFault::Marker)?;
+        self.advance(framed.len());
+        let content = layout.remove_markers(framed).ok_or(MpaFault::Marker)?;
         ulpdu(content)
     }
 
@@ -172,7 +172,7 @@ impl Rhythm {
         }
         let layout = self.layout_of(framed).filter(|layout| layout.framed_bytes() == framed.len());
         let layout = layout.ok_or(MpaFault::Crc)?;
-        let agree = (0..layout.markers()).all(|index| layout.agrees(framed, index));
+        let agree = (0..layout.markers()).all(|index| layout.marker_matches(framed, index));
         if agree { Ok(layout) } else { Err(MpaFault::Marker) }
     }
 
@@ -192,7 +192,7 @@ impl Rhythm {
     }
 
     /// Moves past `framed_bytes` octets of the stream.
-    fn pass(&mut self, framed_bytes: usize) {
+    fn advance(&mut self, framed_bytes: usize) {
         // The remainder is below 512.
         self.since_marker = ((usize::from(self.since_marker) + framed_bytes) % INTERVAL_BYTES) as u16;
     }
@@ -210,7 +210,7 @@ struct Layout {
 impl Layout {
     /// How many markers belong to the FPDU. One that comes right behind its CRC is the next FPDU's (RFC 5044 s4.3).
     fn markers(&self) -> usize {
-        self.content_bytes.saturating_sub(self.first).div_ceil(STRIDE_BYTES)
+        self.content_bytes.saturating_sub(self.first).div_ceil(BETWEEN_MARKERS_BYTES)
     }
 
     fn framed_bytes(&self) -> usize {
@@ -240,7 +240,7 @@ impl Layout {
 
     /// Whether marker `index` of a received FPDU points to its start. RFC 5044 s4.2: the reserved field is ignored and
     /// the two low bits of the pointer count as zeros.
-    fn agrees(&self, framed: &[u8], index: usize) -> bool {
+    fn marker_matches(&self, framed: &[u8], index: usize) -> bool {
         let marker = framed.get(self.marker_at(index)..).and_then(<[u8]>::first_chunk::<MARKER_BYTES>);
         let Some([_, _, high, low]) = marker else { return false };
         self.pointer(index) == Some(u16::from_be_bytes([*high, *low & !3]))
@@ -248,12 +248,12 @@ impl Layout {
 
     /// The piece behind marker `index`: where it begins in the FPDU without markers, and how long it is.
     fn piece(&self, index: usize) -> (usize, usize) {
-        let begin = self.first + STRIDE_BYTES * index;
-        (begin, self.content_bytes.saturating_sub(begin).min(STRIDE_BYTES))
+        let begin = self.first + BETWEEN_MARKERS_BYTES * index;
+        (begin, self.content_bytes.saturating_sub(begin).min(BETWEEN_MARKERS_BYTES))
     }
 
     /// Spreads the FPDU at the front of `framed` over all of it and writes the markers, last piece first.
-    fn open_gaps(&self, framed: &mut [u8]) -> Option<()> {
+    fn insert_markers(&self, framed: &mut [u8]) -> Option<()> {
         for index in (0..self.markers()).rev() {
             let (begin, bytes) = self.piece(index);
             let by = MARKER_BYTES * (index + 1);
@@ -267,7 +267,7 @@ impl Layout {
     }
 
     /// Pushes the FPDU's pieces together at the front and answers them.
-    fn close_gaps<'a>(&self, framed: &'a mut [u8]) -> Option<&'a [u8]> {
+    fn remove_markers<'a>(&self, framed: &'a mut [u8]) -> Option<&'a [u8]> {
         for index in 0..self.markers() {
             let (begin, bytes) = self.piece(index);
             let by = MARKER_BYTES * (index + 1);
@@ -277,7 +277,7 @@ impl Layout {
     }
 
     /// The FPDU's pieces one behind the other in `out`.
-    fn copy_without_gaps<'a>(&self, framed: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
+    fn copy_without_markers<'a>(&self, framed: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
         let head = self.first.min(self.content_bytes);
         out.get_mut(..head)?.copy_from_slice(framed.get(..head)?);
         for index in 0..self.markers() {

@@ -6,25 +6,25 @@ use super::*;
 use crate::mpa::fpdu::{MULPDU_BYTES_MAX, fpdu_bytes, mulpdu};
 
 /// A sender that is `phase` octets behind a marker.
-fn at(phase: usize) -> Rhythm {
-    Rhythm { since_marker: phase as u16 }
+fn at(phase: usize) -> MarkerState {
+    MarkerState { since_marker: phase as u16 }
 }
 
-fn sealed(rhythm: &mut Rhythm, ulpdu: &[u8], crc: bool) -> Vec<u8> {
+fn sealed(marker_state: &mut MarkerState, ulpdu: &[u8], crc: bool) -> Vec<u8> {
     let mut room = vec![0xee; fpdu_bytes(ulpdu.len()) * 2 + 8];
     room[2..2 + ulpdu.len()].copy_from_slice(ulpdu);
-    let bytes = rhythm.seal(&mut room, ulpdu.len(), crc);
+    let bytes = marker_state.encode(&mut room, ulpdu.len(), crc);
     assert!(bytes > 0);
     assert!(room[bytes.max(2 + ulpdu.len())..].iter().all(|&beyond| beyond == 0xee));
     room.truncate(bytes);
     room
 }
 
-fn opened(rhythm: &mut Rhythm, framed: &[u8], crc: bool) -> Result<Vec<u8>, MpaFault> {
+fn opened(marker_state: &mut MarkerState, framed: &[u8], crc: bool) -> Result<Vec<u8>, MpaFault> {
     let mut gathered = framed.to_vec();
-    let second = { *rhythm }.open_gathered(&mut gathered, crc).map(<[u8]>::to_vec);
+    let second = { *marker_state }.decode_gathered(&mut gathered, crc).map(<[u8]>::to_vec);
     let mut scratch = vec![0x77; framed.len()];
-    let first = rhythm.open(framed, &mut scratch, crc).map(<[u8]>::to_vec);
+    let first = marker_state.decode(framed, &mut scratch, crc).map(<[u8]>::to_vec);
     assert_eq!(first, second, "one piece and gathered agree");
     first
 }
@@ -80,21 +80,21 @@ fn example(msn: u8) -> Vec<u8> {
 /// RFC 5044 s4.4, figure 5: the first FPDU of a stream begins with a marker of value 0.
 #[test]
 fn the_first_fpdu_is_that_of_figure_5() {
-    let mut rhythm = Rhythm::new();
-    let framed = sealed(&mut rhythm, &example(1), true);
+    let mut marker_state = MarkerState::new();
+    let framed = sealed(&mut marker_state, &example(1), true);
     let mut want = vec![0, 0, 0, 0, 0x00, 0x2a];
     want.extend(example(1));
     want.extend([0x52, 0x23, 0x99, 0x83]);
     assert_eq!(framed, want);
-    assert_eq!(rhythm, at(0x34));
-    assert_eq!(opened(&mut Rhythm::new(), &framed, true), Ok(example(1)));
+    assert_eq!(marker_state, at(0x34));
+    assert_eq!(opened(&mut MarkerState::new(), &framed, true), Ok(example(1)));
 }
 
 /// RFC 5044 s4.4, figure 6: at octet 492 of the stream, so that a marker falls behind the DDP header.
 #[test]
 fn the_second_example_is_that_of_figure_6() {
-    let mut rhythm = at(492);
-    let framed = sealed(&mut rhythm, &example(2), true);
+    let mut marker_state = at(492);
+    let framed = sealed(&mut marker_state, &example(2), true);
     let (header, data) = (example(2)[..18].to_vec(), [0; 24]);
     let want = [&[0x00, 0x2a][..], &header, &[0, 0, 0, 0x14], &data, &[0x84, 0x92, 0x58, 0x98]].concat();
     assert_eq!(framed, want);
@@ -115,8 +115,8 @@ fn a_marker_points_back_to_the_length_field_as_in_figure_4() {
 /// RFC 5044 s4.4: a marker right behind the pad is covered by the CRC of the FPDU before it.
 #[test]
 fn a_marker_between_pad_and_crc_belongs_to_the_fpdu() {
-    let mut rhythm = at(512 - 8);
-    let framed = sealed(&mut rhythm, &pattern(5), true);
+    let mut marker_state = at(512 - 8);
+    let framed = sealed(&mut marker_state, &pattern(5), true);
     assert_eq!((framed.len(), &framed[8..12]), (16, &[0, 0, 0, 8][..]));
     assert_eq!(framed[12..], slow_crc(&framed[..12]).to_le_bytes());
     assert_eq!(opened(&mut at(512 - 8), &framed, true), Ok(pattern(5)));
@@ -125,10 +125,10 @@ fn a_marker_between_pad_and_crc_belongs_to_the_fpdu() {
 /// RFC 5044 s4.3: a marker that falls right behind the CRC is the next FPDU's, and its value is 0.
 #[test]
 fn a_marker_behind_the_crc_opens_the_next_fpdu() {
-    let mut rhythm = at(512 - 12);
-    let first = sealed(&mut rhythm, &pattern(6), true);
-    assert_eq!((first.len(), rhythm), (12, at(0)));
-    let second = sealed(&mut rhythm, &pattern(6), true);
+    let mut marker_state = at(512 - 12);
+    let first = sealed(&mut marker_state, &pattern(6), true);
+    assert_eq!((first.len(), marker_state), (12, at(0)));
+    let second = sealed(&mut marker_state, &pattern(6), true);
     assert_eq!((second.len(), &second[..6]), (16, &[0, 0, 0, 0, 0, 6][..]));
     assert_eq!(second[12..], slow_crc(&second[..12]).to_le_bytes());
 }
@@ -146,14 +146,14 @@ fn all_markers_of_one_fpdu_point_to_its_length_field() {
 #[test]
 fn mulpdu_with_markers_is_as_the_formula_says_and_fits_at_every_phase() {
     for emss in 140..3000_usize {
-        let most = mulpdu(room_beside_markers(emss));
+        let most = mulpdu(bytes_beside_markers(emss));
         assert_eq!(most, emss - (6 + 4 * emss.div_ceil(512) + emss % 4));
         for phase in (0..512).step_by(4) {
             assert!(at(phase).layout(fpdu_bytes(most)).framed_bytes() <= emss, "{emss} at {phase}");
         }
     }
-    assert_eq!([mulpdu(room_beside_markers(1460)), mulpdu(room_beside_markers(8948))], [1442, 8870]);
-    assert_eq!(mulpdu(room_beside_markers(70_000)), MULPDU_BYTES_MAX);
+    assert_eq!([mulpdu(bytes_beside_markers(1460)), mulpdu(bytes_beside_markers(8948))], [1442, 8870]);
+    assert_eq!(mulpdu(bytes_beside_markers(70_000)), MULPDU_BYTES_MAX);
 }
 
 /// RFC 5044 s3, s4.3: the largest ULPDU, the empty one and the smallest, each at every phase; the pointer still has 16
@@ -175,8 +175,8 @@ fn the_shortest_and_the_longest_ulpdus_go_through_at_every_phase() {
 #[test]
 fn a_ulpdu_beyond_the_limit_is_not_built() {
     let mut room = vec![0; 70_000];
-    assert_eq!(at(0).seal(&mut room, 65_535, true), 0);
-    assert_eq!(at(4).seal(&mut room, 65_536, true), 0);
+    assert_eq!(at(0).encode(&mut room, 65_535, true), 0);
+    assert_eq!(at(4).encode(&mut room, 65_536, true), 0);
 }
 
 /// RFC 5044 s8, code 3: the CRC is right and a marker points elsewhere.
@@ -205,9 +205,9 @@ fn reserved_bits_of_a_marker_are_not_looked_at() {
 
 #[test]
 fn a_room_too_short_moves_nothing_on() {
-    let mut rhythm = at(504);
+    let mut marker_state = at(504);
     let mut room = [9; 15];
-    assert_eq!((rhythm.seal(&mut room, 5, true), rhythm), (0, at(504)));
+    assert_eq!((marker_state.encode(&mut room, 5, true), marker_state), (0, at(504)));
     assert_eq!(room, [9; 15]);
 }
 
@@ -217,7 +217,7 @@ proptest! {
     fn fpdus_of_every_size_keep_the_rhythm(
         sizes in proptest::collection::vec(prop_oneof![0..40usize, 0..1500usize, 0..9000usize], 1..12),
     ) {
-        let (mut tx, mut rx) = (Rhythm::new(), Rhythm::new());
+        let (mut tx, mut rx) = (MarkerState::new(), MarkerState::new());
         let ulpdus: Vec<Vec<u8>> = sizes.iter().map(|&bytes| pattern(bytes)).collect();
         let fpdus: Vec<Vec<u8>> = ulpdus.iter().map(|ulpdu| sealed(&mut tx, ulpdu, true)).collect();
         prop_assert_eq!(&decode(&fpdus.concat()), &ulpdus);

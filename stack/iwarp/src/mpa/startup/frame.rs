@@ -84,8 +84,8 @@ impl Frame {
         let [high, low] = (length as u16).to_be_bytes();
         let mut bytes = FrameBytes::new();
         bytes.extend(self.kind.key().iter().chain(&[flags, self.revision, high, low]).copied());
-        let said = enhanced.iter().flatten().chain(&self.private_data);
-        bytes.extend(said.take(PRIVATE_DATA_BYTES_MAX).copied());
+        let data = enhanced.iter().flatten().chain(&self.private_data);
+        bytes.extend(data.take(PRIVATE_DATA_BYTES_MAX).copied());
         bytes
     }
 
@@ -104,20 +104,20 @@ impl Frame {
         let mut whole = FrameBytes::from([0; HEADER_BYTES + PRIVATE_DATA_BYTES_MAX]);
         let end = HEADER_BYTES + usize::from(length);
         let Some(frame) = whole.get_mut(..end) else { return Err(StartupFault::PrivateDataTooLong(length)) };
-        let said = frame.get(HEADER_BYTES..).unwrap_or_default();
-        if is_enhanced && said.len() < ENHANCED_BYTES {
+        let data = frame.get(HEADER_BYTES..).unwrap_or_default();
+        if is_enhanced && data.len() < ENHANCED_BYTES {
             return Err(StartupFault::EnhancedDataMissing);
         }
         if !bytes.peek(frame) {
             return Ok(None);
         }
         bytes.consume(end);
-        let said = frame.get(HEADER_BYTES..).unwrap_or_default();
-        let (enhanced, said) = match said.split_first_chunk() {
+        let data = frame.get(HEADER_BYTES..).unwrap_or_default();
+        let (enhanced, data) = match data.split_first_chunk() {
             Some((octets, rest)) if is_enhanced => (Some(Enhanced::decode(*octets)), rest),
-            _ => (None, said),
+            _ => (None, data),
         };
-        let private_data = said.iter().copied().collect();
+        let private_data = data.iter().copied().collect();
         let (markers, crc, reject) = (flags & MARKERS != 0, flags & CRC != 0, flags & REJECT != 0);
         Ok(Some(Frame { kind, markers, crc, reject, revision, enhanced, private_data }))
     }
@@ -129,13 +129,13 @@ pub const fn private_data_bytes_max(enhanced: bool) -> usize {
 }
 
 /// Private data as a frame carries it.
-pub(super) fn private_data(said: &[u8], enhanced: bool) -> Result<PrivateData, PrivateDataTooLong> {
+pub(super) fn private_data(data: &[u8], enhanced: bool) -> Result<PrivateData, PrivateDataTooLong> {
     let allowed = private_data_bytes_max(enhanced);
-    let said = said
-        .get(..said.len().min(allowed))
-        .filter(|fits| fits.len() == said.len())
-        .ok_or(PrivateDataTooLong { asked: said.len(), allowed })?;
-    Ok(said.iter().copied().collect())
+    let data = data
+        .get(..data.len().min(allowed))
+        .filter(|fits| fits.len() == data.len())
+        .ok_or(PrivateDataTooLong { asked: data.len(), allowed })?;
+    Ok(data.iter().copied().collect())
 }
 
 impl Kind {

@@ -4,7 +4,7 @@ use ironwarp_tcp::ByteStream;
 
 use super::enhanced::{Enhanced, READS_UNNEGOTIATED, ReadDepths, Rtr, RtrKinds};
 use super::frame::{self, Frame, FrameBytes, Kind, PrivateData};
-use super::{Agreed, Markers, PrivateDataTooLong, StartupFault};
+use super::{Markers, Negotiated, PrivateDataTooLong, StartupFault};
 use crate::mpa::MpaFault;
 
 /// What an initiator asks for.
@@ -39,7 +39,7 @@ pub enum Progress {
         /// What the far application says.
         private_data: PrivateData,
         /// What was settled.
-        agreed: Agreed,
+        agreed: Negotiated,
         /// The responder accepted on terms that we cannot keep: the first FPDU is a Terminate with this error.
         fault: Option<MpaFault>,
     },
@@ -90,7 +90,7 @@ impl Initiator {
             (Some(_), None) if reply.reject => {}
             // RFC 6581 s10: an enhanced request has an enhanced reply, and no other has.
             (Some(_), None) => return Progress::Fault(StartupFault::NotEnhanced),
-            (None, Some(_)) => return Progress::Fault(StartupFault::EnhancedUnasked),
+            (None, Some(_)) => return Progress::Fault(StartupFault::UnexpectedEnhancedData),
             _ => {}
         }
         let private_data = reply.private_data;
@@ -98,7 +98,7 @@ impl Initiator {
             return Progress::Rejected { private_data, peer_reads };
         }
         let Proposal { crc, markers, reads, .. } = self.proposal;
-        let mut agreed = Agreed {
+        let mut agreed = Negotiated {
             // RFC 5044 s7.1.1: C in either frame means CRCs in both directions.
             crc: reply.crc || crc,
             // RFC 5044 s7.1.1: M binds the other side, each direction by itself.
@@ -109,13 +109,13 @@ impl Initiator {
             rtr_to_send: None,
             rtr_awaited: RtrKinds::empty(),
         };
-        let settled = reply.enhanced.map_or(Ok(()), |enhanced| self.settle(&enhanced, &mut agreed));
-        Progress::Accepted { private_data, agreed, fault: settled.err() }
+        let negotiated = reply.enhanced.map_or(Ok(()), |enhanced| self.negotiate(&enhanced, &mut agreed));
+        Progress::Accepted { private_data, agreed, fault: negotiated.err() }
     }
 
     /// RFC 6581 s9.1 and s9.2, on an accepting reply.
-    fn settle(&self, reply: &Enhanced, agreed: &mut Agreed) -> Result<(), MpaFault> {
-        let asked = self.proposal.enhanced.unwrap_or_default();
+    fn negotiate(&self, reply: &Enhanced, agreed: &mut Negotiated) -> Result<(), MpaFault> {
+        let offered = self.proposal.enhanced.unwrap_or_default();
         // Our ORD is at most the responder's IRD, unless it leaves that to the applications.
         if reply.reads.ird != READS_UNNEGOTIATED {
             agreed.reads.ord = agreed.reads.ord.min(reply.reads.ird);
@@ -128,8 +128,8 @@ impl Initiator {
             agreed.reads.ird = reply.reads.ord;
         }
         // A responder that leaves out A, against s9.2, wants no indication.
-        if asked.peer_to_peer && reply.peer_to_peer {
-            agreed.rtr_to_send = Some(choose(asked.rtr & reply.rtr, reply.reads)?);
+        if offered.peer_to_peer && reply.peer_to_peer {
+            agreed.rtr_to_send = Some(choose_rtr(offered.rtr & reply.rtr, reply.reads)?);
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Initiator {
 
 /// The indication to send, of those that both sides can do: a Write costs the responder least, and hardware knows Write
 /// and Read alone. A Read takes one of the responder's places for Reads.
-fn choose(kinds: RtrKinds, responder: ReadDepths) -> Result<Rtr, MpaFault> {
+fn choose_rtr(kinds: RtrKinds, responder: ReadDepths) -> Result<Rtr, MpaFault> {
     if kinds.contains(RtrKinds::WRITE) {
         Ok(Rtr::Write)
     } else if kinds.contains(RtrKinds::READ) && responder.ird > 0 {

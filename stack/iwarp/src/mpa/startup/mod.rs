@@ -22,11 +22,11 @@ use ironwarp_tcp::UnitSource;
 pub use enhanced::{Enhanced, READS_UNNEGOTIATED, ReadDepths, Rtr, RtrKinds};
 pub use frame::{FrameBytes, PrivateData, private_data_bytes_max};
 pub use initiator::{Initiator, Proposal};
-pub use responder::{Answer, Decision, Responder};
+pub use responder::{Decision, Responder, ResponderParams};
 
 /// What the two frames settled, as one side sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Agreed {
+pub struct Negotiated {
     /// Whether CRCs are in use, in both directions.
     pub crc: bool,
     /// In which directions markers are.
@@ -74,7 +74,7 @@ pub enum StartupFault {
     NotEnhanced,
     /// A reply with enhanced data to a request without it.
     #[error("the peer answers with enhanced connection set-up that nobody asked for")]
-    EnhancedUnasked,
+    UnexpectedEnhancedData,
     /// More private data than a frame may carry.
     #[error("{0} bytes of private data, at most 512 are allowed")]
     PrivateDataTooLong(u16),
@@ -86,7 +86,7 @@ pub enum StartupFault {
 impl StartupFault {
     /// What counts it.
     pub fn counter(self) -> Counter {
-        Counter::IwarpStartupFaults
+        Counter::IwarpStartupErrors
     }
 }
 
@@ -102,15 +102,15 @@ pub struct PrivateDataTooLong {
 
 /// A start-up frame as TCP pulls it: one unit, since some peers want it whole in one segment.
 #[derive(Clone, Debug)]
-pub struct FrameSource {
+pub struct StartupFrameSource {
     frame: FrameBytes,
     pulled: usize,
 }
 
-impl FrameSource {
+impl StartupFrameSource {
     /// A source of `frame` and nothing more.
     pub fn new(frame: FrameBytes) -> Self {
-        FrameSource { frame, pulled: 0 }
+        StartupFrameSource { frame, pulled: 0 }
     }
 
     /// Whether all of it has been pulled.
@@ -124,7 +124,7 @@ impl FrameSource {
     }
 }
 
-impl UnitSource for FrameSource {
+impl UnitSource for StartupFrameSource {
     fn fill(&mut self, room: &mut [u8]) -> usize {
         let left = self.frame.get(self.pulled..).unwrap_or_default();
         let bytes = left.len().min(room.len());

@@ -4,7 +4,7 @@ use ironwarp_tcp::ByteStream;
 
 use super::enhanced::{Enhanced, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 use super::frame::{self, Frame, FrameBytes, Kind, PrivateData};
-use super::{Agreed, Markers, PrivateDataTooLong, StartupFault};
+use super::{Markers, Negotiated, PrivateDataTooLong, StartupFault};
 
 /// A responder that waits for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,12 +20,12 @@ pub struct Decision {
     crc: bool,
     markers: Markers,
     revision: u8,
-    asked: Option<Enhanced>,
+    peer_enhanced: Option<Enhanced>,
 }
 
 /// What a responder accepts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct ResponderParams {
     /// The numbers of Reads that hold here unless the negotiation changes them.
     pub reads: ReadDepths,
     /// Kinds of ready-to-receive indication that are taken. None at all means all of them (RFC 6581 s9.2 wants one).
@@ -74,7 +74,7 @@ impl Responder {
             // RFC 5044 s7.1.1: M binds the other side, each direction by itself.
             markers: Markers { sent: request.markers, received: self.markers_wanted },
             revision: request.revision,
-            asked: request.enhanced,
+            peer_enhanced: request.enhanced,
         };
         Progress::Request { private_data: request.private_data, decision }
     }
@@ -87,28 +87,29 @@ impl Decision {
     }
 
     /// The initiator's enhanced data, when it sent any.
-    pub fn asked(&self) -> Option<Enhanced> {
-        self.asked
+    pub fn peer_enhanced(&self) -> Option<Enhanced> {
+        self.peer_enhanced
     }
 
     /// Accepts. Once the reply is sent the stream is in full operation; nothing may follow the reply until the
     /// initiator's first FPDU has come (RFC 5044 s7.1.2, rule 4).
     pub fn accept(
         self,
-        answer: Answer,
+        answer: ResponderParams,
         private_data: &[u8],
-    ) -> Result<(FrameBytes, Agreed), PrivateDataTooLong> {
-        let private_data = frame::private_data(private_data, self.asked.is_some())?;
-        let mut agreed = Agreed {
+    ) -> Result<(FrameBytes, Negotiated), PrivateDataTooLong> {
+        let private_data = frame::private_data(private_data, self.peer_enhanced.is_some())?;
+        let mut agreed = Negotiated {
             crc: self.crc,
             markers: self.markers,
             revision: self.revision,
-            peer_reads: self.asked.map(|asked| asked.reads),
+            peer_reads: self.peer_enhanced.map(|peer_enhanced| peer_enhanced.reads),
             reads: answer.reads,
             rtr_to_send: None,
             rtr_awaited: RtrKinds::empty(),
         };
-        let enhanced = self.asked.map(|asked| settle(&asked, answer.rtr, &mut agreed));
+        let enhanced =
+            self.peer_enhanced.map(|peer_enhanced| negotiate(&peer_enhanced, answer.rtr, &mut agreed));
         let frame = self.reply(false, enhanced, private_data);
         Ok((frame.encode(), agreed))
     }
@@ -116,8 +117,8 @@ impl Decision {
     /// Refuses. MPA is over once the reply is sent; TCP stays open until the connection manager closes it. RFC 6581
     /// s9.1: an enhanced refusal can say in `wanted` which numbers of Reads would do; zeros say nothing.
     pub fn reject(self, wanted: ReadDepths, private_data: &[u8]) -> Result<FrameBytes, PrivateDataTooLong> {
-        let private_data = frame::private_data(private_data, self.asked.is_some())?;
-        let enhanced = self.asked.map(|asked| Enhanced { reads: wanted, ..asked });
+        let private_data = frame::private_data(private_data, self.peer_enhanced.is_some())?;
+        let enhanced = self.peer_enhanced.map(|peer_enhanced| Enhanced { reads: wanted, ..peer_enhanced });
         Ok(self.reply(true, enhanced, private_data).encode())
     }
 
@@ -130,39 +131,39 @@ impl Decision {
     }
 }
 
-/// RFC 6581 s9.1 and s9.2: what is answered to `asked`, and what it makes of our own numbers.
-fn settle(asked: &Enhanced, ours: RtrKinds, agreed: &mut Agreed) -> Enhanced {
-    let mut said = Enhanced { peer_to_peer: asked.peer_to_peer, ..Enhanced::default() };
-    if asked.peer_to_peer {
-        agreed.rtr_awaited = kinds(asked, ours, &mut agreed.reads);
-        said.rtr = agreed.rtr_awaited;
+/// RFC 6581 s9.1 and s9.2: what is answered to `peer_enhanced`, and what it makes of our own numbers.
+fn negotiate(peer_enhanced: &Enhanced, ours: RtrKinds, agreed: &mut Negotiated) -> Enhanced {
+    let mut reply_data = Enhanced { peer_to_peer: peer_enhanced.peer_to_peer, ..Enhanced::default() };
+    if peer_enhanced.peer_to_peer {
+        agreed.rtr_awaited = rtr_kinds(peer_enhanced, ours, &mut agreed.reads);
+        reply_data.rtr = agreed.rtr_awaited;
     }
     // The initiator's ORD is what it would like our IRD to be. We say what our IRD is; the initiator keeps within it.
-    said.reads.ird =
-        if asked.reads.ord == READS_UNNEGOTIATED { READS_UNNEGOTIATED } else { agreed.reads.ird };
+    reply_data.reads.ird =
+        if peer_enhanced.reads.ord == READS_UNNEGOTIATED { READS_UNNEGOTIATED } else { agreed.reads.ird };
     // Our ORD is at most the initiator's IRD.
-    if asked.reads.ird == READS_UNNEGOTIATED {
-        said.reads.ord = READS_UNNEGOTIATED;
+    if peer_enhanced.reads.ird == READS_UNNEGOTIATED {
+        reply_data.reads.ord = READS_UNNEGOTIATED;
     } else {
-        agreed.reads.ord = agreed.reads.ord.min(asked.reads.ird);
-        said.reads.ord = agreed.reads.ord;
+        agreed.reads.ord = agreed.reads.ord.min(peer_enhanced.reads.ird);
+        reply_data.reads.ord = agreed.reads.ord;
     }
-    said
+    reply_data
 }
 
 /// The kinds of indication to name: those of the initiator's that we take or, when there are none, ours.
 ///
 /// A Read needs a place among the inbound Reads. Where there is none it is not named, unless it is all that the
 /// initiator can do: then there is one (RFC 6581 s9.1 allows to raise the IRD for it).
-fn kinds(asked: &Enhanced, ours: RtrKinds, reads: &mut ReadDepths) -> RtrKinds {
+fn rtr_kinds(peer_enhanced: &Enhanced, ours: RtrKinds, reads: &mut ReadDepths) -> RtrKinds {
     let ours = if ours.is_empty() { RtrKinds::all() } else { ours };
-    let common = asked.rtr & ours;
+    let common = peer_enhanced.rtr & ours;
     let named = if common.is_empty() { ours } else { common };
     if reads.ird > 0 || !named.contains(RtrKinds::READ) {
         return named;
     }
     let others = named - RtrKinds::READ;
-    if !others.is_empty() || asked.reads.ord == READS_UNNEGOTIATED {
+    if !others.is_empty() || peer_enhanced.reads.ord == READS_UNNEGOTIATED {
         return if others.is_empty() { RtrKinds::WRITE } else { others };
     }
     reads.ird = 1;

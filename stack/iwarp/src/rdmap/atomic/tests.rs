@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ddp::Header;
-use crate::rdmap::{Offender, Opcode, Terminate, terminate::TERMINATE_BYTES_MAX};
+use crate::rdmap::{Opcode, Terminate, TerminatedHeaders, terminate::TERMINATE_BYTES_MAX};
 
 /// The request that the golden octets hold, with some operation.
 fn request(operation: AtomicOp) -> AtomicRequest {
@@ -71,48 +71,48 @@ const RESPONSE_SEGMENT: [u8; 30] = [
 
 const RESPONSE: AtomicResponse = AtomicResponse { identifier: 0xcafe_0007, original: 0xa1a2_a3a4_a5a6_a7a8 };
 
-fn segment(dialect: Dialect, opcode: Opcode, msn: u32, payload: &[u8]) -> Vec<u8> {
+fn segment(profile: Rfc7306Profile, opcode: Opcode, msn: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0xee; 18];
-    dialect.header(opcode, msn).unwrap().encode(&mut out);
+    profile.header(opcode, msn).unwrap().encode(&mut out);
     out.extend(payload);
     out
 }
 
-fn split(dialect: Dialect, ulpdu: &[u8]) -> (Opcode, &[u8]) {
+fn split(profile: Rfc7306Profile, ulpdu: &[u8]) -> (Opcode, &[u8]) {
     let Ok((Header::Untagged(header), payload)) = Header::decode(ulpdu) else { panic!("untagged") };
-    (dialect.untagged(&header).unwrap(), payload)
+    (profile.untagged(&header).unwrap(), payload)
 }
 
-fn requested(dialect: Dialect, ulpdu: &[u8]) -> Result<AtomicRequest, RdmapFault> {
-    let (opcode, payload) = split(dialect, ulpdu);
+fn requested(profile: Rfc7306Profile, ulpdu: &[u8]) -> Result<AtomicRequest, RdmapFault> {
+    let (opcode, payload) = split(profile, ulpdu);
     assert_eq!(opcode, Opcode::AtomicRequest);
-    AtomicRequest::decode(payload, dialect)
+    AtomicRequest::decode(payload, profile)
 }
 
 /// RFC7306-4-01, RFC7306-4.1-03, RFC7306-5.2.1-01, RFC7306-5.2.1-07 and RFC7306-5.2.1-14.
 #[test]
 fn a_fetch_add_lies_as_appendix_a_draws_it() {
-    let dialect = Dialect::RFC_7306;
-    let sent = segment(dialect, Opcode::AtomicRequest, 9, &request(ADD).octets());
+    let profile = Rfc7306Profile::RFC_7306;
+    let sent = segment(profile, Opcode::AtomicRequest, 9, &request(ADD).encode());
     assert_eq!(sent, FETCH_ADD_SEGMENT);
-    assert_eq!(requested(dialect, &FETCH_ADD_SEGMENT), Ok(request(ADD)));
+    assert_eq!(requested(profile, &FETCH_ADD_SEGMENT), Ok(request(ADD)));
 }
 
 /// RFC7306-5.2.1-03.
 #[test]
 fn a_cmp_swap_lies_as_appendix_a_draws_it() {
-    let dialect = Dialect::RFC_7306;
-    let sent = segment(dialect, Opcode::AtomicRequest, 9, &request(COMPARE).octets());
+    let profile = Rfc7306Profile::RFC_7306;
+    let sent = segment(profile, Opcode::AtomicRequest, 9, &request(COMPARE).encode());
     assert_eq!(sent, cmp_swap_segment());
-    assert_eq!(requested(dialect, &cmp_swap_segment()), Ok(request(COMPARE)));
+    assert_eq!(requested(profile, &cmp_swap_segment()), Ok(request(COMPARE)));
 }
 
 /// RFC7306-4-02, RFC7306-5.2.2-01 and RFC7306-5.2.2-04.
 #[test]
 fn a_response_lies_as_appendix_a_draws_it() {
-    let dialect = Dialect::RFC_7306;
-    assert_eq!(segment(dialect, Opcode::AtomicResponse, 5, &RESPONSE.octets()), RESPONSE_SEGMENT);
-    let (opcode, payload) = split(dialect, &RESPONSE_SEGMENT);
+    let profile = Rfc7306Profile::RFC_7306;
+    assert_eq!(segment(profile, Opcode::AtomicResponse, 5, &RESPONSE.encode()), RESPONSE_SEGMENT);
+    let (opcode, payload) = split(profile, &RESPONSE_SEGMENT);
     assert_eq!(opcode, Opcode::AtomicResponse);
     assert_eq!(AtomicResponse::decode_for(payload, 0xcafe_0007), Ok(RESPONSE));
 }
@@ -120,23 +120,23 @@ fn a_response_lies_as_appendix_a_draws_it() {
 /// Drafts -01 and -03, figure 5: code 1 is Swap. The RFC reserves it.
 #[test]
 fn a_swap_is_an_operation_of_the_drafts_alone() {
-    for dialect in [Dialect::DRAFT_03, Dialect::DRAFT_01_FIGURE_2] {
-        let sent = segment(dialect, Opcode::AtomicRequest, 9, &request(SWAP).octets());
+    for profile in [Rfc7306Profile::DRAFT_03, Rfc7306Profile::DRAFT_01_FIGURE_2] {
+        let sent = segment(profile, Opcode::AtomicRequest, 9, &request(SWAP).encode());
         assert_eq!(sent, swap_segment());
-        assert_eq!(requested(dialect, &swap_segment()), Ok(request(SWAP)));
+        assert_eq!(requested(profile, &swap_segment()), Ok(request(SWAP)));
     }
-    assert_eq!(requested(Dialect::RFC_7306, &swap_segment()), Err(RdmapFault::Opcode));
+    assert_eq!(requested(Rfc7306Profile::RFC_7306, &swap_segment()), Err(RdmapFault::Opcode));
 }
 
 /// Draft -01, figure 2: the response on queue 1; the request has the same octets as ever.
 #[test]
 fn a_response_goes_on_queue_1_by_figure_2_of_draft_01() {
-    let dialect = Dialect::DRAFT_01_FIGURE_2;
+    let profile = Rfc7306Profile::DRAFT_01_FIGURE_2;
     let mut expected = RESPONSE_SEGMENT;
     expected[9] = 1;
-    assert_eq!(segment(dialect, Opcode::AtomicResponse, 5, &RESPONSE.octets()), expected);
-    assert_eq!(split(dialect, &expected).0, Opcode::AtomicResponse);
-    let request = segment(dialect, Opcode::AtomicRequest, 9, &request(ADD).octets());
+    assert_eq!(segment(profile, Opcode::AtomicResponse, 5, &RESPONSE.encode()), expected);
+    assert_eq!(split(profile, &expected).0, Opcode::AtomicResponse);
+    let request = segment(profile, Opcode::AtomicRequest, 9, &request(ADD).encode());
     assert_eq!(request, FETCH_ADD_SEGMENT);
 }
 
@@ -147,10 +147,10 @@ fn reserved_bits_and_unused_fields_are_ignored() {
     octets[18..CODE].fill(0xff);
     octets[CODE] |= 0xf0;
     octets[54..].fill(0x5a);
-    assert_eq!(requested(Dialect::RFC_7306, &octets), Ok(request(ADD)));
+    assert_eq!(requested(Rfc7306Profile::RFC_7306, &octets), Ok(request(ADD)));
     let mut octets = swap_segment();
     octets[MASK..].fill(0x5a);
-    assert_eq!(requested(Dialect::DRAFT_03, &octets), Ok(request(SWAP)));
+    assert_eq!(requested(Rfc7306Profile::DRAFT_03, &octets), Ok(request(SWAP)));
 }
 
 /// RFC7306-5.2.1-13: an operation that is not supported is surfaced, as one that is unexpected (s1.1).
@@ -159,8 +159,9 @@ fn an_operation_code_that_is_reserved_is_refused() {
     for code in 3..16 {
         let mut octets = FETCH_ADD_SEGMENT;
         octets[CODE] = code;
-        for dialect in [Dialect::RFC_7306, Dialect::DRAFT_03, Dialect::DRAFT_01_FIGURE_2] {
-            assert_eq!(requested(dialect, &octets), Err(RdmapFault::Opcode), "{code}");
+        for profile in [Rfc7306Profile::RFC_7306, Rfc7306Profile::DRAFT_03, Rfc7306Profile::DRAFT_01_FIGURE_2]
+        {
+            assert_eq!(requested(profile, &octets), Err(RdmapFault::Opcode), "{code}");
         }
     }
 }
@@ -169,7 +170,7 @@ fn an_operation_code_that_is_reserved_is_refused() {
 #[test]
 fn a_payload_of_any_other_size_is_refused() {
     for bytes in [0, 12, 28, 51, 53, 1000] {
-        let refused = AtomicRequest::decode(&vec![0; bytes], Dialect::RFC_7306);
+        let refused = AtomicRequest::decode(&vec![0; bytes], Rfc7306Profile::RFC_7306);
         assert_eq!(refused, Err(RdmapFault::Unspecified));
     }
     for bytes in [0, 8, 11, 13, 32, 52] {
@@ -180,7 +181,7 @@ fn a_payload_of_any_other_size_is_refused() {
 /// RFC7306-5.2.2-08.
 #[test]
 fn a_response_with_another_identifier_is_refused() {
-    assert_eq!(AtomicResponse::decode_for(&RESPONSE.octets(), 8), Err(RdmapFault::StreamCatastrophic));
+    assert_eq!(AtomicResponse::decode_for(&RESPONSE.encode(), 8), Err(RdmapFault::StreamCatastrophic));
 }
 
 /// RFC7306-8.2-07 and RFC7306-8.2-08: what each refusal is called on the wire.
@@ -199,7 +200,7 @@ fn every_refusal_has_its_terminate() {
     assert_eq!(refused(AccessError::WrongPd.into()), (0, 1, 3));
     assert_eq!(refused(AccessError::WrongStream.into()), (0, 1, 3));
     assert_eq!(refused(AccessError::Wrap.into()), (0, 1, 4));
-    assert_eq!(named(requested(Dialect::RFC_7306, &swap_segment()).unwrap_err()), (0, 2, 6));
+    assert_eq!(named(requested(Rfc7306Profile::RFC_7306, &swap_segment()).unwrap_err()), (0, 2, 6));
     assert_eq!(named(AtomicResponse::decode(&[]).unwrap_err()), (0, 2, 0xff));
 }
 
@@ -209,7 +210,7 @@ fn a_terminate_about_an_atomic_shows_its_ddp_header_alone() {
     for fault in [WordError::Misaligned, AccessError::NoRight.into()] {
         let error = Terminate::from(RdmapFault::from(fault));
         let mut out = [0xee; TERMINATE_BYTES_MAX];
-        let bytes = Offender::segment(&FETCH_ADD_SEGMENT).encode(error, &mut out);
+        let bytes = TerminatedHeaders::segment(&FETCH_ADD_SEGMENT).encode(error, &mut out);
         assert_eq!(out[..6], [error.etype, error.code, 0xc0, 0, 0, 70]);
         assert_eq!(out[6..bytes], FETCH_ADD_SEGMENT[..18]);
     }
@@ -232,23 +233,23 @@ fn operations() -> impl Strategy<Value = AtomicOp> {
     ]
 }
 
-fn dialects() -> impl Strategy<Value = Dialect> {
-    any::<(bool, bool)>().prop_map(|(swap, figure_2_queues)| Dialect { swap, figure_2_queues })
+fn dialects() -> impl Strategy<Value = Rfc7306Profile> {
+    any::<(bool, bool)>().prop_map(|(swap, figure_2_queues)| Rfc7306Profile { swap, figure_2_queues })
 }
 
 proptest! {
     #[test]
     fn requests_round_trip(identifier: u32, stag: u32, tagged_offset: u64, operation in operations()) {
         let request = AtomicRequest { identifier, stag: STag(stag), tagged_offset, operation };
-        prop_assert_eq!(AtomicRequest::decode(&request.octets(), Dialect::DRAFT_03), Ok(request));
+        prop_assert_eq!(AtomicRequest::decode(&request.encode(), Rfc7306Profile::DRAFT_03), Ok(request));
         let is_swap = matches!(operation, AtomicOp::Swap { .. });
-        prop_assert_eq!(AtomicRequest::decode(&request.octets(), Dialect::RFC_7306).is_err(), is_swap);
+        prop_assert_eq!(AtomicRequest::decode(&request.encode(), Rfc7306Profile::RFC_7306).is_err(), is_swap);
     }
 
     #[test]
     fn responses_round_trip(identifier: u32, original: u64) {
         let response = AtomicResponse { identifier, original };
-        prop_assert_eq!(AtomicResponse::decode_for(&response.octets(), identifier), Ok(response));
+        prop_assert_eq!(AtomicResponse::decode_for(&response.encode(), identifier), Ok(response));
     }
 
     /// What was read means the same when it is written and read again.
@@ -258,26 +259,26 @@ proptest! {
             proptest::collection::vec(any::<u8>(), 52..=52),
             proptest::collection::vec(any::<u8>(), 0..80),
         ],
-        dialect in dialects(),
+        profile in dialects(),
     ) {
-        let read = AtomicRequest::decode(&octets, dialect);
+        let read = AtomicRequest::decode(&octets, profile);
         prop_assert!(read.is_err() || octets.len() == 52);
         if let Ok(request) = read {
-            prop_assert_eq!(AtomicRequest::decode(&request.octets(), dialect), Ok(request));
+            prop_assert_eq!(AtomicRequest::decode(&request.encode(), profile), Ok(request));
         }
         prop_assert_eq!(AtomicResponse::decode(&octets).is_ok(), octets.len() == 12);
     }
 
     /// Whatever header comes, its kind is one that may come on that queue, or it is refused.
     #[test]
-    fn any_untagged_header_is_of_its_queue_or_refused(octets: [u8; 18], queue in 0..5u8, dialect in dialects()) {
+    fn any_untagged_header_is_of_its_queue_or_refused(octets: [u8; 18], queue in 0..5u8, profile in dialects()) {
         let mut octets = octets;
         octets[0] &= 0x7f;
         octets[6..10].copy_from_slice(&u32::from(queue).to_be_bytes());
         if let Ok((Header::Untagged(header), _)) = Header::decode(&octets)
-            && let Ok(opcode) = dialect.untagged(&header)
+            && let Ok(opcode) = profile.untagged(&header)
         {
-            prop_assert_eq!(dialect.queue(opcode), Some(header.qn));
+            prop_assert_eq!(profile.queue(opcode), Some(header.qn));
         }
     }
 }

@@ -5,22 +5,22 @@ use crate::ddp::{Tagged, Untagged};
 use crate::rdmap::ReadRequest;
 
 /// A responder with one registered buffer and two posted receives of 64 octets.
-struct Victim {
-    side: Side,
+struct ErrorFixture {
+    side: Endpoint,
     buffer: Region,
     inbox: Region,
 }
 
-fn victim() -> Victim {
-    victim_with(EVERYTHING)
+fn fixture() -> ErrorFixture {
+    fixture_with(EVERYTHING)
 }
 
-fn victim_with(access: Access) -> Victim {
-    let mut side = Side::responder();
+fn fixture_with(access: Access) -> ErrorFixture {
+    let mut side = Endpoint::responder();
     let (buffer, inbox) = (side.filled(4096, access), side.filled(64, EVERYTHING));
     side.receive(1, &[all(&inbox)]);
     side.receive(2, &[all(&inbox)]);
-    Victim { side, buffer, inbox }
+    ErrorFixture { side, buffer, inbox }
 }
 
 fn untagged(opcode: u8, qn: u32, msn: u32, mo: u32) -> Untagged {
@@ -43,7 +43,7 @@ fn tagged(opcode: u8, stag: STag, tagged_offset: u64, payload: &[u8]) -> Vec<u8>
 
 fn read_request(msn: u32, stag: STag, source_to: u64, bytes: u32) -> Vec<u8> {
     let request = ReadRequest { sink_stag: STag(3), sink_to: 4, bytes, source_stag: stag, source_to };
-    with_payload(untagged(1, 1, msn, 0), &request.octets())
+    with_payload(untagged(1, 1, msn, 0), &request.encode())
 }
 
 /// What of the offending message a Terminate shows (RFC 5040 s4.8, figure 10).
@@ -54,39 +54,39 @@ enum Shows {
     Request,
 }
 
-impl Victim {
+impl ErrorFixture {
     /// Feeds one segment and checks the whole outcome: the error, the Terminate on the wire, memory, completions,
     /// and that nothing more is sent or read.
     fn refuses(mut self, ulpdu: &[u8], layer: u8, etype: u8, code: u8, shows: Shows) {
         let error = Terminate { layer, etype, code };
         assert_eq!(self.side.feed(&framed(ulpdu)), Err(StreamError::Failed(error)));
-        assert_eq!(Side::bytes(&self.buffer), pattern(4096), "the buffer was touched");
-        assert_eq!(Side::bytes(&self.inbox), pattern(64), "the receive was touched");
+        assert_eq!(Endpoint::bytes(&self.buffer), pattern(4096), "the buffer was touched");
+        assert_eq!(Endpoint::bytes(&self.inbox), pattern(64), "the receive was touched");
         assert_eq!(self.side.log.receives.len(), 2);
         assert!(self.side.log.receives.iter().all(|completion| completion.status != OK));
-        let sent = ulpdus(&self.side.pull(ROOM)).remove(0);
+        let sent = ulpdus(&self.side.pull(SEGMENT_BYTES)).remove(0);
         assert_eq!(sent, terminate_ulpdu(error, ulpdu, shows));
-        assert!(self.side.pull(ROOM).is_empty(), "a Terminate is the last message");
+        assert!(self.side.pull(SEGMENT_BYTES).is_empty(), "a Terminate is the last message");
         assert_eq!(
             self.side.feed(&framed(&tagged(0, self.buffer.stag(), self.buffer.base_to(), b"late"))),
             Ok(())
         );
-        assert_eq!(Side::bytes(&self.buffer), pattern(4096), "data after the error was placed");
+        assert_eq!(Endpoint::bytes(&self.buffer), pattern(4096), "data after the error was placed");
         assert_eq!(self.side.arrived.available(), 0, "what arrives later is taken and dropped");
     }
 }
 
 /// RFC 5040 s4.8, figure 7.
-fn terminate_ulpdu(error: Terminate, offender: &[u8], shows: Shows) -> Vec<u8> {
+fn terminate_ulpdu(error: Terminate, terminated_headers: &[u8], shows: Shows) -> Vec<u8> {
     let bits = [0x00, 0xc0, 0xe0][shows as usize];
     let mut payload = vec![error.layer << 4 | error.etype, error.code, bits, 0];
     if shows != Shows::Nothing {
-        let header = if offender[0] & 0x80 != 0 { 14 } else { 18 };
-        payload.extend((offender.len() as u16).to_be_bytes());
-        payload.extend(&offender[..header]);
+        let header = if terminated_headers[0] & 0x80 != 0 { 14 } else { 18 };
+        payload.extend((terminated_headers.len() as u16).to_be_bytes());
+        payload.extend(&terminated_headers[..header]);
     }
     if shows == Shows::Request {
-        payload.extend(&offender[18..46]);
+        payload.extend(&terminated_headers[18..46]);
     }
     with_payload(untagged(7, 2, 1, 0), &payload)
 }
@@ -94,7 +94,7 @@ fn terminate_ulpdu(error: Terminate, offender: &[u8], shows: Shows) -> Vec<u8> {
 /// RFC 5041 s7.1, tagged check 1.
 #[test]
 fn a_write_to_an_unknown_stag() {
-    let v = victim();
+    let v = fixture();
     let ulpdu = tagged(0, STag(v.buffer.stag().0 ^ 0x5555), v.buffer.base_to(), b"x");
     v.refuses(&ulpdu, 1, 1, 0, Shows::Segment);
 }
@@ -102,7 +102,7 @@ fn a_write_to_an_unknown_stag() {
 /// RFC 5041 has no code for a missing right; the steering tag allows no such placement.
 #[test]
 fn a_write_without_the_right() {
-    let v = victim_with(Access::LOCAL_WRITE | Access::REMOTE_READ);
+    let v = fixture_with(Access::LOCAL_WRITE | Access::REMOTE_READ);
     let ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x");
     v.refuses(&ulpdu, 1, 1, 0, Shows::Segment);
 }
@@ -110,7 +110,7 @@ fn a_write_without_the_right() {
 /// RFC 5041 s8.2: the protection domain must be the stream's.
 #[test]
 fn a_write_into_another_protection_domain() {
-    let v = victim();
+    let v = fixture();
     let foreign = v.side.table.register(PdId(2), vec![0u8; 64], EVERYTHING).unwrap();
     let ulpdu = tagged(0, foreign.stag(), foreign.base_to(), b"x");
     v.refuses(&ulpdu, 1, 1, 2, Shows::Segment);
@@ -120,7 +120,7 @@ fn a_write_into_another_protection_domain() {
 #[test]
 fn a_write_before_or_past_its_buffer() {
     for (at, bytes) in [(4096, 1), (4095, 2), (0u64.wrapping_sub(1), 1), (u64::MAX / 4, 1)] {
-        let v = victim();
+        let v = fixture();
         let ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to().wrapping_add(at), &pattern(bytes));
         v.refuses(&ulpdu, 1, 1, 1, Shows::Segment);
     }
@@ -129,7 +129,7 @@ fn a_write_before_or_past_its_buffer() {
 /// RFC 5041 s7.1, tagged check 5; the code differs from RDMAP's for the same fault.
 #[test]
 fn a_write_whose_offset_wraps() {
-    let v = victim();
+    let v = fixture();
     let ulpdu = tagged(0, v.buffer.stag(), u64::MAX - 1, b"abc");
     v.refuses(&ulpdu, 1, 1, 3, Shows::Segment);
 }
@@ -137,20 +137,20 @@ fn a_write_whose_offset_wraps() {
 /// RFC 5041 s7.2: the version fault has a code of its own for each kind of segment.
 #[test]
 fn a_segment_of_another_ddp_version() {
-    let v = victim();
+    let v = fixture();
     let mut ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x");
     ulpdu[0] ^= 3;
     v.refuses(&ulpdu, 1, 1, 4, Shows::Segment);
     let mut ulpdu = with_payload(untagged(3, 0, 1, 0), b"x");
     ulpdu[0] = 0x40;
-    victim().refuses(&ulpdu, 1, 2, 6, Shows::Segment);
+    fixture().refuses(&ulpdu, 1, 2, 6, Shows::Segment);
 }
 
 /// RFC 5041 s7.1, untagged check 1.
 #[test]
 fn a_message_to_an_unknown_queue() {
     for qn in [3, 4, u32::MAX] {
-        victim().refuses(&with_payload(untagged(3, qn, 1, 0), b"x"), 1, 2, 1, Shows::Segment);
+        fixture().refuses(&with_payload(untagged(3, qn, 1, 0), b"x"), 1, 2, 1, Shows::Segment);
     }
 }
 
@@ -158,7 +158,7 @@ fn a_message_to_an_unknown_queue() {
 #[test]
 fn a_send_that_is_not_the_next_message() {
     for msn in [0, 2, 3, u32::MAX] {
-        victim().refuses(&with_payload(untagged(3, 0, msn, 0), b"x"), 1, 2, 3, Shows::Segment);
+        fixture().refuses(&with_payload(untagged(3, 0, msn, 0), b"x"), 1, 2, 3, Shows::Segment);
     }
 }
 
@@ -166,25 +166,25 @@ fn a_send_that_is_not_the_next_message() {
 #[test]
 fn a_send_whose_offset_is_not_where_the_message_stands() {
     for mo in [1, 64, 65, u32::MAX] {
-        victim().refuses(&with_payload(untagged(3, 0, 1, mo), b"x"), 1, 2, 4, Shows::Segment);
+        fixture().refuses(&with_payload(untagged(3, 0, 1, mo), b"x"), 1, 2, 4, Shows::Segment);
     }
 }
 
 /// RFC 5041 s7.1, untagged check 2: iWARP has no receiver-not-ready.
 #[test]
 fn a_send_with_no_receive_posted() {
-    let mut side = Side::responder();
+    let mut side = Endpoint::responder();
     let ulpdu = with_payload(untagged(3, 0, 1, 0), b"x");
     let error = Terminate { layer: 1, etype: 2, code: 2 };
     assert_eq!(side.feed(&framed(&ulpdu)), Err(StreamError::Failed(error)));
-    assert_eq!(ulpdus(&side.pull(ROOM)), [terminate_ulpdu(error, &ulpdu, Shows::Segment)]);
+    assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)), [terminate_ulpdu(error, &ulpdu, Shows::Segment)]);
 }
 
 /// RFC 5041 s7.1, untagged check 4; the receive says why it failed.
 #[test]
 fn a_send_longer_than_its_receive() {
-    let v = victim();
-    let mut seen = victim();
+    let v = fixture();
+    let mut seen = fixture();
     let ulpdu = with_payload(untagged(3, 0, 1, 0), &pattern(65));
     v.refuses(&ulpdu, 1, 2, 5, Shows::Segment);
     let _ = seen.side.feed(&framed(&ulpdu));
@@ -195,18 +195,18 @@ fn a_send_longer_than_its_receive() {
 #[test]
 fn an_operation_that_may_not_come_here() {
     for opcode in [0, 1, 2, 7, 8, 9, 15] {
-        victim().refuses(&with_payload(untagged(opcode, 0, 1, 0), b"x"), 0, 2, 6, Shows::Segment);
+        fixture().refuses(&with_payload(untagged(opcode, 0, 1, 0), b"x"), 0, 2, 6, Shows::Segment);
     }
     for opcode in [0, 2, 3, 7, 10] {
         let ulpdu = with_payload(untagged(opcode, 1, 1, 0), &[0; 28]);
-        victim().refuses(&ulpdu, 0, 2, 6, Shows::Segment);
+        fixture().refuses(&ulpdu, 0, 2, 6, Shows::Segment);
     }
     for opcode in [1, 3, 6, 7, 11] {
-        let v = victim();
+        let v = fixture();
         let ulpdu = tagged(opcode, v.buffer.stag(), v.buffer.base_to(), b"x");
         v.refuses(&ulpdu, 0, 2, 6, Shows::Segment);
     }
-    victim().refuses(&with_payload(untagged(3, 2, 1, 0), &[0; 4]), 0, 2, 6, Shows::Segment);
+    fixture().refuses(&with_payload(untagged(3, 2, 1, 0), &[0; 4]), 0, 2, 6, Shows::Segment);
 }
 
 /// RFC 5040 s7.2: the version is checked in Sends and in Read Requests.
@@ -215,9 +215,9 @@ fn a_message_of_another_rdmap_version() {
     for version in [0x00, 0x80, 0xc0] {
         let mut header = untagged(3, 0, 1, 0);
         header.ulp = version | 3;
-        victim().refuses(&with_payload(header, b"x"), 0, 2, 5, Shows::Segment);
+        fixture().refuses(&with_payload(header, b"x"), 0, 2, 5, Shows::Segment);
         // A Read Request is one untagged segment like any other: its header is shown, its body is not.
-        let v = victim();
+        let v = fixture();
         let mut request = read_request(1, v.buffer.stag(), v.buffer.base_to(), 64);
         request[1] = version | 1;
         v.refuses(&request, 0, 2, 5, Shows::Segment);
@@ -228,7 +228,7 @@ fn a_message_of_another_rdmap_version() {
 #[test]
 fn a_send_that_wants_to_invalidate() {
     for opcode in [4, 6] {
-        let v = victim();
+        let v = fixture();
         let mut header = untagged(opcode, 0, 1, 0);
         header.ulp_word = v.buffer.stag().0;
         v.refuses(&with_payload(header, b"x"), 0, 1, 9, Shows::Segment);
@@ -238,19 +238,19 @@ fn a_send_that_wants_to_invalidate() {
 /// RFC 5040 s7.2, check 4, each with its code; the request goes along in the Terminate.
 #[test]
 fn a_read_of_memory_that_may_not_be_read() {
-    let ask = |v: &Victim, to: u64, bytes| read_request(1, v.buffer.stag(), to, bytes);
-    let v = victim();
+    let ask = |v: &ErrorFixture, to: u64, bytes| read_request(1, v.buffer.stag(), to, bytes);
+    let v = fixture();
     v.refuses(&read_request(1, STag(0), 0, 1), 0, 1, 0, Shows::Request);
-    let v = victim();
+    let v = fixture();
     let ulpdu = ask(&v, v.buffer.base_to() + 4090, 7);
     v.refuses(&ulpdu, 0, 1, 1, Shows::Request);
-    let v = victim_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+    let v = fixture_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
     let ulpdu = ask(&v, v.buffer.base_to(), 1);
     v.refuses(&ulpdu, 0, 1, 2, Shows::Request);
-    let v = victim();
+    let v = fixture();
     let foreign = v.side.table.register(PdId(2), vec![0u8; 64], EVERYTHING).unwrap();
     v.refuses(&read_request(1, foreign.stag(), foreign.base_to(), 1), 0, 1, 3, Shows::Request);
-    let v = victim();
+    let v = fixture();
     let ulpdu = ask(&v, u64::MAX, 2);
     v.refuses(&ulpdu, 0, 1, 4, Shows::Request);
 }
@@ -258,7 +258,7 @@ fn a_read_of_memory_that_may_not_be_read() {
 /// RFC 5040 s5.2.2: one Read more than was agreed on finds no buffer on queue 1.
 #[test]
 fn one_read_more_than_ird() {
-    let mut v = victim();
+    let mut v = fixture();
     for msn in 1..=4 {
         v.side.feed(&framed(&read_request(msn, v.buffer.stag(), v.buffer.base_to(), 4096))).unwrap();
     }
@@ -269,19 +269,19 @@ fn one_read_more_than_ird() {
 /// A queue-1 buffer holds exactly one Read Request header.
 #[test]
 fn a_read_request_of_another_size() {
-    victim().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 29]), 1, 2, 5, Shows::Segment);
-    victim().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 27]), 0, 2, 0xff, Shows::Segment);
+    fixture().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 29]), 1, 2, 5, Shows::Segment);
+    fixture().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 27]), 0, 2, 0xff, Shows::Segment);
     let mut header = untagged(1, 1, 1, 0);
     header.last = false;
-    victim().refuses(&with_payload(header, &[0; 28]), 0, 2, 7, Shows::Segment);
-    victim().refuses(&with_payload(untagged(1, 1, 2, 0), &[0; 28]), 1, 2, 3, Shows::Segment);
-    victim().refuses(&with_payload(untagged(1, 1, 1, 4), &[0; 24]), 1, 2, 4, Shows::Segment);
+    fixture().refuses(&with_payload(header, &[0; 28]), 0, 2, 7, Shows::Segment);
+    fixture().refuses(&with_payload(untagged(1, 1, 2, 0), &[0; 28]), 1, 2, 3, Shows::Segment);
+    fixture().refuses(&with_payload(untagged(1, 1, 1, 4), &[0; 24]), 1, 2, 4, Shows::Segment);
 }
 
 /// A response that nobody asked for, even to memory that may be written.
 #[test]
 fn a_response_nobody_asked_for() {
-    let v = victim();
+    let v = fixture();
     let ulpdu = tagged(2, v.buffer.stag(), v.buffer.base_to(), b"x");
     v.refuses(&ulpdu, 0, 2, 6, Shows::Segment);
 }
@@ -289,10 +289,10 @@ fn a_response_nobody_asked_for() {
 /// The sink of a Read needs local write right alone, so a Write to it is refused.
 #[test]
 fn a_write_to_the_sink_of_a_read() {
-    let mut v = victim_with(Access::LOCAL_WRITE);
+    let mut v = fixture_with(Access::LOCAL_WRITE);
     v.side.feed(&framed(&tagged(0, STag(0), 0, b""))).unwrap();
     v.side.read(1, all(&v.buffer), (STag(1), 0));
-    assert!(!v.side.pull(ROOM).is_empty());
+    assert!(!v.side.pull(SEGMENT_BYTES).is_empty());
     let ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x");
     v.refuses(&ulpdu, 1, 1, 0, Shows::Segment);
 }
@@ -304,11 +304,11 @@ fn a_read_whose_sink_is_gone() {
     let (sink, source) = (a.region(8, EVERYTHING), b.filled(8, EVERYTHING));
     a.read(1, all(&sink), remote(&source));
     a.write(2, &[], (STag(1), 0));
-    for unit in a.pull_all(ROOM) {
+    for unit in a.pull_all(SEGMENT_BYTES) {
         b.feed(&unit).unwrap();
     }
     drop(sink);
-    let response = b.pull(ROOM);
+    let response = b.pull(SEGMENT_BYTES);
     let error = Terminate { layer: 1, etype: 1, code: 0 };
     assert_eq!(a.feed(&response), Err(StreamError::Failed(error)));
     assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalProtection), (2, FLUSHED)]);
@@ -318,76 +318,79 @@ fn a_read_whose_sink_is_gone() {
 /// how far it got.
 #[test]
 fn a_read_whose_source_is_revoked_halfway() {
-    let mut v = victim();
+    let mut v = fixture();
     let ulpdu = read_request(1, v.buffer.stag(), v.buffer.base_to(), 4096);
     v.side.feed(&framed(&ulpdu)).unwrap();
-    let sent = ulpdus(&v.side.pull(ROOM)).remove(0).len() as u32 - 14;
-    let Victim { mut side, buffer, .. } = v;
+    let sent = ulpdus(&v.side.pull(SEGMENT_BYTES)).remove(0).len() as u32 - 14;
+    let ErrorFixture { mut side, buffer, .. } = v;
     drop(buffer);
-    assert!(side.pull(ROOM).is_empty());
+    assert!(side.pull(SEGMENT_BYTES).is_empty());
     let error = Terminate { layer: 0, etype: 1, code: 0 };
-    assert_eq!(side.stream.end(), Some(StreamError::Failed(error)));
-    let mut offender = ulpdu;
-    let left = ReadRequest::decode(&offender[18..]).unwrap().advanced(sent).octets();
-    offender[18..].copy_from_slice(&left);
-    assert_eq!(ulpdus(&side.pull(ROOM)), [terminate_ulpdu(error, &offender, Shows::Request)]);
+    assert_eq!(side.stream.error(), Some(StreamError::Failed(error)));
+    let mut terminated_headers = ulpdu;
+    let left = ReadRequest::decode(&terminated_headers[18..]).unwrap().advanced(sent).encode();
+    terminated_headers[18..].copy_from_slice(&left);
+    assert_eq!(
+        ulpdus(&side.pull(SEGMENT_BYTES)),
+        [terminate_ulpdu(error, &terminated_headers, Shows::Request)]
+    );
 }
 
 /// RFC 5044 s8, code 2: nothing of the FPDU is used, MPA delivers nothing more. It shows no header.
 #[test]
 fn a_wrong_crc() {
-    let mut v = victim();
+    let mut v = fixture();
     let mut fpdu = framed(&tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x"));
     fpdu[16] ^= 1;
     let error = Terminate { layer: 2, etype: 0, code: 2 };
     assert_eq!(v.side.feed(&fpdu), Err(StreamError::Failed(error)));
-    assert_eq!(Side::bytes(&v.buffer), pattern(4096));
-    assert_eq!(ulpdus(&v.side.pull(ROOM)), [terminate_ulpdu(error, &[], Shows::Nothing)]);
+    assert_eq!(Endpoint::bytes(&v.buffer), pattern(4096));
+    assert_eq!(ulpdus(&v.side.pull(SEGMENT_BYTES)), [terminate_ulpdu(error, &[], Shows::Nothing)]);
     assert_eq!(v.side.counted(Counter::IwarpRxCrcErrors), 1);
 }
 
 /// RFC 5041 s7.1: segments behind the one that was refused are dropped, also those that arrived with it.
 #[test]
 fn what_arrived_with_the_error_is_dropped() {
-    let mut v = victim();
+    let mut v = fixture();
     let bad = framed(&tagged(0, STag(0), 0, b"x"));
     let good = framed(&tagged(0, v.buffer.stag(), v.buffer.base_to(), b"\xff"));
     assert!(v.side.feed(&[bad, good].concat()).is_err());
     assert_eq!(v.side.arrived.available(), 0);
-    assert_eq!(Side::bytes(&v.buffer), pattern(4096));
+    assert_eq!(Endpoint::bytes(&v.buffer), pattern(4096));
 }
 
 #[test]
 fn a_ulpdu_too_short_for_a_header() {
-    victim().refuses(&[], 1, 0, 0, Shows::Nothing);
-    victim().refuses(&[0x41; 10], 1, 0, 0, Shows::Nothing);
+    fixture().refuses(&[], 1, 0, 0, Shows::Nothing);
+    fixture().refuses(&[0x41; 10], 1, 0, 0, Shows::Nothing);
 }
 
 /// RFC 5040 s7.1, case 1: an error of our own sends a Terminate instead of the message, with no headers.
 #[test]
 fn a_send_that_cannot_be_carried_out() {
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     let source = a.filled(8, EVERYTHING);
     let mut bad = all(&source);
     bad.len = 9;
     a.send(1, &[all(&source)]);
     a.send(2, &[bad]);
     a.send(3, &[all(&source)]);
-    let good = a.pull(ROOM);
+    let good = a.pull(SEGMENT_BYTES);
     assert_eq!(ulpdus(&good).len(), 1);
     let error = Terminate { layer: 0, etype: 0, code: 0 };
-    assert_eq!(a.stream.end(), Some(StreamError::Failed(error)));
+    assert_eq!(a.stream.error(), Some(StreamError::Failed(error)));
     assert_eq!(ids(&a.log.sends), [(1, FLUSHED), (2, CompletionStatus::LocalProtection), (3, FLUSHED)]);
-    assert_eq!(ulpdus(&a.pull(ROOM)), [terminate_ulpdu(error, &[], Shows::Nothing)]);
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)), [terminate_ulpdu(error, &[], Shows::Nothing)]);
     assert_eq!(a.counted(Counter::IwarpLocalErrors), 1);
 }
 
 #[test]
 fn local_errors_by_name() {
-    fn outcome(post: impl FnOnce(&mut Side)) -> CompletionStatus {
-        let mut a = Side::started(StreamConfig { ord: 0, ..config() }, Role::Initiator, true);
+    fn outcome(post: impl FnOnce(&mut Endpoint)) -> CompletionStatus {
+        let mut a = Endpoint::started(StreamConfig { ord: 0, ..config() }, Role::Initiator, true);
         post(&mut a);
-        assert!(a.pull(ROOM).is_empty());
+        assert!(a.pull(SEGMENT_BYTES).is_empty());
         a.log.sends[0].status
     }
     let nowhere = Sge { addr: 0, len: 1, lkey: STag(0) };
@@ -400,14 +403,14 @@ fn local_errors_by_name() {
 
 #[test]
 fn a_read_needs_one_sink_that_may_be_written() {
-    fn outcome(sinks: impl FnOnce(&Side) -> Vec<Sge>) -> CompletionStatus {
-        let mut a = Side::initiator();
+    fn outcome(sinks: impl FnOnce(&Endpoint) -> Vec<Sge>) -> CompletionStatus {
+        let mut a = Endpoint::initiator();
         let list = sinks(&a);
         a.post(1, SendOpcode::Read, |wqe| wqe.set_gather(&list));
-        assert!(a.pull(ROOM).is_empty());
+        assert!(a.pull(SEGMENT_BYTES).is_empty());
         a.log.sends[0].status
     }
-    let read_only = |a: &Side| {
+    let read_only = |a: &Endpoint| {
         let region = a.region(8, Access::REMOTE_READ);
         let sge = all(&region);
         std::mem::forget(region);
@@ -421,7 +424,7 @@ fn a_read_needs_one_sink_that_may_be_written() {
 /// The receive names memory that it may not: our own fault, so the Terminate says only that.
 #[test]
 fn a_receive_that_names_bad_memory() {
-    let mut side = Side::responder();
+    let mut side = Endpoint::responder();
     side.receive(1, &[Sge { addr: 0, len: 64, lkey: STag(0) }]);
     let error = Terminate { layer: 0, etype: 0, code: 0 };
     let fpdu = framed(&with_payload(untagged(3, 0, 1, 0), b"x"));
@@ -433,30 +436,30 @@ fn a_receive_that_names_bad_memory() {
 #[test]
 fn the_peers_terminate_ends_the_stream_in_silence() {
     for octets in [[0x12, 0x02, 0x00, 0x00], [0x21, 0x02, 0x03, 0x00]] {
-        let mut v = victim();
+        let mut v = fixture();
         v.side.send_inline(5, b"lost");
         let fpdu = framed(&with_payload(untagged(7, 2, 1, 0), &octets));
         let error = Terminate { layer: 1, etype: 2, code: 2 };
         assert_eq!(v.side.feed(&fpdu), Err(StreamError::PeerTerminated(error)));
         assert_eq!(ids(&v.side.log.sends), [(5, FLUSHED)]);
         assert_eq!(ids(&v.side.log.receives), [(1, FLUSHED), (2, FLUSHED)]);
-        assert!(v.side.pull(ROOM).is_empty());
+        assert!(v.side.pull(SEGMENT_BYTES).is_empty());
         assert_eq!(v.side.stream.state(), StreamState::Ended);
     }
 }
 
 #[test]
 fn a_terminate_that_names_nothing_is_itself_refused() {
-    victim().refuses(&with_payload(untagged(7, 2, 1, 0), &[0x12]), 0, 2, 0xff, Shows::Segment);
-    victim().refuses(&with_payload(untagged(7, 2, 2, 0), &[0; 4]), 1, 2, 3, Shows::Segment);
+    fixture().refuses(&with_payload(untagged(7, 2, 1, 0), &[0x12]), 0, 2, 0xff, Shows::Segment);
+    fixture().refuses(&with_payload(untagged(7, 2, 2, 0), &[0; 4]), 1, 2, 3, Shows::Segment);
 }
 
 /// RFC 5044 s7.1.2, rule 4 holds for the Terminate too.
 #[test]
 fn a_responder_that_saw_no_fpdu_ends_without_a_terminate() {
-    let mut v = victim();
+    let mut v = fixture();
     v.side.with(|stream, io| stream.terminate(Terminate { layer: 2, etype: 0, code: 5 }, io));
-    assert!(v.side.pull(ROOM).is_empty());
+    assert!(v.side.pull(SEGMENT_BYTES).is_empty());
     assert_eq!(v.side.stream.state(), StreamState::Ended);
     assert_eq!(ids(&v.side.log.receives), [(1, FLUSHED), (2, FLUSHED)]);
 }
@@ -464,23 +467,23 @@ fn a_responder_that_saw_no_fpdu_ends_without_a_terminate() {
 /// What is posted to a stream that has ended is flushed; requests that wanted no completion get one.
 #[test]
 fn work_posted_after_the_end_is_flushed() {
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     a.with(|stream, io| stream.abort(io));
     a.post(1, SendOpcode::Send, |wqe| wqe.flags = SendFlags::empty());
     a.receive(2, &[]);
     a.with(|stream, io| stream.flush(io));
     assert_eq!((ids(&a.log.sends), ids(&a.log.receives)), (vec![(1, FLUSHED)], vec![(2, FLUSHED)]));
-    assert!(a.pull(ROOM).is_empty());
+    assert!(a.pull(SEGMENT_BYTES).is_empty());
 }
 
 /// A Terminate is the next unit after those that TCP has pulled; sends that were not pulled never go.
 #[test]
 fn a_terminate_goes_before_everything_that_waits() {
-    let mut v = victim();
+    let mut v = fixture();
     v.side.send_inline(1, b"waits");
     v.side.feed(&framed(&read_request(1, v.buffer.stag(), v.buffer.base_to(), 4096))).unwrap();
     let _ = v.side.feed(&framed(&tagged(0, STag(0), 0, b"x")));
-    let units = v.side.pull_all(ROOM);
+    let units = v.side.pull_all(SEGMENT_BYTES);
     assert_eq!(units.len(), 1);
     assert_eq!(ulpdus(&units[0])[0][1] & 0x0f, 7);
 }

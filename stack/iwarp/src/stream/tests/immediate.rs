@@ -2,20 +2,20 @@
 
 use super::*;
 use crate::completion::CompletionFlags;
-use crate::rdmap::Dialect;
+use crate::rdmap::Rfc7306Profile;
 
 const OCTETS: [u8; 8] = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
 
-fn extended(dialect: Dialect) -> StreamConfig {
-    StreamConfig { extensions: Some(dialect), ..config() }
+fn extended(profile: Rfc7306Profile) -> StreamConfig {
+    StreamConfig { extensions: Some(profile), ..config() }
 }
 
-fn pair_by(dialect: Dialect) -> (Side, Side) {
-    let side = |role| Side::started(extended(dialect), role, true);
+fn pair_by(profile: Rfc7306Profile) -> (Endpoint, Endpoint) {
+    let side = |role| Endpoint::started(extended(profile), role, true);
     (side(Role::Initiator), side(Role::Responder))
 }
 
-fn immediate(side: &mut Side, wr_id: u64, opcode: SendOpcode, octets: [u8; 8]) {
+fn immediate(side: &mut Endpoint, wr_id: u64, opcode: SendOpcode, octets: [u8; 8]) {
     side.post(wr_id, opcode, |wqe| wqe.set_inline(&octets));
 }
 
@@ -28,11 +28,11 @@ fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8> {
 /// invalidate, eight octets and nothing else.
 #[test]
 fn immediates_go_out_octet_for_octet() {
-    let (mut a, _) = pair_by(Dialect::RFC_7306);
+    let (mut a, _) = pair_by(Rfc7306Profile::RFC_7306);
     a.send_inline(1, b"first");
     immediate(&mut a, 2, SendOpcode::Immediate, OCTETS);
     immediate(&mut a, 3, SendOpcode::ImmediateSolicited, OCTETS);
-    let sent = ulpdus(&a.pull(ROOM));
+    let sent = ulpdus(&a.pull(SEGMENT_BYTES));
     assert_eq!(sent[1..], [segment(0x48, [0, 2, 0], &OCTETS), segment(0x49, [0, 3, 0], &OCTETS)]);
 }
 
@@ -40,7 +40,7 @@ fn immediates_go_out_octet_for_octet() {
 /// the completion, and the receive's memory is left alone.
 #[test]
 fn immediates_and_sends_take_receives_in_the_order_sent() {
-    let (mut a, mut b) = pair_by(Dialect::RFC_7306);
+    let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     let inbox = b.filled(64, EVERYTHING);
     b.receive(10, &[]);
     for id in 11..14 {
@@ -64,8 +64,8 @@ fn immediates_and_sends_take_receives_in_the_order_sent() {
     let solicited: Vec<_> =
         b.log.receives.iter().map(|one| one.flags.contains(CompletionFlags::SOLICITED)).collect();
     assert_eq!(solicited, [false, true, false, false]);
-    assert_eq!(Side::bytes(&inbox)[..4], *b"Send");
-    assert_eq!(Side::bytes(&inbox)[4..], pattern(64)[4..]);
+    assert_eq!(Endpoint::bytes(&inbox)[..4], *b"Send");
+    assert_eq!(Endpoint::bytes(&inbox)[4..], pattern(64)[4..]);
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK), (4, OK)]);
     assert_eq!(a.log.sends[0].opcode, CompletionOpcode::Immediate);
     assert_eq!(b.counted(Counter::IwarpRxImmediates), 3);
@@ -74,45 +74,45 @@ fn immediates_and_sends_take_receives_in_the_order_sent() {
 /// RFC7306-6.4-01: like a Send it completes when the peer's TCP has it, and not before.
 #[test]
 fn an_immediate_completes_when_it_is_acknowledged() {
-    let (mut a, mut b) = pair_by(Dialect::RFC_7306);
+    let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     immediate(&mut a, 1, SendOpcode::Immediate, OCTETS);
-    let unit = a.pull(ROOM);
+    let unit = a.pull(SEGMENT_BYTES);
     b.receive(1, &[]);
     b.feed(&unit).unwrap();
     assert!(a.log.sends.is_empty());
-    a.acked();
+    a.ack_all();
     assert_eq!(ids(&a.log.sends), [(1, OK)]);
 }
 
 /// RFC7306-7-01: the Write before it is in memory when the receiver hears of it.
 #[test]
 fn an_immediate_behind_a_write_vouches_for_it() {
-    let (mut a, mut b) = pair_by(Dialect::RFC_7306);
+    let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     let (source, target) = (a.filled(4000, EVERYTHING), b.region(4000, EVERYTHING));
     b.receive(1, &[]);
     a.write(1, &[all(&source)], remote(&target));
     immediate(&mut a, 2, SendOpcode::Immediate, OCTETS);
-    let units = a.pull_all(ROOM);
+    let units = a.pull_all(SEGMENT_BYTES);
     for unit in &units[..units.len() - 1] {
         b.feed(unit).unwrap();
         assert!(b.log.receives.is_empty());
     }
     b.feed(units.last().unwrap()).unwrap();
     assert_eq!(ids(&b.log.receives), [(1, OK)]);
-    assert_eq!(Side::bytes(&target), pattern(4000));
+    assert_eq!(Endpoint::bytes(&target), pattern(4000));
 }
 
 /// RFC7306-7-02 and RFC7306-7-05: a Read before an immediate may be answered after it, one behind it is answered after it
 /// has completed.
 #[test]
 fn an_immediate_completes_before_the_response_to_a_later_read() {
-    let (mut a, mut b) = pair_by(Dialect::RFC_7306);
+    let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     let (source, sink) = (b.filled(8, EVERYTHING), a.region(8, EVERYTHING));
     b.receive(1, &[]);
     a.read(1, all(&sink), remote(&source));
     immediate(&mut a, 2, SendOpcode::Immediate, OCTETS);
     a.read(3, all(&sink), remote(&source));
-    b.feed(&a.pull(ROOM)).unwrap();
+    b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     assert_eq!(ids(&b.log.receives), [(1, OK)], "no response has been generated yet");
     run(&mut a, &mut b);
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK)]);
@@ -121,14 +121,14 @@ fn an_immediate_completes_before_the_response_to_a_later_read() {
 /// Figure 2 of draft -01: the one with Solicited Event is numbered among the requests of queue 1, at both ends.
 #[test]
 fn by_figure_2_of_draft_01_a_solicited_immediate_is_a_message_of_queue_1() {
-    let (mut a, mut b) = pair_by(Dialect::DRAFT_01_FIGURE_2);
+    let (mut a, mut b) = pair_by(Rfc7306Profile::DRAFT_01_FIGURE_2);
     let (source, sink) = (b.filled(8, EVERYTHING), a.region(8, EVERYTHING));
     b.receive(1, &[]);
     b.receive(2, &[]);
     immediate(&mut a, 1, SendOpcode::ImmediateSolicited, OCTETS);
     a.read(2, all(&sink), remote(&source));
     immediate(&mut a, 3, SendOpcode::Immediate, [3; 8]);
-    let unit = a.pull(ROOM);
+    let unit = a.pull(SEGMENT_BYTES);
     let sent = ulpdus(&unit);
     assert_eq!(sent[0], segment(0x49, [1, 1, 0], &OCTETS));
     assert_eq!((sent[1][9], sent[1][13]), (1, 2), "the Read is number 2 of queue 1");
@@ -137,9 +137,9 @@ fn by_figure_2_of_draft_01_a_solicited_immediate_is_a_message_of_queue_1() {
     run(&mut a, &mut b);
     assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
     assert_eq!(b.log.receives[0].flags, CompletionFlags::SOLICITED);
-    assert_eq!(Side::bytes(&sink), pattern(8));
+    assert_eq!(Endpoint::bytes(&sink), pattern(8));
     // A receive that a Send has begun to fill is not to be had.
-    let (_, mut b) = pair_by(Dialect::DRAFT_01_FIGURE_2);
+    let (_, mut b) = pair_by(Rfc7306Profile::DRAFT_01_FIGURE_2);
     let inbox = b.region(64, EVERYTHING);
     b.receive(1, &[all(&inbox)]);
     let mut begun = segment(0x43, [0, 1, 0], b"half");
@@ -158,19 +158,19 @@ fn failed(layer: u8, etype: u8, code: u8) -> Result<(), StreamError> {
 /// the DDP header and nothing behind it, no completion but a flushed one, and memory as it was.
 #[track_caller]
 fn refuses(ulpdu: &[u8], code: [u8; 3]) {
-    let (_, mut b) = pair_by(Dialect::RFC_7306);
+    let (_, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     let inbox = b.filled(64, EVERYTHING);
     b.receive(1, &[all(&inbox)]);
     refused_by(b, ulpdu, code);
-    assert_eq!(Side::bytes(&inbox), pattern(64));
+    assert_eq!(Endpoint::bytes(&inbox), pattern(64));
 }
 
 #[track_caller]
-fn refused_by(mut b: Side, ulpdu: &[u8], [layer, etype, code]: [u8; 3]) {
+fn refused_by(mut b: Endpoint, ulpdu: &[u8], [layer, etype, code]: [u8; 3]) {
     assert_eq!(b.feed(&framed(ulpdu)), failed(layer, etype, code));
     assert!(b.log.receives.iter().all(|one| one.status == FLUSHED));
     let shown = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
-    assert_eq!(ulpdus(&b.pull(ROOM)), [segment(0x47, [2, 1, 0], &shown)]);
+    assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &shown)]);
 }
 
 /// RFC7306-4-03, RFC7306-6.3-07, RFC7306-6.1-02 and RFC7306-8.1-02: seven octets, nine, none, more than the receive has.
@@ -189,7 +189,7 @@ fn an_immediate_out_of_its_turn_is_refused() {
     refuses(&segment(0x48, [0, 2, 0], &OCTETS), [1, 2, 3]);
     refuses(&segment(0x48, [0, 0, 0], &OCTETS), [1, 2, 3]);
     refuses(&segment(0x48, [0, 1, 8], &OCTETS), [1, 2, 4]);
-    let (_, b) = pair_by(Dialect::RFC_7306);
+    let (_, b) = pair_by(Rfc7306Profile::RFC_7306);
     refused_by(b, &segment(0x48, [0, 1, 0], &OCTETS), [1, 2, 2]);
 }
 
@@ -211,7 +211,7 @@ fn an_immediate_in_pieces_is_refused() {
     let mut first = segment(0x48, [0, 1, 0], &OCTETS);
     first[0] = 0x01;
     refuses(&first, [0, 2, 7]);
-    let (_, mut b) = pair_by(Dialect::RFC_7306);
+    let (_, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     let inbox = b.region(64, EVERYTHING);
     b.receive(1, &[all(&inbox)]);
     let mut begun = segment(0x43, [0, 1, 0], b"half");
@@ -223,7 +223,7 @@ fn an_immediate_in_pieces_is_refused() {
 /// RFC7306-4.1-04: the word for a tag to invalidate is not looked at.
 #[test]
 fn the_word_for_a_tag_is_ignored() {
-    let (_, mut b) = pair_by(Dialect::RFC_7306);
+    let (_, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     b.receive(1, &[]);
     let mut ulpdu = segment(0x48, [0, 1, 0], &OCTETS);
     ulpdu[2..6].fill(0xff);
@@ -236,7 +236,7 @@ fn the_word_for_a_tag_is_ignored() {
 fn a_stream_without_extensions_knows_none_of_their_operations() {
     for ulp in [0x48, 0x49, 0x4a, 0x4b] {
         for (qn, code) in [(0, [0, 2, 6]), (1, [0, 2, 6]), (2, [0, 2, 6]), (3, [1, 2, 1])] {
-            let mut b = Side::responder();
+            let mut b = Endpoint::responder();
             b.receive(1, &[]);
             let inbox = b.region(64, EVERYTHING);
             b.receive(2, &[all(&inbox)]);
@@ -248,16 +248,16 @@ fn a_stream_without_extensions_knows_none_of_their_operations() {
 /// A request for what the stream does not have fails, like a Read where none is allowed; so does one of another length.
 #[test]
 fn an_immediate_that_cannot_be_sent_fails_with_its_stream() {
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     immediate(&mut a, 1, SendOpcode::Immediate, OCTETS);
-    assert!(a.pull(ROOM).is_empty());
-    assert_eq!(ulpdus(&a.pull(ROOM)), [segment(0x47, [2, 1, 0], &[0; 4])]);
+    assert!(a.pull(SEGMENT_BYTES).is_empty());
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &[0; 4])]);
     assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalOperation)]);
     for bytes in [7, 9, 300] {
-        let (mut a, _) = pair_by(Dialect::RFC_7306);
+        let (mut a, _) = pair_by(Rfc7306Profile::RFC_7306);
         a.post(1, SendOpcode::Immediate, |wqe| wqe.set_inline(&vec![0; bytes]));
-        assert!(a.pull(ROOM).is_empty());
-        assert_eq!(ulpdus(&a.pull(ROOM)), [segment(0x47, [2, 1, 0], &[0; 4])]);
+        assert!(a.pull(SEGMENT_BYTES).is_empty());
+        assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &[0; 4])]);
         assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalLength)]);
     }
 }
@@ -265,10 +265,10 @@ fn an_immediate_that_cannot_be_sent_fails_with_its_stream() {
 /// Which text a stream goes by is settled before it starts.
 #[test]
 fn extensions_are_chosen_before_the_start() {
-    let mut side = Side::idle(config());
-    side.stream.extend(Some(Dialect::RFC_7306));
-    side.stream.start(Start::plain(Role::Responder, true));
-    side.stream.extend(None);
+    let mut side = Endpoint::idle(config());
+    side.stream.set_extensions(Some(Rfc7306Profile::RFC_7306));
+    side.stream.start(StreamStart::plain(Role::Responder, true));
+    side.stream.set_extensions(None);
     side.receive(1, &[]);
     side.feed(&framed(&segment(0x48, [0, 1, 0], &OCTETS))).unwrap();
     assert_eq!(side.log.receives[0].immediate, OCTETS);

@@ -3,17 +3,17 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::mpa::marker::{Rhythm, room_beside_markers};
+use crate::mpa::marker::{MarkerState, bytes_beside_markers};
 use crate::mpa::startup::Markers;
 
-fn started(role: Role, markers: Markers, crc: bool) -> Side {
-    let mut side = Side::idle(config());
-    side.stream.start(Start { markers, ..Start::plain(role, crc) });
+fn started(role: Role, markers: Markers, crc: bool) -> Endpoint {
+    let mut side = Endpoint::idle(config());
+    side.stream.start(StreamStart { markers, ..StreamStart::plain(role, crc) });
     side
 }
 
 /// An initiator that sends markers and a responder that asked for them; `both`: the other way round too.
-fn marked_pair(both: bool) -> (Side, Side) {
+fn marked_pair(both: bool) -> (Endpoint, Endpoint) {
     let a = started(Role::Initiator, Markers { sent: true, received: both }, true);
     let b = started(Role::Responder, Markers { sent: both, received: true }, true);
     (a, b)
@@ -65,14 +65,17 @@ fn segments_hold_whole_fpdus_of_the_size_that_the_formula_allows() {
     let mut a = started(Role::Initiator, Markers { sent: true, received: false }, true);
     let source = a.filled(100_000, EVERYTHING);
     a.write(1, &[all(&source)], (STag(7), 0));
-    let mut rhythm = Rhythm::new();
-    let units = a.pull_all(ROOM);
+    let mut marker_state = MarkerState::new();
+    let units = a.pull_all(SEGMENT_BYTES);
     for (index, unit) in units.iter().enumerate() {
         let mut scratch = vec![0; 65_536];
-        let ulpdu = rhythm.open(unit, &mut scratch, true).expect("one whole FPDU");
+        let ulpdu = marker_state.decode(unit, &mut scratch, true).expect("one whole FPDU");
         if index + 1 < units.len() {
-            assert_eq!(ulpdu.len(), fpdu::mulpdu(room_beside_markers(ROOM)));
-            assert_eq!(ulpdu.len(), ROOM - (6 + 4 * ROOM.div_ceil(512) + ROOM % 4));
+            assert_eq!(ulpdu.len(), fpdu::mulpdu(bytes_beside_markers(SEGMENT_BYTES)));
+            assert_eq!(
+                ulpdu.len(),
+                SEGMENT_BYTES - (6 + 4 * SEGMENT_BYTES.div_ceil(512) + SEGMENT_BYTES % 4)
+            );
         }
     }
 }
@@ -88,7 +91,7 @@ fn one_direction_may_have_markers_and_the_other_none() {
         a.send(1, &[all(&source)]);
         a.read(2, all(&home), remote(&back));
         run(&mut a, &mut b);
-        assert_eq!((Side::bytes(&sink), Side::bytes(&home)), (pattern(5000), pattern(3000)));
+        assert_eq!((Endpoint::bytes(&sink), Endpoint::bytes(&home)), (pattern(5000), pattern(3000)));
         assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
     }
 }
@@ -105,7 +108,7 @@ fn a_marker_mismatch_ends_the_stream_with_code_3() {
         let source = a.filled(1200, EVERYTHING);
         a.send(1, &[all(&source)]);
         a.send_inline(2, b"behind it");
-        let mut units = a.pull_all(ROOM);
+        let mut units = a.pull_all(SEGMENT_BYTES);
         // The first FPDU, with the markers at 0, 512 and 1024 of the stream.
         let end = fpdu::fpdu_bytes(18 + 1200) + 3 * 4;
         units[0][515] ^= 8;
@@ -115,10 +118,10 @@ fn a_marker_mismatch_ends_the_stream_with_code_3() {
         let wrong = Terminate { layer: 2, etype: 0, code };
         assert_eq!(b.feed(&units.concat()), Err(StreamError::Failed(wrong)));
         assert_eq!(ids(&b.log.receives), [(1, FLUSHED), (2, FLUSHED)]);
-        assert_eq!(Side::bytes(&sink), vec![0; 2000]);
+        assert_eq!(Endpoint::bytes(&sink), vec![0; 2000]);
         let counter = if fix_crc { Counter::IwarpRxMarkerErrors } else { Counter::IwarpRxCrcErrors };
         assert_eq!(b.counted(counter), 1);
-        assert_eq!(ulpdus(&b.pull(ROOM))[0][18..20], [0x20, code]);
+        assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES))[0][18..20], [0x20, code]);
     }
 }
 
@@ -127,9 +130,9 @@ fn a_marker_mismatch_ends_the_stream_with_code_3() {
 fn a_terminate_has_markers_too() {
     let (mut a, mut b) = marked_pair(true);
     a.send_inline(1, b"no receive waits for this");
-    let unit = a.pull(ROOM);
+    let unit = a.pull(SEGMENT_BYTES);
     b.feed(&unit).unwrap_err();
-    let unit = b.pull(ROOM);
+    let unit = b.pull(SEGMENT_BYTES);
     assert_eq!(unit[..4], [0; 4], "the first marker");
     let no_buffer = Terminate { layer: 1, etype: 2, code: 2 };
     assert_eq!(a.feed(&unit), Err(StreamError::PeerTerminated(no_buffer)));
@@ -142,7 +145,7 @@ fn marked_fpdus_may_be_split_at_every_octet() {
     let source = a.filled(500, EVERYTHING);
     a.send_inline(1, b"abc");
     a.send(2, &[all(&source)]);
-    let stream = a.pull_all(ROOM).concat();
+    let stream = a.pull_all(SEGMENT_BYTES).concat();
     for cut in 0..=stream.len() {
         let (_, mut b) = marked_pair(false);
         let sink = b.region(500, EVERYTHING);
@@ -151,7 +154,7 @@ fn marked_fpdus_may_be_split_at_every_octet() {
         b.feed(&stream[..cut]).unwrap();
         b.feed(&stream[cut..]).unwrap();
         assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
-        assert_eq!(Side::bytes(&sink), pattern(500));
+        assert_eq!(Endpoint::bytes(&sink), pattern(500));
         assert_eq!(b.arrived.available(), 0);
     }
 }
@@ -190,8 +193,8 @@ proptest! {
         let received: Vec<_> = b.log.receives.iter().map(|done| done.byte_len as usize).collect();
         prop_assert_eq!(&received, &sizes);
         for (inbox, &bytes) in inboxes.iter().zip(&sizes) {
-            prop_assert_eq!(&Side::bytes(inbox)[..bytes], &pattern(bytes)[..]);
-            prop_assert_eq!(Side::bytes(inbox)[bytes], 0);
+            prop_assert_eq!(&Endpoint::bytes(inbox)[..bytes], &pattern(bytes)[..]);
+            prop_assert_eq!(Endpoint::bytes(inbox)[bytes], 0);
         }
     }
 
@@ -203,6 +206,6 @@ proptest! {
         let markers = Markers { sent: true, received: true };
         let mut side = started(Role::Responder, markers, crc);
         let _ = side.feed(&octets);
-        side.pull_all(ROOM);
+        side.pull_all(SEGMENT_BYTES);
     }
 }

@@ -3,14 +3,14 @@
 use super::*;
 use crate::completion::CompletionFlags;
 use crate::ddp::Untagged;
-use ironwarp_mem::{FastRegion, Reach, Window};
+use ironwarp_mem::{AccessScope, FastRegion, Window};
 
-const NEAR: Reach = Reach::new(PD, QpNum(1));
+const OWN_STREAM: AccessScope = AccessScope::new(PD, QpNum(1));
 
-impl Side {
+impl Endpoint {
     /// A region of this stream alone.
     fn own(&self, access: Access) -> Region {
-        self.table.register_for(NEAR, vec![0u8; 256], access).unwrap()
+        self.table.register_in_scope(OWN_STREAM, vec![0u8; 256], access).unwrap()
     }
 
     fn window(&self) -> Window {
@@ -18,7 +18,7 @@ impl Side {
     }
 
     fn bind(&mut self, wr_id: u64, window: &mut Window, over: Sge, access: Access) {
-        let stag = window.renew();
+        let stag = window.next_stag();
         self.post(wr_id, SendOpcode::Bind, |wqe| {
             wqe.set_gather(&[over]);
             (wqe.remote_stag, wqe.access) = (stag, access);
@@ -26,7 +26,7 @@ impl Side {
     }
 
     fn fast_register(&mut self, wr_id: u64, region: &mut FastRegion, over: Sge, flags: SendFlags) {
-        let stag = region.renew();
+        let stag = region.next_stag();
         self.post(wr_id, SendOpcode::FastRegister, |wqe| {
             wqe.set_gather(&[over]);
             wqe.flags.insert(flags);
@@ -49,18 +49,18 @@ impl Side {
         });
     }
 
-    fn on_memory(&mut self) {
-        self.with(|stream, io| stream.on_memory(io));
+    fn retry_after_epoch(&mut self) {
+        self.with(|stream, io| stream.retry_after_epoch(io));
         self.check();
     }
 
     fn may_be_read(&self, stag: STag, at: u64) -> bool {
-        self.memory.resolve(stag, NEAR, at, 1, Access::REMOTE_READ).is_ok()
+        self.memory.resolve(stag, OWN_STREAM, at, 1, Access::REMOTE_READ).is_ok()
     }
 }
 
 /// A pool of which windows and fast regions are made.
-fn pool(side: &Side) -> Region {
+fn pool(side: &Endpoint) -> Region {
     side.filled(4096, Access::LOCAL_WRITE | Access::BIND)
 }
 
@@ -96,26 +96,26 @@ fn the_tag_lives_until_the_send_is_whole() {
     let region = b.own(Access::REMOTE_READ);
     b.receive(1, &[all(&inbox)]);
     a.post(1, SendOpcode::SendInvalidate, |wqe| at_remote(wqe, &[all(&source)], remote(&region)));
-    b.feed(&a.pull(ROOM)).unwrap();
+    b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     assert!(b.may_be_read(region.stag(), region.base_to()));
-    b.feed(&a.pull(ROOM)).unwrap();
+    b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     assert!(!b.may_be_read(region.stag(), region.base_to()));
-    assert_eq!(Side::bytes(&inbox), pattern(2000));
+    assert_eq!(Endpoint::bytes(&inbox), pattern(2000));
 }
 
 /// RFC 5040 s5.3, s7.2 (4, 5), s8.1.1 (2, 7): what may not be invalidated ends the stream, and stays valid.
 #[test]
 fn a_send_with_invalidate_for_anything_else_is_refused() {
-    let refused = |make: fn(&Side) -> Region, code: u8| {
+    let refused = |make: fn(&Endpoint) -> Region, code: u8| {
         let (mut a, mut b) = pair();
         let (region, inbox) = (make(&b), b.filled(64, EVERYTHING));
         b.receive(1, &[all(&inbox)]);
         a.send_invalidating(1, region.stag());
         let error = Terminate { layer: 0, etype: 1, code };
-        assert_eq!(b.feed(&a.pull(ROOM)), Err(StreamError::Failed(error)));
-        assert_eq!(Side::bytes(&inbox), pattern(64), "nothing of it was placed");
+        assert_eq!(b.feed(&a.pull(SEGMENT_BYTES)), Err(StreamError::Failed(error)));
+        assert_eq!(Endpoint::bytes(&inbox), pattern(64), "nothing of it was placed");
         // RFC 5040 s4.8, figure 10: the segment's header is shown; there is no Read Request to show.
-        let shown = ulpdus(&b.pull(ROOM)).remove(0);
+        let shown = ulpdus(&b.pull(SEGMENT_BYTES)).remove(0);
         assert_eq!(shown[18..24], [0x01, code, 0xc0, 0, 0, 22]);
         assert_eq!(shown[24..26], [0x41, 0x44]);
         assert_eq!(shown.len(), 18 + 4 + 2 + 18);
@@ -123,7 +123,10 @@ fn a_send_with_invalidate_for_anything_else_is_refused() {
     };
     refused(|side| side.region(64, EVERYTHING), 9);
     refused(|side| side.table.register(PdId(2), vec![0u8; 64], EVERYTHING).unwrap(), 9);
-    refused(|side| side.table.register_for(Reach::new(PD, QpNum(2)), vec![0; 64], EVERYTHING).unwrap(), 9);
+    refused(
+        |side| side.table.register_in_scope(AccessScope::new(PD, QpNum(2)), vec![0; 64], EVERYTHING).unwrap(),
+        9,
+    );
     refused(|side| side.own(Access::LOCAL_WRITE), 2);
     refused(
         |side| {
@@ -143,35 +146,35 @@ fn the_completion_waits_until_no_core_uses_the_tag() {
     let mut busy = b.table.core(CoreId(1)).unwrap();
     let (region, inbox) = (b.own(Access::REMOTE_READ), b.region(64, EVERYTHING));
     (1..=3).for_each(|id| b.receive(id, &[all(&inbox)]));
-    let _ = busy.resolve(region.stag(), NEAR, region.base_to(), 1, Access::REMOTE_READ).unwrap();
+    let _ = busy.resolve(region.stag(), OWN_STREAM, region.base_to(), 1, Access::REMOTE_READ).unwrap();
     a.send_inline(1, b"before");
     a.send_invalidating(2, region.stag());
     a.send_inline(3, b"behind");
-    b.feed(&a.pull(ROOM)).unwrap();
+    b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     assert!(!b.may_be_read(region.stag(), region.base_to()), "revoked at once");
     assert_eq!(ids(&b.log.receives), [(1, OK)]);
-    assert!(b.stream.waits_for_memory());
+    assert!(b.stream.awaits_epoch());
     b.feed(&[]).unwrap();
-    b.on_memory();
+    b.retry_after_epoch();
     assert_eq!(b.log.receives.len(), 1, "the other core has not quiesced");
     busy.quiesce();
-    b.on_memory();
+    b.retry_after_epoch();
     assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
     b.feed(&[]).unwrap();
     assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK), (3, OK)]);
-    assert!(!b.stream.waits_for_memory());
+    assert!(!b.stream.awaits_epoch());
 }
 
 /// RFC 5044 s7.1.2, rule 4 holds FPDUs only: a responder's tags may be told in its MPA reply.
 #[test]
 fn a_responder_binds_before_the_peers_first_fpdu() {
-    let mut b = Side::responder();
+    let mut b = Endpoint::responder();
     let pool = pool(&b);
     let mut window = b.window();
     b.bind(1, &mut window, all(&pool), Access::REMOTE_READ);
     b.send_inline(2, b"held");
     assert!(b.with(|stream, io| stream.wants_tx(io)));
-    assert!(b.pull(ROOM).is_empty());
+    assert!(b.pull(SEGMENT_BYTES).is_empty());
     assert!(b.may_be_read(window.stag(), pool.base_to()));
     assert_eq!(ids(&b.log.sends), [(1, OK)]);
     assert!(!b.with(|stream, io| stream.wants_tx(io)));
@@ -184,12 +187,12 @@ fn a_held_delivery_is_flushed_with_its_stream() {
     let mut busy = b.table.core(CoreId(1)).unwrap();
     let (region, inbox) = (b.own(Access::REMOTE_READ), b.region(64, EVERYTHING));
     b.receive(1, &[all(&inbox)]);
-    let _ = busy.resolve(region.stag(), NEAR, region.base_to(), 1, Access::REMOTE_READ).unwrap();
+    let _ = busy.resolve(region.stag(), OWN_STREAM, region.base_to(), 1, Access::REMOTE_READ).unwrap();
     a.send_invalidating(2, region.stag());
-    b.feed(&a.pull(ROOM)).unwrap();
+    b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     b.with(|stream, io| stream.abort(io));
     busy.quiesce();
-    b.on_memory();
+    b.retry_after_epoch();
     assert_eq!(ids(&b.log.receives), [(1, FLUSHED)]);
 }
 
@@ -213,7 +216,7 @@ fn a_window_is_bound_used_invalidated_and_bound_again() {
         });
         b.receive(9, &[all(&inbox)]);
         run(&mut a, &mut b);
-        assert_eq!(Side::bytes(&sink), pattern(4096)[round * 512..][..512]);
+        assert_eq!(Endpoint::bytes(&sink), pattern(4096)[round * 512..][..512]);
         assert!(!b.may_be_read(window.stag(), over.addr));
     }
     assert_eq!(ids(&b.log.sends), [(0, OK), (1, OK), (2, OK)]);
@@ -231,19 +234,19 @@ fn a_peer_that_reaches_beside_its_window_is_terminated() {
     run(&mut a, &mut b);
     a.write(1, &[all(&source)], (window.stag(), pool.base_to() + 1020));
     let error = Terminate { layer: 1, etype: 1, code: 1 };
-    assert_eq!(b.feed(&a.pull(ROOM)), Err(StreamError::Failed(error)));
-    assert_eq!(Side::bytes(&pool), pattern(4096));
+    assert_eq!(b.feed(&a.pull(SEGMENT_BYTES)), Err(StreamError::Failed(error)));
+    assert_eq!(Endpoint::bytes(&pool), pattern(4096));
 }
 
 /// RDMAC verbs s8.2.2 (9): a binding takes effect before any later request, so the tag can be told in the next Send.
 #[test]
 fn a_binding_is_done_before_the_send_that_tells_of_it_leaves() {
-    let mut b = Side::initiator();
+    let mut b = Endpoint::initiator();
     let pool = pool(&b);
     let mut window = b.window();
     b.bind(1, &mut window, all(&pool), Access::REMOTE_READ);
     b.send_inline(2, b"use it");
-    assert!(!b.pull(ROOM).is_empty());
+    assert!(!b.pull(SEGMENT_BYTES).is_empty());
     assert!(b.may_be_read(window.stag(), pool.base_to()));
     assert_eq!(ids(&b.log.sends), [(1, OK)], "it waits for nobody");
 }
@@ -251,31 +254,31 @@ fn a_binding_is_done_before_the_send_that_tells_of_it_leaves() {
 /// RFC 5040 s5.5 (15): completions keep the order of posting, those of requests that send nothing too.
 #[test]
 fn a_binding_completes_behind_the_send_before_it() {
-    let mut b = Side::initiator();
+    let mut b = Endpoint::initiator();
     let pool = pool(&b);
     let mut window = b.window();
     b.send_inline(1, b"first");
     b.bind(2, &mut window, all(&pool), Access::REMOTE_READ);
-    b.pull_all(ROOM);
+    b.pull_all(SEGMENT_BYTES);
     assert!(b.log.sends.is_empty());
     assert!(b.may_be_read(window.stag(), pool.base_to()), "done, but not yet completed");
-    b.acked();
+    b.ack_all();
     assert_eq!(ids(&b.log.sends), [(1, OK), (2, OK)]);
 }
 
 /// RDMAC verbs s7.10: a binding that may not be is a completion error, and ends the stream.
 #[test]
 fn a_binding_that_is_not_allowed_ends_the_stream_with_a_local_error() {
-    let refused = |over: fn(&Side) -> Region, access| {
-        let mut b = Side::initiator();
+    let refused = |over: fn(&Endpoint) -> Region, access| {
+        let mut b = Endpoint::initiator();
         let region = over(&b);
         let mut window = b.window();
         b.bind(4, &mut window, all(&region), access);
         b.send_inline(5, b"behind");
-        let sent = ulpdus(&b.pull(ROOM));
+        let sent = ulpdus(&b.pull(SEGMENT_BYTES));
         assert_eq!(sent, Vec::<Vec<u8>>::new(), "a Terminate goes instead of what comes behind");
         assert_eq!(
-            ulpdus(&b.pull(ROOM)).remove(0)[18..],
+            ulpdus(&b.pull(SEGMENT_BYTES)).remove(0)[18..],
             [0, 0, 0, 0],
             "RFC 5040 s7.1: a local error shows nothing"
         );
@@ -291,12 +294,12 @@ fn a_binding_that_is_not_allowed_ends_the_stream_with_a_local_error() {
 /// A window is the peer's: a request of ours that names it fails.
 #[test]
 fn a_window_is_no_source_and_no_sink_of_ours() {
-    let mut b = Side::initiator();
+    let mut b = Endpoint::initiator();
     let pool = pool(&b);
     let mut window = b.window();
     b.bind(1, &mut window, all(&pool), Access::REMOTE_READ | Access::REMOTE_WRITE);
     b.send(2, &[Sge { lkey: window.stag(), ..all(&pool) }]);
-    b.pull_all(ROOM);
+    b.pull_all(SEGMENT_BYTES);
     assert_eq!(ids(&b.log.sends), [(1, OK), (2, CompletionStatus::LocalProtection)]);
 }
 
@@ -312,7 +315,7 @@ fn a_fast_region_is_made_used_as_a_sink_and_ended_in_order() {
         a.invalidate(3, region.stag(), SendFlags::LOCAL_FENCE);
         run(&mut a, &mut b);
         assert_eq!(ids(&a.log.sends[round * 3..]), [(1, OK), (2, OK), (3, OK)]);
-        assert_eq!(Side::bytes(&pool)[1024..1536], pattern(512));
+        assert_eq!(Endpoint::bytes(&pool)[1024..1536], pattern(512));
     }
     assert_eq!(a.log.sends[0].opcode, CompletionOpcode::FastRegister);
     assert_eq!(a.log.sends[2].opcode, CompletionOpcode::Invalidate);
@@ -329,24 +332,24 @@ fn a_fast_region_has_the_scope_that_was_asked_for() {
         b.receive(2, &[all(&inbox)]);
         run(&mut a, &mut b);
         a.send_invalidating(1, region.stag());
-        assert_eq!(b.feed(&a.pull(ROOM)).is_ok(), ends);
+        assert_eq!(b.feed(&a.pull(SEGMENT_BYTES)).is_ok(), ends);
     }
 }
 
 /// RDMAC verbs s8.2.2 (9, 10): an invalidation does not wait for what is before it, unless a local fence says so.
 #[test]
 fn a_local_fence_holds_an_invalidation_until_everything_before_has_completed() {
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     let source = a.filled(64, EVERYTHING);
     a.send(1, &[all(&source)]);
     a.invalidate(2, source.stag(), SendFlags::LOCAL_FENCE);
     a.send_inline(3, b"behind");
-    assert_eq!(ulpdus(&a.pull(ROOM)).len(), 1, "what is behind a fence waits with it");
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)).len(), 1, "what is behind a fence waits with it");
     assert!(a.may_be_read(source.stag(), source.base_to()));
-    assert!(a.pull(ROOM).is_empty());
-    a.acked();
+    assert!(a.pull(SEGMENT_BYTES).is_empty());
+    a.ack_all();
     assert!(a.with(|stream, io| stream.wants_tx(io)));
-    assert_eq!(ulpdus(&a.pull(ROOM)).len(), 1);
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)).len(), 1);
     assert!(!a.may_be_read(source.stag(), source.base_to()));
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
 }
@@ -354,17 +357,17 @@ fn a_local_fence_holds_an_invalidation_until_everything_before_has_completed() {
 /// Without a fence the memory of an earlier Send may go from under it: the application's own error, and only its own.
 #[test]
 fn an_invalidation_without_a_fence_overtakes() {
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     let source = a.filled(4000, EVERYTHING);
     a.send(1, &[all(&source)]);
     a.invalidate(2, source.stag(), SendFlags::empty());
-    a.pull_all(ROOM);
+    a.pull_all(SEGMENT_BYTES);
     assert!(
         !a.may_be_read(source.stag(), source.base_to()),
         "sent whole, not acknowledged, and the tag has ended"
     );
     assert!(a.log.sends.is_empty());
-    a.acked();
+    a.ack_all();
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
 }
 
@@ -385,12 +388,12 @@ fn a_read_fence_waits_for_reads_only() {
     });
     let inbox = b.region(64, EVERYTHING);
     (1..=3).for_each(|id| b.receive(id, &[all(&inbox)]));
-    let first = a.pull(ROOM);
+    let first = a.pull(SEGMENT_BYTES);
     assert_eq!(ulpdus(&first).len(), 3);
-    assert!(a.pull(ROOM).is_empty());
+    assert!(a.pull(SEGMENT_BYTES).is_empty());
     b.feed(&first).unwrap();
-    a.feed(&b.pull(ROOM)).unwrap();
-    assert_eq!(ulpdus(&a.pull(ROOM)).len(), 1, "the Read is answered; no Send is acknowledged yet");
+    a.feed(&b.pull(SEGMENT_BYTES)).unwrap();
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)).len(), 1, "the Read is answered; no Send is acknowledged yet");
 }
 
 /// RDMAC verbs s8.2.2 (8): the sink's tag ends after the response is delivered and before the Read completes.
@@ -399,13 +402,13 @@ fn a_read_with_invalidate_ends_its_sinks_tag() {
     let (mut a, mut b) = pair();
     let (sink, source) = (a.region(3000, EVERYTHING), b.filled(3000, EVERYTHING));
     a.post(1, SendOpcode::ReadInvalidate, |wqe| at_remote(wqe, &[all(&sink)], remote(&source)));
-    b.feed(&a.pull(ROOM)).unwrap();
-    let answer = b.pull_all(ROOM);
+    b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
+    let answer = b.pull_all(SEGMENT_BYTES);
     a.feed(&answer[0]).unwrap();
     assert!(a.may_be_read(sink.stag(), sink.base_to()));
     answer[1..].iter().for_each(|unit| a.feed(unit).unwrap());
     assert!(!a.may_be_read(sink.stag(), sink.base_to()));
-    assert_eq!(Side::bytes(&sink), pattern(3000));
+    assert_eq!(Endpoint::bytes(&sink), pattern(3000));
     let read = a.log.sends[0];
     assert_eq!((read.opcode, read.status, read.byte_len), (CompletionOpcode::Read, OK, 3000));
 }
@@ -426,11 +429,11 @@ fn our_own_invalidations_complete_when_no_core_uses_the_tag() {
         a.post(2, SendOpcode::Write, |wqe| at_remote(wqe, &[], (STag(0), 0)));
         run(&mut a, &mut b);
         assert!(!a.may_be_read(sink.stag(), sink.base_to()));
-        assert!(a.log.sends.is_empty() && a.stream.waits_for_memory());
-        busy.park();
-        a.on_memory();
+        assert!(a.log.sends.is_empty() && a.stream.awaits_epoch());
+        busy.go_offline();
+        a.retry_after_epoch();
         assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
-        assert!(!a.stream.waits_for_memory());
+        assert!(!a.stream.awaits_epoch());
     }
 }
 
@@ -444,7 +447,7 @@ fn a_binding_waits_for_the_windows_last_use_and_holds_only_the_send_queue() {
     let mut window = b.window();
     b.bind(1, &mut window, all(&pool), Access::REMOTE_READ);
     run(&mut a, &mut b);
-    let _ = busy.resolve(window.stag(), NEAR, pool.base_to(), 1, Access::REMOTE_READ).unwrap();
+    let _ = busy.resolve(window.stag(), OWN_STREAM, pool.base_to(), 1, Access::REMOTE_READ).unwrap();
     let _ = window.invalidate();
     b.bind(2, &mut window, all(&pool), Access::REMOTE_READ);
     b.send_inline(3, b"behind");
@@ -453,9 +456,9 @@ fn a_binding_waits_for_the_windows_last_use_and_holds_only_the_send_queue() {
     run(&mut a, &mut b);
     assert_eq!(ids(&b.log.sends), [(1, OK)]);
     assert_eq!(ids(&a.log.sends), [(9, OK)], "the peer's Read is answered meanwhile");
-    assert!(b.stream.waits_for_memory());
+    assert!(b.stream.awaits_epoch());
     busy.quiesce();
-    b.on_memory();
+    b.retry_after_epoch();
     a.receive(1, &[all(&sink)]);
     run(&mut a, &mut b);
     assert_eq!(ids(&b.log.sends), [(1, OK), (2, OK), (3, OK)]);
@@ -470,13 +473,13 @@ fn the_tag_to_invalidate_is_sent_by_the_two_messages_that_have_one_only() {
         (SendOpcode::SendSolicited, 0x45, 0),
         (SendOpcode::SendSolicitedInvalidate, 0x46, 0xabcd),
     ] {
-        let mut a = Side::initiator();
+        let mut a = Endpoint::initiator();
         a.post(1, opcode, |wqe| {
             wqe.set_inline(b"x");
             wqe.remote_stag = STag(0xabcd);
         });
         let mut header = [0; 18];
         Untagged { last: true, ulp: control, ulp_word: word, qn: 0, msn: 1, mo: 0 }.encode(&mut header);
-        assert_eq!(ulpdus(&a.pull(ROOM)).remove(0)[..18], header);
+        assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)).remove(0)[..18], header);
     }
 }

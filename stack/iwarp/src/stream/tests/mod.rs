@@ -1,18 +1,18 @@
 //! One side of a connection as a test holds it: a stream, its rings, its memory, a log of completions.
 
 mod atomic;
-mod early;
+mod atomic_forwarding;
 mod errors;
 mod immediate;
 mod markers;
 mod memory;
 mod operations;
 mod oracle;
-mod order;
-mod ordering;
-mod owners;
+mod out_of_order;
 mod responses;
+mod rfc5040_ordering;
 mod rtr;
+mod tx_scheduling;
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ use crate::mpa::fpdu;
 use crate::wr::{SendFlags, SendOpcode};
 
 /// A segment's payload at MTU 1500 with timestamps.
-const ROOM: usize = 1448;
+const SEGMENT_BYTES: usize = 1448;
 const PD: PdId = PdId(1);
 const EVERYTHING: Access = Access::all();
 
@@ -74,7 +74,7 @@ impl ByteStream for Pieces {
 }
 
 #[derive(Default)]
-struct Log {
+struct CompletionLog {
     sends: Vec<Completion>,
     receives: Vec<Completion>,
     /// What other cores were asked for, and how much more they may be asked.
@@ -82,16 +82,16 @@ struct Log {
     credits: usize,
 }
 
-impl CompletionSink for Log {
-    fn on_send(&mut self, completion: Completion) {
+impl CompletionSink for CompletionLog {
+    fn on_send_completion(&mut self, completion: Completion) {
         self.sends.push(completion);
     }
 
-    fn on_receive(&mut self, completion: Completion) {
+    fn on_receive_completion(&mut self, completion: Completion) {
         self.receives.push(completion);
     }
 
-    fn ask(
+    fn forward_atomic(
         &mut self,
         owner: CoreId,
         serial: u32,
@@ -104,7 +104,7 @@ impl CompletionSink for Log {
     }
 }
 
-struct Side {
+struct Endpoint {
     stream: Stream,
     sends: SlotConsumer<SendWqe>,
     receives: SlotConsumer<RecvWqe>,
@@ -113,7 +113,7 @@ struct Side {
     table: MemTable,
     memory: CoreMem,
     stats: CoreStats,
-    log: Log,
+    log: CompletionLog,
     arrived: Pieces,
     pulled: u64,
     scratch: Vec<u8>,
@@ -128,19 +128,19 @@ fn config() -> StreamConfig {
         ird: 4,
         send_depth: 64,
         complete_on_copy: false,
-        sends_cut_in: false,
+        interleave_untagged: false,
         place_out_of_order: false,
         extensions: None,
         atomic_locked: false,
     }
 }
 
-impl Side {
+impl Endpoint {
     fn idle(config: StreamConfig) -> Self {
         let (sq, sends) = slots::ring(config.send_depth as usize);
         let (rq, receives) = slots::ring(64);
         let (table, memory) = memory();
-        Side {
+        Endpoint {
             stream: Stream::new(config),
             sends,
             receives,
@@ -149,7 +149,7 @@ impl Side {
             table,
             memory,
             stats: CoreStats::detached(),
-            log: Log::default(),
+            log: CompletionLog::default(),
             arrived: Pieces::default(),
             pulled: 0,
             scratch: vec![0; FPDU_MARKED_BYTES_MAX],
@@ -157,22 +157,22 @@ impl Side {
     }
 
     fn started(config: StreamConfig, role: Role, crc: bool) -> Self {
-        let mut side = Side::idle(config);
-        side.stream.start(Start::plain(role, crc));
+        let mut side = Endpoint::idle(config);
+        side.stream.start(StreamStart::plain(role, crc));
         side
     }
 
     fn initiator() -> Self {
-        Side::started(config(), Role::Initiator, true)
+        Endpoint::started(config(), Role::Initiator, true)
     }
 
     fn responder() -> Self {
-        Side::started(config(), Role::Responder, true)
+        Endpoint::started(config(), Role::Responder, true)
     }
 
-    fn with<R>(&mut self, call: impl FnOnce(&mut Stream, &mut Io<'_, Log>) -> R) -> R {
-        let Side { stream, sends, receives, memory, stats, log, .. } = self;
-        call(stream, &mut Io { sends, receives, feed: None, completions: log, memory, stats })
+    fn with<R>(&mut self, call: impl FnOnce(&mut Stream, &mut Io<'_, CompletionLog>) -> R) -> R {
+        let Endpoint { stream, sends, receives, memory, stats, log, .. } = self;
+        call(stream, &mut Io { sends, receives, rq_producer: None, completions: log, memory, stats })
     }
 
     fn region(&self, bytes: usize, access: Access) -> Region {
@@ -222,9 +222,9 @@ impl Side {
     /// One unit, empty when there is nothing to send.
     fn pull(&mut self, room: usize) -> Vec<u8> {
         let mut out = vec![0xee; room];
-        let Side { stream, sends, receives, memory, stats, log, .. } = self;
+        let Endpoint { stream, sends, receives, memory, stats, log, .. } = self;
         let bytes = stream
-            .transmit(Io { sends, receives, feed: None, completions: log, memory, stats })
+            .unit_source(Io { sends, receives, rq_producer: None, completions: log, memory, stats })
             .fill(&mut out);
         self.pulled += bytes as u64;
         self.check();
@@ -238,8 +238,8 @@ impl Side {
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
         self.arrived.push(bytes);
-        let Side { stream, sends, receives, memory, stats, log, arrived, scratch, .. } = self;
-        let mut io = Io { sends, receives, feed: None, completions: log, memory, stats };
+        let Endpoint { stream, sends, receives, memory, stats, log, arrived, scratch, .. } = self;
+        let mut io = Io { sends, receives, rq_producer: None, completions: log, memory, stats };
         let outcome = stream.on_readable(arrived, scratch, &mut io);
         self.check();
         outcome
@@ -250,7 +250,7 @@ impl Side {
     }
 
     /// Everything pulled so far is acknowledged.
-    fn acked(&mut self) {
+    fn ack_all(&mut self) {
         let total = self.pulled;
         self.with(|stream, io| stream.on_acked(total, io));
         self.check();
@@ -297,7 +297,7 @@ fn remote(region: &Region) -> (STag, u64) {
 fn framed(ulpdu: &[u8]) -> Vec<u8> {
     let mut fpdu = vec![0; fpdu::fpdu_bytes(ulpdu.len())];
     fpdu[2..2 + ulpdu.len()].copy_from_slice(ulpdu);
-    assert_eq!(fpdu::seal(&mut fpdu, ulpdu.len(), true), fpdu.len());
+    assert_eq!(fpdu::encode(&mut fpdu, ulpdu.len(), true), fpdu.len());
     fpdu
 }
 
@@ -306,28 +306,28 @@ fn ulpdus(mut unit: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while !unit.is_empty() {
         let whole = fpdu::fpdu_bytes(u16::from_be_bytes([unit[0], unit[1]]).into());
-        found.push(fpdu::open(&unit[..whole], true).unwrap().to_vec());
+        found.push(fpdu::decode(&unit[..whole], true).unwrap().to_vec());
         unit = &unit[whole..];
     }
     found
 }
 
 /// Two sides and what is between them: units go over and are acknowledged until neither has more to send.
-fn run(a: &mut Side, b: &mut Side) {
+fn run(a: &mut Endpoint, b: &mut Endpoint) {
     loop {
-        let (from_a, from_b) = (a.pull(ROOM), b.pull(ROOM));
+        let (from_a, from_b) = (a.pull(SEGMENT_BYTES), b.pull(SEGMENT_BYTES));
         if from_a.is_empty() && from_b.is_empty() {
             return;
         }
         let _ = b.feed(&from_a);
         let _ = a.feed(&from_b);
-        a.acked();
-        b.acked();
+        a.ack_all();
+        b.ack_all();
     }
 }
 
-fn pair() -> (Side, Side) {
-    (Side::initiator(), Side::responder())
+fn pair() -> (Endpoint, Endpoint) {
+    (Endpoint::initiator(), Endpoint::responder())
 }
 
 fn ids(completions: &[Completion]) -> Vec<(u64, CompletionStatus)> {

@@ -3,11 +3,11 @@
 use super::*;
 use crate::completion::CompletionFlags;
 use crate::rdmap::ReadRequest;
-use ironwarp_mem::Reach;
+use ironwarp_mem::AccessScope;
 
 /// A whole untagged message in one segment, laid out by hand: control octets, the tag to invalidate, queue, number,
 /// offset 0.
-fn by_hand(ulp: u8, word: u32, (qn, msn): (u8, u8), payload: &[u8]) -> Vec<u8> {
+fn raw_segment(ulp: u8, word: u32, (qn, msn): (u8, u8), payload: &[u8]) -> Vec<u8> {
     let place = [0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, 0];
     framed(&[&[0x41, ulp], &word.to_be_bytes()[..], &place, payload].concat())
 }
@@ -18,25 +18,25 @@ fn a_send_fills_the_oldest_receive_and_completes_when_acknowledged() {
     let (source, sink) = (a.filled(5000, EVERYTHING), b.region(6000, EVERYTHING));
     b.receive(7, &[all(&sink)]);
     a.send(3, &[all(&source)]);
-    for unit in a.pull_all(ROOM) {
+    for unit in a.pull_all(SEGMENT_BYTES) {
         b.feed(&unit).unwrap();
     }
-    assert_eq!(Side::bytes(&sink)[..5000], pattern(5000));
+    assert_eq!(Endpoint::bytes(&sink)[..5000], pattern(5000));
     let received = b.log.receives[0];
     assert_eq!((received.wr_id, received.byte_len, received.status), (7, 5000, OK));
     assert_eq!((received.qp, received.opcode), (QpNum(1), CompletionOpcode::Receive));
     assert!(a.log.sends.is_empty(), "not acknowledged yet");
-    a.acked();
+    a.ack_all();
     let sent = a.log.sends[0];
     assert_eq!((sent.wr_id, sent.byte_len, sent.opcode), (3, 5000, CompletionOpcode::Send));
 }
 
 #[test]
 fn a_send_completes_with_its_last_byte_and_not_before() {
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     let source = a.filled(2000, EVERYTHING);
     a.send(1, &[all(&source)]);
-    assert_eq!(a.pull_all(ROOM).len(), 2);
+    assert_eq!(a.pull_all(SEGMENT_BYTES).len(), 2);
     let total = a.pulled;
     a.with(|stream, io| stream.on_acked(total - 1, io));
     assert!(a.log.sends.is_empty());
@@ -47,11 +47,11 @@ fn a_send_completes_with_its_last_byte_and_not_before() {
 /// The start-up frame was part of the byte count that TCP acknowledges.
 #[test]
 fn what_was_sent_before_full_operation_is_not_mistaken_for_fpdus() {
-    let mut a = Side::idle(config());
+    let mut a = Endpoint::idle(config());
     a.with(|stream, io| stream.on_acked(20, io));
-    a.stream.start(Start { sent_before: 20, ..Start::plain(Role::Initiator, true) });
+    a.stream.start(StreamStart { startup_bytes_sent: 20, ..StreamStart::plain(Role::Initiator, true) });
     a.send_inline(1, b"x");
-    let unit = a.pull(ROOM).len() as u64;
+    let unit = a.pull(SEGMENT_BYTES).len() as u64;
     a.with(|stream, io| stream.on_acked(20 + unit - 1, io));
     assert!(a.log.sends.is_empty());
     a.with(|stream, io| stream.on_acked(20 + unit, io));
@@ -75,19 +75,19 @@ fn a_solicited_send_says_so_to_its_receiver() {
 /// RFC 5044 s4.4, figure 5, without its marker: the FPDU of a Send of 24 zero octets.
 #[test]
 fn a_send_goes_out_octet_for_octet_as_the_example_shows_it() {
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     a.send_inline(1, &[0; 24]);
     let mut expected = vec![0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     expected.extend([0; 24]);
     expected.extend(ironwarp_arch::crc32c(&expected).to_le_bytes());
-    assert_eq!(a.pull(ROOM), expected);
+    assert_eq!(a.pull(SEGMENT_BYTES), expected);
 }
 
 /// RFC 5040 s4.1: octets 2 to 5 are the tag to invalidate, its most significant octet first.
 #[test]
 fn a_send_with_invalidate_goes_out_octet_for_octet() {
     for (opcode, ulp) in [(SendOpcode::SendInvalidate, 0x44), (SendOpcode::SendSolicitedInvalidate, 0x46)] {
-        let mut a = Side::initiator();
+        let mut a = Endpoint::initiator();
         a.post(1, opcode, |wqe| {
             wqe.set_inline(b"done");
             wqe.remote_stag = STag(0x0102_0304);
@@ -95,7 +95,7 @@ fn a_send_with_invalidate_goes_out_octet_for_octet() {
         let mut expected = vec![0x00, 0x16, 0x41, ulp, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         expected.extend(b"done");
         expected.extend(ironwarp_arch::crc32c(&expected).to_le_bytes());
-        assert_eq!(a.pull(ROOM), expected);
+        assert_eq!(a.pull(SEGMENT_BYTES), expected);
     }
 }
 
@@ -103,17 +103,20 @@ fn a_send_with_invalidate_goes_out_octet_for_octet() {
 #[test]
 fn a_send_with_invalidate_is_taken_octet_for_octet() {
     for (ulp, solicited) in [(0x44, false), (0x46, true)] {
-        let mut b = Side::responder();
-        let own = b.table.register_for(Reach::new(PD, QpNum(1)), vec![0u8; 8], Access::REMOTE_READ).unwrap();
+        let mut b = Endpoint::responder();
+        let own = b
+            .table
+            .register_in_scope(AccessScope::new(PD, QpNum(1)), vec![0u8; 8], Access::REMOTE_READ)
+            .unwrap();
         let inbox = b.region(4, EVERYTHING);
         b.receive(7, &[all(&inbox)]);
-        b.feed(&by_hand(ulp, own.stag().0, (0, 1), b"done")).unwrap();
+        b.feed(&raw_segment(ulp, own.stag().0, (0, 1), b"done")).unwrap();
         let received = b.log.receives[0];
         assert_eq!((received.wr_id, received.status, received.invalidated), (7, OK, own.stag()));
         assert_eq!(received.flags.contains(CompletionFlags::SOLICITED), solicited);
-        assert_eq!(Side::bytes(&inbox), b"done");
-        let reach = Reach::new(PD, QpNum(1));
-        assert!(b.memory.resolve(own.stag(), reach, own.base_to(), 1, Access::REMOTE_READ).is_err());
+        assert_eq!(Endpoint::bytes(&inbox), b"done");
+        let scope = AccessScope::new(PD, QpNum(1));
+        assert!(b.memory.resolve(own.stag(), scope, own.base_to(), 1, Access::REMOTE_READ).is_err());
     }
 }
 
@@ -126,10 +129,10 @@ fn every_segment_of_a_send_carries_the_same_tag_to_invalidate() {
         (SendOpcode::SendInvalidate, [0x44, 1, 2, 3, 4]),
         (SendOpcode::SendSolicitedInvalidate, [0x46, 1, 2, 3, 4]),
     ] {
-        let mut a = Side::initiator();
+        let mut a = Endpoint::initiator();
         let source = a.filled(4000, EVERYTHING);
         a.post(1, opcode, |wqe| at_remote(wqe, &[all(&source)], (STag(0x0102_0304), 0)));
-        let segments: Vec<_> = a.pull_all(ROOM).iter().flat_map(|unit| ulpdus(unit)).collect();
+        let segments: Vec<_> = a.pull_all(SEGMENT_BYTES).iter().flat_map(|unit| ulpdus(unit)).collect();
         assert_eq!(segments.iter().map(|ulpdu| ulpdu[0]).collect::<Vec<_>>(), [0x01, 0x01, 0x41]);
         assert!(segments.iter().all(|ulpdu| ulpdu[1..6] == ulp));
     }
@@ -138,14 +141,14 @@ fn every_segment_of_a_send_carries_the_same_tag_to_invalidate() {
 /// RFC 5041 s4.3: message number 0 comes after 0xffffffff, on each queue for itself.
 #[test]
 fn the_numbers_of_what_is_sent_wrap() {
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     let sink = a.region(8, EVERYTHING);
-    let (sends, reads) = a.stream.sender.numbers();
+    let (sends, reads) = a.stream.sender.next_msns();
     (*sends, *reads) = (u32::MAX - 1, u32::MAX);
     (1..=4).for_each(|id| a.send_inline(id, b"x"));
     (5..=7).for_each(|id| a.read(id, all(&sink), (STag(1), 0)));
-    let sent = ulpdus(&a.pull(ROOM));
-    let numbers: Vec<_> = sent.iter().map(|ulpdu| (ulpdu[9], &ulpdu[10..14])).collect();
+    let sent = ulpdus(&a.pull(SEGMENT_BYTES));
+    let next_msns: Vec<_> = sent.iter().map(|ulpdu| (ulpdu[9], &ulpdu[10..14])).collect();
     let number = |qn, msn: u32| (qn, msn.to_be_bytes());
     let expected = [
         number(0, 0xffff_fffe),
@@ -156,7 +159,7 @@ fn the_numbers_of_what_is_sent_wrap() {
         number(1, 0),
         number(1, 1),
     ];
-    assert_eq!(numbers, expected.each_ref().map(|(qn, msn)| (*qn, &msn[..])));
+    assert_eq!(next_msns, expected.each_ref().map(|(qn, msn)| (*qn, &msn[..])));
 }
 
 /// RFC 5040 s4.1: the tag to invalidate is not looked at in the messages that invalidate nothing: neither one that a Send
@@ -164,22 +167,25 @@ fn the_numbers_of_what_is_sent_wrap() {
 #[test]
 fn a_tag_to_invalidate_means_nothing_in_the_other_messages() {
     for is_own in [true, false] {
-        let mut b = Side::responder();
-        let own = b.table.register_for(Reach::new(PD, QpNum(1)), pattern(8), Access::REMOTE_READ).unwrap();
+        let mut b = Endpoint::responder();
+        let own = b
+            .table
+            .register_in_scope(AccessScope::new(PD, QpNum(1)), pattern(8), Access::REMOTE_READ)
+            .unwrap();
         let tag = if is_own { own.stag().0 } else { !own.stag().0 };
         let inbox = b.region(4, EVERYTHING);
         (1..=2).for_each(|id| b.receive(id, &[all(&inbox)]));
-        b.feed(&by_hand(0x43, tag, (0, 1), b"none")).unwrap();
-        b.feed(&by_hand(0x45, tag, (0, 2), b"ring")).unwrap();
+        b.feed(&raw_segment(0x43, tag, (0, 1), b"none")).unwrap();
+        b.feed(&raw_segment(0x45, tag, (0, 2), b"ring")).unwrap();
         assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
         let flags: Vec<_> = b.log.receives.iter().map(|received| received.flags).collect();
         assert_eq!(flags, [CompletionFlags::empty(), CompletionFlags::SOLICITED]);
         let (source_stag, source_to) = remote(&own);
         let request = ReadRequest { sink_stag: STag(3), sink_to: 4, bytes: 8, source_stag, source_to };
-        b.feed(&by_hand(0x41, tag, (1, 1), &request.octets())).unwrap();
-        assert_eq!(ulpdus(&b.pull(ROOM))[0][14..], pattern(8), "the region is still good");
+        b.feed(&raw_segment(0x41, tag, (1, 1), &request.encode())).unwrap();
+        assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES))[0][14..], pattern(8), "the region is still good");
         let told = Terminate { layer: 1, etype: 2, code: 2 };
-        let end = b.feed(&by_hand(0x47, tag, (2, 1), &[0x12, 2, 0, 0]));
+        let end = b.feed(&raw_segment(0x47, tag, (2, 1), &[0x12, 2, 0, 0]));
         assert_eq!(end, Err(StreamError::PeerTerminated(told)));
         assert_eq!(b.counted(Counter::IwarpRxInvalidates), 0);
     }
@@ -193,8 +199,13 @@ fn a_write_is_placed_and_nobody_is_told() {
     let (stag, to) = remote(&target);
     a.write(1, &[all(&source)], (stag, to + 500));
     run(&mut a, &mut b);
-    assert_eq!(Side::bytes(&target)[500..4500], pattern(4000));
-    assert!(Side::bytes(&target)[..500].iter().chain(&Side::bytes(&target)[4500..]).all(|&byte| byte == 0));
+    assert_eq!(Endpoint::bytes(&target)[500..4500], pattern(4000));
+    assert!(
+        Endpoint::bytes(&target)[..500]
+            .iter()
+            .chain(&Endpoint::bytes(&target)[4500..])
+            .all(|&byte| byte == 0)
+    );
     assert!(b.log.receives.is_empty() && b.log.sends.is_empty());
     assert_eq!((a.log.sends[0].opcode, a.log.sends[0].byte_len), (CompletionOpcode::Write, 4000));
     assert_eq!(b.counted(Counter::IwarpRxWrites), 1);
@@ -203,11 +214,11 @@ fn a_write_is_placed_and_nobody_is_told() {
 /// RFC 5041 s5.2: each segment's offset is the message's plus that of its payload; only the last says so.
 #[test]
 fn the_segments_of_a_write_continue_where_the_one_before_ended() {
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     let source = a.filled(3000, EVERYTHING);
     a.write(1, &[all(&source)], (STag(5), 16_384));
     // MULPDU is 1442, of which 14 are the header.
-    let headers: Vec<_> = a.pull_all(ROOM).iter().map(|unit| unit[2..16].to_vec()).collect();
+    let headers: Vec<_> = a.pull_all(SEGMENT_BYTES).iter().map(|unit| unit[2..16].to_vec()).collect();
     let expected = [(0x81, 16_384u64), (0x81, 16_384 + 1428), (0xc1, 16_384 + 2856)]
         .map(|(control, to)| [&[control, 0x40, 0, 0, 0, 5], &to.to_be_bytes()[..]].concat());
     assert_eq!(headers, expected);
@@ -219,7 +230,7 @@ fn a_read_brings_the_peers_memory() {
     let (sink, source) = (a.region(10_000, Access::LOCAL_WRITE), b.filled(10_000, Access::REMOTE_READ));
     a.read(9, all(&sink), remote(&source));
     run(&mut a, &mut b);
-    assert_eq!(Side::bytes(&sink), pattern(10_000));
+    assert_eq!(Endpoint::bytes(&sink), pattern(10_000));
     let read = a.log.sends[0];
     assert_eq!(
         (read.wr_id, read.opcode, read.byte_len, read.status),
@@ -272,8 +283,8 @@ fn messages_are_gathered_and_scattered_across_elements() {
     );
     run(&mut a, &mut b);
     assert_eq!(b.log.receives[0].byte_len, 3000);
-    assert_eq!(Side::bytes(&sink)[3000..], pattern(3000)[..1000]);
-    assert_eq!(Side::bytes(&sink)[..2000], pattern(3000)[1000..]);
+    assert_eq!(Endpoint::bytes(&sink)[3000..], pattern(3000)[..1000]);
+    assert_eq!(Endpoint::bytes(&sink)[..2000], pattern(3000)[1000..]);
 }
 
 #[test]
@@ -289,8 +300,8 @@ fn inline_bytes_are_those_of_the_time_of_posting() {
     for unit in a.pull_all(200) {
         b.feed(&unit).unwrap();
     }
-    assert_eq!(Side::bytes(&sink), pattern(256));
-    assert_eq!(Side::bytes(&target)[..100], pattern(100));
+    assert_eq!(Endpoint::bytes(&sink), pattern(256));
+    assert_eq!(Endpoint::bytes(&target)[..100], pattern(100));
 }
 
 /// Success without a completion is told by the ring's side counter.
@@ -306,34 +317,34 @@ fn unsignaled_sends_complete_in_silence() {
     }
     run(&mut a, &mut b);
     assert_eq!(ids(&a.log.sends), [(2, OK)]);
-    assert_eq!((a.sq.silent(), a.sends.head()), (2, 3));
+    assert_eq!((a.sq.unsignaled(), a.sends.head()), (2, 3));
 }
 
 #[test]
 fn completing_on_copy_waits_for_no_acknowledgement() {
-    let mut a = Side::started(StreamConfig { complete_on_copy: true, ..config() }, Role::Initiator, true);
+    let mut a = Endpoint::started(StreamConfig { complete_on_copy: true, ..config() }, Role::Initiator, true);
     let source = a.filled(2000, EVERYTHING);
     a.send(1, &[all(&source)]);
-    a.pull(ROOM);
+    a.pull(SEGMENT_BYTES);
     assert!(a.log.sends.is_empty(), "half of it is still to be copied");
-    a.pull(ROOM);
+    a.pull(SEGMENT_BYTES);
     assert_eq!(ids(&a.log.sends), [(1, OK)]);
 }
 
 /// RFC 5044 s4.1: with CRCs off the field is still there.
 #[test]
 fn without_crc_everything_works_and_nothing_is_checked() {
-    let mut a = Side::started(config(), Role::Initiator, false);
-    let mut b = Side::started(config(), Role::Responder, false);
+    let mut a = Endpoint::started(config(), Role::Initiator, false);
+    let mut b = Endpoint::started(config(), Role::Responder, false);
     let sink = b.region(4, EVERYTHING);
     b.receive(1, &[all(&sink)]);
     a.send_inline(1, b"word");
-    let mut unit = a.pull(ROOM);
+    let mut unit = a.pull(SEGMENT_BYTES);
     let field = unit.len() - 4;
     assert_eq!(unit[field..], [0; 4]);
     unit[field] = 0x99;
     b.feed(&unit).unwrap();
-    assert_eq!(Side::bytes(&sink), b"word");
+    assert_eq!(Endpoint::bytes(&sink), b"word");
 }
 
 #[test]
@@ -343,7 +354,7 @@ fn a_stream_is_drained_when_everything_is_acknowledged_and_answered() {
     let sink = a.region(64, EVERYTHING);
     a.read(1, all(&sink), remote(&source));
     assert!(!a.with(|stream, io| stream.is_drained(io)));
-    let request = a.pull(ROOM);
+    let request = a.pull(SEGMENT_BYTES);
     b.feed(&request).unwrap();
     assert!(!b.with(|stream, io| stream.is_drained(io)), "an answer is owed");
     run(&mut a, &mut b);

@@ -32,7 +32,7 @@ struct Areas {
     inboxes: Vec<Region>,
 }
 
-fn areas(side: &mut Side, incoming: &[Op], outgoing: &[Op], seed: u8) -> Areas {
+fn areas(side: &mut Endpoint, incoming: &[Op], outgoing: &[Op], seed: u8) -> Areas {
     let area = |add: u8| pattern(AREA).iter().map(|byte| byte.wrapping_add(add)).collect::<Vec<u8>>();
     let (source, target) = (side.region(AREA, EVERYTHING), side.region(AREA, EVERYTHING));
     source.write_at(0, &area(seed)).unwrap();
@@ -53,7 +53,7 @@ fn areas(side: &mut Side, incoming: &[Op], outgoing: &[Op], seed: u8) -> Areas {
     made
 }
 
-fn post_all(side: &mut Side, ops: &[Op], ours: &Areas, theirs: &Areas) {
+fn post_all(side: &mut Endpoint, ops: &[Op], ours: &Areas, theirs: &Areas) {
     let (stag, base) = remote(&theirs.target);
     let mut sinks = ours.sinks.iter();
     for (wr_id, op) in ops.iter().enumerate() {
@@ -72,26 +72,26 @@ fn post_all(side: &mut Side, ops: &[Op], ours: &Areas, theirs: &Areas) {
 }
 
 /// What the model says about one direction: `ops` from `from` to `to`.
-fn check(ops: &[Op], from: &Areas, to: &Areas, target_before: &[u8], sender: &Side, receiver: &Side) {
-    let (source, far_source) = (Side::bytes(&from.source), Side::bytes(&to.source));
+fn check(ops: &[Op], from: &Areas, to: &Areas, target_before: &[u8], sender: &Endpoint, receiver: &Endpoint) {
+    let (source, peer_source) = (Endpoint::bytes(&from.source), Endpoint::bytes(&to.source));
     let mut target = target_before.to_vec();
     let (mut inboxes, mut sinks) = (to.inboxes.iter(), from.sinks.iter());
     let mut delivered = Vec::new();
     for op in ops {
         match *op {
             Op::Send(bytes) => {
-                let inbox = Side::bytes(inboxes.next().unwrap());
+                let inbox = Endpoint::bytes(inboxes.next().unwrap());
                 assert_eq!((&inbox[..bytes], inbox[bytes]), (&source[..bytes], 0));
                 delivered.push((delivered.len() as u64, bytes as u32));
             }
             Op::Write(at, bytes) => target[at..at + bytes].copy_from_slice(&source[..bytes]),
             Op::Read(at, bytes) => {
-                let sink = Side::bytes(sinks.next().unwrap());
-                assert_eq!((&sink[..bytes], sink[bytes]), (&far_source[at..at + bytes], 0));
+                let sink = Endpoint::bytes(sinks.next().unwrap());
+                assert_eq!((&sink[..bytes], sink[bytes]), (&peer_source[at..at + bytes], 0));
             }
         }
     }
-    assert_eq!(Side::bytes(&to.target), target);
+    assert_eq!(Endpoint::bytes(&to.target), target);
     let sent: Vec<_> = (0..ops.len() as u64).map(|wr_id| (wr_id, OK)).collect();
     assert_eq!(ids(&sender.log.sends), sent);
     let received: Vec<_> = receiver.log.receives.iter().map(|done| (done.wr_id, done.byte_len)).collect();
@@ -107,17 +107,17 @@ proptest! {
     fn two_streams_agree_with_the_model(
         ops_a in ops(),
         ops_b in ops(),
-        room_a in fpdu::ROOM_BYTES_MIN..3000,
-        room_b in fpdu::ROOM_BYTES_MIN..3000,
-        sends_cut_in: bool,
+        room_a in fpdu::SEGMENT_BYTES_MIN..3000,
+        room_b in fpdu::SEGMENT_BYTES_MIN..3000,
+        interleave_untagged: bool,
         ack_early: bool,
     ) {
         let (mut a, mut b) = pair();
-        b.stream = Stream::new(StreamConfig { sends_cut_in, ..config() });
-        b.stream.start(Start::plain(Role::Responder, true));
+        b.stream = Stream::new(StreamConfig { interleave_untagged, ..config() });
+        b.stream.start(StreamStart::plain(Role::Responder, true));
         let in_a = areas(&mut a, &ops_b, &ops_a, 1);
         let in_b = areas(&mut b, &ops_a, &ops_b, 2);
-        let (before_a, before_b) = (Side::bytes(&in_a.target), Side::bytes(&in_b.target));
+        let (before_a, before_b) = (Endpoint::bytes(&in_a.target), Endpoint::bytes(&in_b.target));
         // The responder may not speak first: an empty Write opens the way, as the first message of `ops_a` would.
         b.feed(&framed(&[0xc1, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])).unwrap();
         post_all(&mut a, &ops_a, &in_a, &in_b);
@@ -130,14 +130,14 @@ proptest! {
             ulpdus(&from_a);
             ulpdus(&from_b);
             if ack_early {
-                a.acked();
-                b.acked();
+                a.ack_all();
+                b.ack_all();
             }
             b.feed(&from_a).unwrap();
             a.feed(&from_b).unwrap();
         }
-        a.acked();
-        b.acked();
+        a.ack_all();
+        b.ack_all();
         check(&ops_a, &in_a, &in_b, &before_b, &a, &b);
         check(&ops_b, &in_b, &in_a, &before_a, &b, &a);
     }
@@ -153,7 +153,7 @@ proptest! {
             let in_a = areas(&mut a, &[], &ops, 1);
             let in_b = areas(&mut b, &ops, &[], 2);
             post_all(&mut a, &ops, &in_a, &in_b);
-            let stream = a.pull_all(ROOM).concat();
+            let stream = a.pull_all(SEGMENT_BYTES).concat();
             let (mut rest, mut cuts) = (&stream[..], cuts.iter().cycle());
             while !rest.is_empty() {
                 let (piece, left) = rest.split_at(rest.len().min(*cuts.next().unwrap()));
@@ -161,11 +161,11 @@ proptest! {
                 rest = left;
             }
             assert_eq!(b.arrived.available(), 0);
-            let inboxes: Vec<Vec<u8>> = in_b.inboxes.iter().map(Side::bytes).collect();
+            let inboxes: Vec<Vec<u8>> = in_b.inboxes.iter().map(Endpoint::bytes).collect();
             let received: Vec<_> = b.log.receives.iter().map(|done| (done.wr_id, done.byte_len)).collect();
             // Steering tags differ from run to run; the answers owed are known by their lengths.
-            let owed: Vec<usize> = b.pull_all(ROOM).iter().map(Vec::len).collect();
-            (Side::bytes(&in_b.target), inboxes, received, owed)
+            let owed: Vec<usize> = b.pull_all(SEGMENT_BYTES).iter().map(Vec::len).collect();
+            (Endpoint::bytes(&in_b.target), inboxes, received, owed)
         };
         prop_assert_eq!(outcome(&cuts), outcome(&[usize::MAX]));
     }
@@ -176,14 +176,14 @@ proptest! {
         crc: bool,
         octets in proptest::collection::vec(any::<u8>(), 0..400),
     ) {
-        let mut side = Side::started(config(), Role::Responder, crc);
+        let mut side = Endpoint::started(config(), Role::Responder, crc);
         let buffer = side.filled(4096, EVERYTHING);
         side.receive(1, &[all(&buffer)]);
         let _ = side.feed(&octets);
-        side.pull_all(ROOM);
+        side.pull_all(SEGMENT_BYTES);
         prop_assert!(crc || side.arrived.available() <= octets.len());
         if crc {
-            prop_assert_eq!(Side::bytes(&buffer), pattern(4096));
+            prop_assert_eq!(Endpoint::bytes(&buffer), pattern(4096));
         }
     }
 
@@ -195,7 +195,7 @@ proptest! {
             1..12,
         ),
     ) {
-        let mut side = Side::responder();
+        let mut side = Endpoint::responder();
         let buffer = side.filled(64, EVERYTHING);
         for wr_id in 0..4 {
             side.receive(wr_id, &[all(&buffer)]);
@@ -212,9 +212,9 @@ proptest! {
             }
             ulpdu.extend(payload);
             let _ = side.feed(&framed(&ulpdu));
-            ulpdus(&side.pull_all(ROOM).concat());
+            ulpdus(&side.pull_all(SEGMENT_BYTES).concat());
         }
-        let ended = side.stream.end().is_some();
+        let ended = side.stream.error().is_some();
         prop_assert_eq!(ended, side.stream.state() == StreamState::Ended);
         prop_assert!(!ended || side.log.receives.len() == 4);
     }
@@ -223,13 +223,13 @@ proptest! {
 /// RFC 5044 s6: every octet boundary of a short stream.
 #[test]
 fn fpdus_may_be_split_at_every_octet() {
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     a.send_inline(1, b"abc");
     a.send_inline(2, b"defgh");
-    let stream = a.pull_all(ROOM).concat();
+    let stream = a.pull_all(SEGMENT_BYTES).concat();
     for first in 0..=stream.len() {
         for second in first..=stream.len() {
-            let mut b = Side::responder();
+            let mut b = Endpoint::responder();
             let sink = b.region(8, EVERYTHING);
             b.receive(1, &[all(&sink)]);
             b.receive(2, &[all(&sink)]);
@@ -237,7 +237,7 @@ fn fpdus_may_be_split_at_every_octet() {
                 b.feed(piece).unwrap();
             }
             assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
-            assert_eq!(Side::bytes(&sink)[..5], *b"defgh");
+            assert_eq!(Endpoint::bytes(&sink)[..5], *b"defgh");
         }
     }
 }

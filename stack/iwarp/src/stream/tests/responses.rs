@@ -5,13 +5,13 @@ use super::*;
 use crate::ddp::{Tagged, Untagged};
 
 /// A side with Reads of 100 and of 8 octets outstanding, and their sinks.
-fn asks() -> (Side, Region, Region) {
-    let mut side = Side::initiator();
+fn requester() -> (Endpoint, Region, Region) {
+    let mut side = Endpoint::initiator();
     let (first, second) = (side.region(100, EVERYTHING), side.region(8, EVERYTHING));
     side.read(1, all(&first), (STag(1), 0));
     side.read(2, all(&second), (STag(1), 0));
     side.send_inline(3, b"behind");
-    assert_eq!(side.pull_all(ROOM).len(), 1);
+    assert_eq!(side.pull_all(SEGMENT_BYTES).len(), 1);
     (side, first, second)
 }
 
@@ -51,15 +51,15 @@ fn a_response_that_is_not_the_oldest_reads_answer_fails_that_read() {
         (|first, _| response(first, 40, &[], true), [0, 2, 7]),
     ];
     for (number, (wrong, [layer, etype, code])) in cases.into_iter().enumerate() {
-        let (mut side, first, second) = asks();
+        let (mut side, first, second) = requester();
         side.feed(&response(&first, 0, &[5; 40], false)).unwrap();
         let error = Terminate { layer, etype, code };
         assert_eq!(side.feed(&wrong(&first, &second)), Err(StreamError::Failed(error)), "case {number}");
         let want = [(1, CompletionStatus::BadResponse), (2, FLUSHED), (3, FLUSHED)];
         assert_eq!(ids(&side.log.sends), want, "case {number}");
-        assert_eq!(Side::bytes(&first), [[5; 40].as_slice(), &[0; 60]].concat(), "case {number}");
-        assert_eq!(Side::bytes(&second), [0; 8], "case {number}");
-        let told = ulpdus(&side.pull(ROOM)).remove(0);
+        assert_eq!(Endpoint::bytes(&first), [[5; 40].as_slice(), &[0; 60]].concat(), "case {number}");
+        assert_eq!(Endpoint::bytes(&second), [0; 8], "case {number}");
+        let told = ulpdus(&side.pull(SEGMENT_BYTES)).remove(0);
         assert_eq!(told[18..20], [layer << 4 | etype, code], "case {number}");
     }
 }
@@ -67,13 +67,13 @@ fn a_response_that_is_not_the_oldest_reads_answer_fails_that_read() {
 /// RFC 5040 s5.2.2: an empty answer to a Read that asked for something is no answer; to one that asked for nothing it is.
 #[test]
 fn an_empty_response_answers_an_empty_read_alone() {
-    let (mut side, first, _) = asks();
+    let (mut side, first, _) = requester();
     let error = Terminate { layer: 0, etype: 2, code: 7 };
     assert_eq!(side.feed(&response(&first, 0, &[], true)), Err(StreamError::Failed(error)));
     assert_eq!(ids(&side.log.sends)[0], (1, CompletionStatus::BadResponse));
-    let mut side = Side::initiator();
+    let mut side = Endpoint::initiator();
     side.read(1, Sge::default(), (STag(1), 0));
-    side.pull(ROOM);
+    side.pull(SEGMENT_BYTES);
     side.feed(&segment(2, (STag(77), 5), &[], true)).unwrap();
     assert_eq!(ids(&side.log.sends), [(1, OK)]);
 }
@@ -82,7 +82,7 @@ fn an_empty_response_answers_an_empty_read_alone() {
 /// untagged ones between them.
 #[test]
 fn messages_that_interleave_are_all_placed() {
-    let (mut side, first, second) = asks();
+    let (mut side, first, second) = requester();
     let (written, inbox) = (side.region(40, EVERYTHING), side.region(20, EVERYTHING));
     side.receive(9, &[all(&inbox)]);
     let write =
@@ -103,13 +103,13 @@ fn messages_that_interleave_are_all_placed() {
     ] {
         side.feed(&fpdu).unwrap();
     }
-    assert_eq!(Side::bytes(&written), [[1; 10], [3; 10], [2; 10], [4; 10]].concat());
-    assert_eq!(Side::bytes(&inbox), [[7; 10], [8; 10]].concat());
-    assert_eq!(Side::bytes(&first), [[5; 40].as_slice(), &[6; 60]].concat());
-    assert_eq!((ids(&side.log.receives), Side::bytes(&second)), (vec![(9, OK)], vec![9; 8]));
-    side.acked();
+    assert_eq!(Endpoint::bytes(&written), [[1; 10], [3; 10], [2; 10], [4; 10]].concat());
+    assert_eq!(Endpoint::bytes(&inbox), [[7; 10], [8; 10]].concat());
+    assert_eq!(Endpoint::bytes(&first), [[5; 40].as_slice(), &[6; 60]].concat());
+    assert_eq!((ids(&side.log.receives), Endpoint::bytes(&second)), (vec![(9, OK)], vec![9; 8]));
+    side.ack_all();
     assert_eq!(ids(&side.log.sends), [(1, OK), (2, OK), (3, OK)]);
-    assert_eq!(ulpdus(&side.pull(ROOM)).len(), 1, "and the Read of the peer's is answered");
+    assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "and the Read of the peer's is answered");
 }
 
 /// RFC 5040 s5.4: a Terminate is taken between the segments of a Send, with every set of headers that it may show, none
@@ -118,7 +118,7 @@ fn messages_that_interleave_are_all_placed() {
 fn a_terminate_of_any_shape_is_taken_anywhere() {
     let shapes = [(0x00, 0), (0x80, 2), (0xc0, 2 + 14), (0xc0, 2 + 18), (0xe0, 2 + 18 + 28), (0xe0, 0)];
     for (bits, shown) in shapes {
-        let (mut side, ..) = asks();
+        let (mut side, ..) = requester();
         let inbox = side.region(20, EVERYTHING);
         side.receive(9, &[all(&inbox)]);
         side.feed(&untagged(3, 0, 1, 0, &[7; 10], false)).unwrap();
@@ -126,7 +126,7 @@ fn a_terminate_of_any_shape_is_taken_anywhere() {
         let error = Terminate { layer: 1, etype: 2, code: 2 };
         let outcome = side.feed(&untagged(7, 2, 1, 0, &header, true));
         assert_eq!(outcome, Err(StreamError::PeerTerminated(error)), "{bits:02x}");
-        assert_eq!((ids(&side.log.receives), side.pull(ROOM).len()), (vec![(9, FLUSHED)], 0));
+        assert_eq!((ids(&side.log.receives), side.pull(SEGMENT_BYTES).len()), (vec![(9, FLUSHED)], 0));
     }
 }
 
@@ -136,10 +136,10 @@ fn a_terminate_of_more_than_one_segment_is_itself_refused() {
     for (msn, mo, last, [layer, etype, code]) in
         [(1, 0, false, [0, 2, 7]), (1, 4, true, [1, 2, 4]), (2, 0, true, [1, 2, 3])]
     {
-        let mut side = Side::responder();
+        let mut side = Endpoint::responder();
         let error = Terminate { layer, etype, code };
         let outcome = side.feed(&untagged(7, 2, msn, mo, &[0x12, 2, 0, 0], last));
         assert_eq!(outcome, Err(StreamError::Failed(error)));
-        assert_eq!(side.pull_all(ROOM).len(), 1);
+        assert_eq!(side.pull_all(SEGMENT_BYTES).len(), 1);
     }
 }

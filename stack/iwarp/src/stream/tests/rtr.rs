@@ -3,17 +3,17 @@
 use super::*;
 use crate::mpa::startup::{ReadDepths, Rtr, RtrKinds};
 
-fn initiator(rtr: Rtr, reads: ReadDepths) -> Side {
-    let mut side = Side::idle(config());
-    let start = Start::plain(Role::Initiator, true);
-    side.stream.start(Start { reads: Some(reads), rtr_to_send: Some(rtr), ..start });
+fn initiator(rtr: Rtr, reads: ReadDepths) -> Endpoint {
+    let mut side = Endpoint::idle(config());
+    let start = StreamStart::plain(Role::Initiator, true);
+    side.stream.start(StreamStart { reads: Some(reads), rtr_to_send: Some(rtr), ..start });
     side
 }
 
-fn responder(awaited: RtrKinds, reads: ReadDepths) -> Side {
-    let mut side = Side::idle(config());
-    let start = Start::plain(Role::Responder, true);
-    side.stream.start(Start { reads: Some(reads), rtr_awaited: awaited, ..start });
+fn responder(awaited: RtrKinds, reads: ReadDepths) -> Endpoint {
+    let mut side = Endpoint::idle(config());
+    let start = StreamStart::plain(Role::Responder, true);
+    side.stream.start(StreamStart { reads: Some(reads), rtr_awaited: awaited, ..start });
     side
 }
 
@@ -27,9 +27,9 @@ fn each_kind_lies_on_the_wire_as_an_empty_message() {
     let sent = |rtr| {
         let mut side = initiator(rtr, FOUR);
         side.send_inline(1, b"later");
-        let unit = ulpdus(&side.pull(ROOM));
+        let unit = ulpdus(&side.pull(SEGMENT_BYTES));
         assert_eq!(unit.len(), 1, "the indication goes alone");
-        assert_eq!(ulpdus(&side.pull(ROOM)).len(), 1, "what was posted goes behind it");
+        assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "what was posted goes behind it");
         unit[0].clone()
     };
     let untagged = |control, qn, rest: &[u8]| {
@@ -51,21 +51,21 @@ fn no_application_sees_the_indication() {
         a.receive(1, &[all(&in_a)]);
         b.receive(1, &[all(&in_b)]);
         b.send_inline(7, b"server");
-        assert!(b.pull(ROOM).is_empty(), "the fence holds until the indication comes");
+        assert!(b.pull(SEGMENT_BYTES).is_empty(), "the fence holds until the indication comes");
         assert!(a.with(|stream, io| stream.wants_tx(io)));
-        let indication = a.pull(ROOM);
+        let indication = a.pull(SEGMENT_BYTES);
         b.feed(&indication).unwrap();
         assert!(b.stream.may_send() && b.log.receives.is_empty());
-        let answers = b.pull_all(ROOM);
+        let answers = b.pull_all(SEGMENT_BYTES);
         assert!(!answers.is_empty());
         for answer in answers {
             a.feed(&answer).unwrap();
         }
-        assert_eq!(Side::bytes(&in_a), *b"server\0\0");
+        assert_eq!(Endpoint::bytes(&in_a), *b"server\0\0");
         assert!(a.log.sends.is_empty());
         a.send_inline(2, b"client");
         run(&mut a, &mut b);
-        assert_eq!(Side::bytes(&in_b), *b"client\0\0");
+        assert_eq!(Endpoint::bytes(&in_b), *b"client\0\0");
         assert_eq!((ids(&a.log.sends), ids(&b.log.sends)), (vec![(2, OK)], vec![(7, OK)]));
         assert_eq!((a.counted(Counter::IwarpTxRtrs), b.counted(Counter::IwarpRxRtrs)), (1, 1));
     }
@@ -79,21 +79,21 @@ fn a_read_indication_takes_one_place_until_it_is_answered() {
     let (mut a, mut b) = (initiator(Rtr::Read, one), responder(RtrKinds::READ, one));
     let (sink, source) = (a.region(64, EVERYTHING), b.filled(64, EVERYTHING));
     a.read(1, all(&sink), remote(&source));
-    let indication = a.pull(ROOM);
-    assert!(a.pull(ROOM).is_empty(), "the application's Read waits");
+    let indication = a.pull(SEGMENT_BYTES);
+    assert!(a.pull(SEGMENT_BYTES).is_empty(), "the application's Read waits");
     b.feed(&indication).unwrap();
-    let answer = b.pull(ROOM);
+    let answer = b.pull(SEGMENT_BYTES);
     a.feed(&answer).unwrap();
     assert!(a.log.sends.is_empty());
     run(&mut a, &mut b);
-    assert_eq!((ids(&a.log.sends), Side::bytes(&sink)), (vec![(1, OK)], pattern(64)));
+    assert_eq!((ids(&a.log.sends), Endpoint::bytes(&sink)), (vec![(1, OK)], pattern(64)));
     let none = ReadDepths { ird: 0, ord: 0 };
     let (mut a, mut b) = (initiator(Rtr::Read, none), responder(RtrKinds::READ, one));
     run(&mut a, &mut b);
-    assert!(a.log.sends.is_empty() && a.stream.end().is_none() && b.stream.end().is_none());
+    assert!(a.log.sends.is_empty() && a.stream.error().is_none() && b.stream.error().is_none());
     // The application's own Reads are still refused: none was agreed on.
     a.read(1, all(&sink), remote(&source));
-    a.pull(ROOM);
+    a.pull(SEGMENT_BYTES);
     assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalOperation)]);
 }
 
@@ -104,7 +104,7 @@ fn a_wrong_answer_to_a_read_indication_fails_nobodys_read() {
     let mut a = initiator(Rtr::Read, FOUR);
     let sink = a.region(8, EVERYTHING);
     a.read(1, all(&sink), (STag(9), 0));
-    assert_eq!(a.pull_all(ROOM).iter().flat_map(|unit| ulpdus(unit)).count(), 2, "both are out");
+    assert_eq!(a.pull_all(SEGMENT_BYTES).iter().flat_map(|unit| ulpdus(unit)).count(), 2, "both are out");
     let answer = [&[0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], b"too much"].concat();
     assert!(a.feed(&framed(&answer)).is_err());
     assert_eq!(ids(&a.log.sends), [(1, FLUSHED)]);
@@ -113,18 +113,18 @@ fn a_wrong_answer_to_a_read_indication_fails_nobodys_read() {
 /// RFC 6581 s9.1: no more Reads than were agreed on, though the queue pair was made for more.
 #[test]
 fn the_negotiated_numbers_of_reads_hold() {
-    let mut a = Side::idle(config());
+    let mut a = Endpoint::idle(config());
     let reads = Some(ReadDepths { ird: 1, ord: 2 });
-    a.stream.start(Start { reads, ..Start::plain(Role::Initiator, true) });
-    let mut b = Side::initiator();
+    a.stream.start(StreamStart { reads, ..StreamStart::plain(Role::Initiator, true) });
+    let mut b = Endpoint::initiator();
     let (sink, source, far_sink) =
         (a.region(8, EVERYTHING), a.filled(8, EVERYTHING), b.region(8, EVERYTHING));
     for wr_id in 0..3 {
         a.read(wr_id, all(&sink), (STag(9), 0));
         b.read(wr_id, all(&far_sink), remote(&source));
     }
-    assert_eq!(a.pull_all(ROOM).concat().len() / fpdu::fpdu_bytes(46), 2);
-    let requests = b.pull_all(ROOM).concat();
+    assert_eq!(a.pull_all(SEGMENT_BYTES).concat().len() / fpdu::fpdu_bytes(46), 2);
+    let requests = b.pull_all(SEGMENT_BYTES).concat();
     let no_buffer = Terminate { layer: 1, etype: 2, code: 2 };
     assert_eq!(a.feed(&requests), Err(StreamError::Failed(no_buffer)));
 }
@@ -138,7 +138,7 @@ fn an_empty_ulpdu_is_an_indication_when_it_comes_first() {
     assert!(b.feed(&framed(&[])).is_err(), "and an error afterwards");
     let mut b = responder(RtrKinds::WRITE | RtrKinds::READ, FOUR);
     assert!(b.feed(&framed(&[])).is_err(), "or when Sends were not agreed on");
-    assert!(Side::responder().feed(&framed(&[])).is_err(), "or in the client-server model");
+    assert!(Endpoint::responder().feed(&framed(&[])).is_err(), "or in the client-server model");
 }
 
 /// Only the first FPDU is an indication. A Send of no octets that comes later, or in the client-server model, is the
@@ -153,7 +153,7 @@ fn an_empty_send_is_the_applications_unless_it_is_the_indication() {
     assert!(b.log.receives.is_empty());
     b.feed(&second).unwrap();
     assert_eq!(ids(&b.log.receives), [(5, OK)]);
-    for mut b in [Side::responder(), responder(RtrKinds::WRITE, FOUR)] {
+    for mut b in [Endpoint::responder(), responder(RtrKinds::WRITE, FOUR)] {
         b.receive(5, &[]);
         b.feed(&empty).unwrap();
         assert_eq!(ids(&b.log.receives), [(5, OK)]);
@@ -166,9 +166,9 @@ fn any_first_fpdu_opens_the_way() {
     let mut b = responder(RtrKinds::all(), FOUR);
     let sink = b.region(8, EVERYTHING);
     b.receive(1, &[all(&sink)]);
-    let mut a = Side::initiator();
+    let mut a = Endpoint::initiator();
     a.send_inline(1, b"message");
-    let unit = a.pull(ROOM);
+    let unit = a.pull(SEGMENT_BYTES);
     b.feed(&unit).unwrap();
     assert_eq!((ids(&b.log.receives), b.stream.may_send()), (vec![(1, OK)], true));
 }
@@ -180,10 +180,10 @@ fn an_initiator_that_cannot_go_on_sends_a_terminate_first() {
     for (fault, code) in
         [(MpaFault::LocalCatastrophic, 5), (MpaFault::InsufficientIrd, 6), (MpaFault::NoMatchingRtr, 7)]
     {
-        let (mut a, mut b) = (Side::initiator(), responder(RtrKinds::all(), FOUR));
+        let (mut a, mut b) = (Endpoint::initiator(), responder(RtrKinds::all(), FOUR));
         a.send_inline(1, b"never sent");
         a.with(|stream, io| stream.terminate(fault.into(), io));
-        let units = a.pull_all(ROOM);
+        let units = a.pull_all(SEGMENT_BYTES);
         assert_eq!((units.len(), &ulpdus(&units[0])[0][18..]), (1, &[0x20, code, 0, 0][..]));
         assert_eq!(ids(&a.log.sends), [(1, FLUSHED)]);
         let told = Terminate { layer: 2, etype: 0, code };
@@ -197,11 +197,11 @@ fn a_responder_that_speaks_first_does_not_open_our_gate() {
     let mut a = initiator(Rtr::Write, FOUR);
     let sink = a.region(8, EVERYTHING);
     a.receive(1, &[all(&sink)]);
-    let mut early = Side::initiator();
-    early.send_inline(1, b"early");
-    let unit = early.pull(ROOM);
+    let mut out_of_order = Endpoint::initiator();
+    out_of_order.send_inline(1, b"early");
+    let unit = out_of_order.pull(SEGMENT_BYTES);
     a.feed(&unit).unwrap();
     assert_eq!(ids(&a.log.receives), [(1, OK)]);
     a.send_inline(2, b"x");
-    assert_eq!(ulpdus(&a.pull(ROOM))[0][..2], [0xc1, 0x40]);
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES))[0][..2], [0xc1, 0x40]);
 }

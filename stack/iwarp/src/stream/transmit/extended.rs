@@ -11,15 +11,15 @@
 use ironwarp_mem::{Access, AtomicTarget};
 use ironwarp_stats::Counter;
 
-use super::Room;
+use super::SegmentSpace;
 use crate::completion::CompletionStatus;
 use crate::ddp::UNTAGGED_BYTES;
 use crate::rdmap::atomic::{ATOMIC_REQUEST_BYTES, ATOMIC_RESPONSE_BYTES};
 use crate::rdmap::{
-    ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Dialect, Immediate, Offender, Opcode, Outstanding,
-    Owed, READ_QUEUE, RdmapFault,
+    ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Immediate, Opcode, OutstandingRequest, READ_QUEUE,
+    RdmapFault, ResponderEntry, Rfc7306Profile, TerminatedHeaders,
 };
-use crate::stream::cursor::Domain;
+use crate::stream::cursor::MemoryView;
 use crate::stream::{CompletionSink, Io, Stream};
 use crate::wr::{SendOpcode, SendWqe};
 
@@ -33,29 +33,29 @@ impl Stream {
     pub(super) fn extended_segment<const MARKED: bool>(
         &mut self,
         wqe: &SendWqe,
-        domain: Domain<'_>,
-        room: Room<'_, MARKED>,
+        view: MemoryView<'_>,
+        room: SegmentSpace<'_, MARKED>,
     ) -> Result<Option<usize>, CompletionStatus> {
-        let dialect = self.config.extensions.ok_or(CompletionStatus::LocalOperation)?;
+        let profile = self.config.extensions.ok_or(CompletionStatus::LocalOperation)?;
         match wqe.opcode {
-            SendOpcode::Immediate => self.immediate(dialect, Opcode::Immediate, wqe, room),
-            SendOpcode::ImmediateSolicited => self.immediate(dialect, Opcode::ImmediateSolicited, wqe, room),
-            _ => self.atomic_request(dialect, wqe, domain, room),
+            SendOpcode::Immediate => self.immediate(profile, Opcode::Immediate, wqe, room),
+            SendOpcode::ImmediateSolicited => self.immediate(profile, Opcode::ImmediateSolicited, wqe, room),
+            _ => self.atomic_request(profile, wqe, view, room),
         }
     }
 
     fn immediate<const MARKED: bool>(
         &mut self,
-        dialect: Dialect,
+        profile: Rfc7306Profile,
         opcode: Opcode,
         wqe: &SendWqe,
-        room: Room<'_, MARKED>,
+        room: SegmentSpace<'_, MARKED>,
     ) -> Result<Option<usize>, CompletionStatus> {
         // RFC 7306 s6.3: exactly eight octets.
         let bytes = wqe.inline_bytes().filter(|_| wqe.is_inline()).unwrap_or_default();
-        let octets = Immediate::decode(bytes).map_err(|_| CompletionStatus::LocalLength)?.octets();
-        let Some(written) = self.untagged_segment(dialect, opcode, &octets, room) else { return Ok(None) };
-        self.acknowledged.ends_here(self.sender.next);
+        let octets = Immediate::decode(bytes).map_err(|_| CompletionStatus::LocalLength)?.encode();
+        let Some(written) = self.untagged_segment(profile, opcode, &octets, room) else { return Ok(None) };
+        self.send_progress.set_end_here(self.sender.next);
         self.sender.advance(octets.len(), true);
         Ok(Some(written))
     }
@@ -64,30 +64,29 @@ impl Stream {
     /// it.
     fn atomic_request<const MARKED: bool>(
         &mut self,
-        dialect: Dialect,
+        profile: Rfc7306Profile,
         wqe: &SendWqe,
-        domain: Domain<'_>,
-        room: Room<'_, MARKED>,
+        view: MemoryView<'_>,
+        room: SegmentSpace<'_, MARKED>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let (list, seq) = (wqe.gather(), self.sender.next);
-        let operation = wqe.atomic().filter(|_| dialect.swap || wqe.opcode != SendOpcode::Swap);
-        let sink = list.at(0).filter(|_| list.len() == 1 && self.outstanding.limit() > 0);
+        let operation = wqe.atomic().filter(|_| profile.swap || wqe.opcode != SendOpcode::Swap);
+        let sink = list.at(0).filter(|_| list.len() == 1 && self.outstanding.ord() > 0);
         let (Some(operation), Some(sink)) = (operation, sink) else {
             return Err(CompletionStatus::LocalOperation);
         };
         if sink.len != WORD_BYTES {
             return Err(CompletionStatus::LocalLength);
         }
-        let found =
-            domain.memory.resolve(sink.lkey, domain.reach, sink.addr, WORD_BYTES, Access::LOCAL_WRITE);
+        let found = view.memory.resolve(sink.lkey, view.scope, sink.addr, WORD_BYTES, Access::LOCAL_WRITE);
         found.map_err(|_| CompletionStatus::LocalProtection)?;
         let (stag, tagged_offset) = (wqe.remote_stag, wqe.remote_to);
-        let octets = AtomicRequest { identifier: seq, stag, tagged_offset, operation }.octets();
-        let written = self.untagged_segment(dialect, Opcode::AtomicRequest, &octets, room);
+        let octets = AtomicRequest { identifier: seq, stag, tagged_offset, operation }.encode();
+        let written = self.untagged_segment(profile, Opcode::AtomicRequest, &octets, room);
         if written.is_some() {
             let (sink_stag, sink_to, bytes) = (sink.lkey, sink.addr, WORD_BYTES);
             let (placed, invalidates, atomic) = (0, false, true);
-            self.outstanding.push(Outstanding {
+            self.outstanding.push(OutstandingRequest {
                 sink_stag,
                 sink_to,
                 bytes,
@@ -107,39 +106,41 @@ impl Stream {
     #[inline(never)]
     pub(super) fn atomic_response<C: CompletionSink, const MARKED: bool>(
         &mut self,
-        mut room: Room<'_, MARKED>,
+        mut room: SegmentSpace<'_, MARKED>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
-        let dialect = self.config.extensions?;
-        let owed = *self.responses.sendable()?;
+        let profile = self.config.extensions?;
+        let entry = *self.responses.sendable()?;
         room.ulpdu(UNTAGGED_BYTES + ATOMIC_RESPONSE_BYTES)?;
-        let (identifier, msn, outcome) = match owed {
-            Owed::Atomic { request, msn, .. } => (request.identifier, msn, self.run_atomic(&request, io)),
-            Owed::Answered { identifier, msn, outcome } => {
+        let (identifier, msn, outcome) = match entry {
+            ResponderEntry::Atomic { request, msn, .. } => {
+                (request.identifier, msn, self.execute_atomic(&request, io))
+            }
+            ResponderEntry::Completed { identifier, msn, outcome } => {
                 (identifier, msn, outcome.map_err(RdmapFault::from))
             }
-            Owed::Read(_) | Owed::Mailed { .. } => return None,
+            ResponderEntry::Read(_) | ResponderEntry::Forwarded { .. } => return None,
         };
         let original = match outcome {
             Ok(original) => original,
             Err(fault) => {
-                self.fail(fault, offender(dialect, msn), io);
+                self.fail(fault, terminated_headers(profile, msn), io);
                 return None;
             }
         };
-        let octets = AtomicResponse { identifier, original }.octets();
-        let written = self.untagged_segment(dialect, Opcode::AtomicResponse, &octets, room);
+        let octets = AtomicResponse { identifier, original }.encode();
+        let written = self.untagged_segment(profile, Opcode::AtomicResponse, &octets, room);
         self.responses.advance(0, true);
         self.sender.responses_first = false;
-        if self.responses.to_mail().is_some() {
-            self.ask_owners(io);
+        if self.responses.next_to_forward().is_some() {
+            self.forward_atomics(io);
         }
         written
     }
 
     /// The word's value before. The tag is looked up again, since it may have been revoked while the request waited.
-    fn run_atomic<C>(&mut self, request: &AtomicRequest, io: &Io<'_, C>) -> Result<u64, RdmapFault> {
-        let target = self.target(request);
+    fn execute_atomic<C>(&mut self, request: &AtomicRequest, io: &Io<'_, C>) -> Result<u64, RdmapFault> {
+        let target = self.atomic_target(request);
         let word = io.memory.word(&target)?;
         let original = if self.config.atomic_locked {
             word.apply_locked(&request.operation)
@@ -148,49 +149,49 @@ impl Stream {
             let owned = word.claim().map_err(|_| RdmapFault::InvalidStag)?;
             owned.apply(&request.operation)
         };
-        io.stats.count(Counter::AtomicsHere);
-        if let Some(early) = &mut self.early {
-            let AtomicTarget { stag, to, reach, need } = target;
-            let span = io.memory.resolve(stag, reach, to, WORD_BYTES, need)?;
-            early.overwrite(&span.addresses(), io.stats);
+        io.stats.count(Counter::AtomicsLocalCore);
+        if let Some(out_of_order) = &mut self.out_of_order {
+            let AtomicTarget { stag, to, scope, need } = target;
+            let span = io.memory.resolve(stag, scope, to, WORD_BYTES, need)?;
+            out_of_order.on_overwrite(&span.addresses(), io.stats);
         }
         Ok(original)
     }
 
     /// The word that the peer names. RFC 7306 leaves the checks to those of a Read's source; the right is its own.
-    pub(in crate::stream) fn target(&self, request: &AtomicRequest) -> AtomicTarget {
-        let (reach, need) = (self.reach(), Access::REMOTE_ATOMIC);
-        AtomicTarget { stag: request.stag, to: request.tagged_offset, reach, need }
+    pub(in crate::stream) fn atomic_target(&self, request: &AtomicRequest) -> AtomicTarget {
+        let (scope, need) = (self.access_scope(), Access::REMOTE_ATOMIC);
+        AtomicTarget { stag: request.stag, to: request.tagged_offset, scope, need }
     }
 
     /// Writes a whole message of one segment, with the next number of its queue; `None` when it does not fit.
     fn untagged_segment<const MARKED: bool>(
         &mut self,
-        dialect: Dialect,
+        profile: Rfc7306Profile,
         opcode: Opcode,
         octets: &[u8],
-        mut room: Room<'_, MARKED>,
+        mut room: SegmentSpace<'_, MARKED>,
     ) -> Option<usize> {
-        let number = match dialect.queue(opcode)? {
+        let number = match profile.queue(opcode)? {
             READ_QUEUE => &mut self.sender.read_msn,
             ATOMIC_RESPONSE_QUEUE => &mut self.sender.atomic_msn,
             _ => &mut self.sender.send_msn,
         };
         let ulpdu_bytes = UNTAGGED_BYTES + octets.len();
         let (header, payload) = room.ulpdu(ulpdu_bytes)?.split_at_mut_checked(UNTAGGED_BYTES)?;
-        dialect.header(opcode, *number)?.encode(header);
+        profile.header(opcode, *number)?.encode(header);
         payload.copy_from_slice(octets);
         *number = number.wrapping_add(1);
-        Some(self.seal(room, ulpdu_bytes))
+        Some(self.encode_fpdu(room, ulpdu_bytes))
     }
 }
 
 /// An Atomic Request as a Terminate shows it: its DDP header alone, which was not kept but is known (RFC 7306 s8.1).
 #[cold]
-fn offender(dialect: Dialect, msn: u32) -> Offender {
+fn terminated_headers(profile: Rfc7306Profile, msn: u32) -> TerminatedHeaders {
     let mut ulpdu = [0; UNTAGGED_BYTES + ATOMIC_REQUEST_BYTES];
-    if let Some(header) = dialect.header(Opcode::AtomicRequest, msn) {
+    if let Some(header) = profile.header(Opcode::AtomicRequest, msn) {
         header.encode(&mut ulpdu);
     }
-    Offender::segment(&ulpdu)
+    TerminatedHeaders::segment(&ulpdu)
 }

@@ -1,7 +1,7 @@
 //! The sending side: what TCP pulls (RFC 5040 s5, RFC 5041 s5.2, RFC 5044 s4.5).
 //!
 //! Two queues feed the wire: the send queue and the responses owed to the peer. They alternate by message. A tagged
-//! message is never interrupted by another tagged one, which strict receivers refuse; with `sends_cut_in` untagged
+//! message is never interrupted by another tagged one, which strict receivers refuse; with `interleave_untagged` untagged
 //! ones may go between the segments of a Read Response.
 //!
 //! A unit is as many whole FPDUs as fit into the room: a message is cut at MULPDU, and small messages that wait
@@ -9,7 +9,7 @@
 //! counts for less and they are put in when the FPDU is sealed.
 
 mod extended;
-mod room;
+mod segment_space;
 mod sender;
 
 use ironwarp_mem::Access;
@@ -18,10 +18,10 @@ use ironwarp_tcp::UnitSource;
 use ironwarp_types::STag;
 use ironwarp_types::limits::MESSAGE_BYTES_MAX;
 
-pub(super) use room::Room;
+pub(super) use segment_space::SegmentSpace;
 pub(super) use sender::Sender;
 
-use super::cursor::Domain;
+use super::cursor::MemoryView;
 use super::{CompletionSink, Io, Stream, StreamError, StreamState};
 use crate::completion::CompletionStatus;
 use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
@@ -29,19 +29,19 @@ use crate::mpa::MpaFault;
 use crate::mpa::fpdu::{self, LENGTH_BYTES};
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
-    Offender, Opcode, Outstanding, Owed, READ_QUEUE, RdmapFault, ReadRequest, Response, SEND_QUEUE,
-    TERMINATE_QUEUE,
+    InboundRead, Opcode, OutstandingRequest, READ_QUEUE, RdmapFault, ReadRequest, ResponderEntry, SEND_QUEUE,
+    TERMINATE_QUEUE, TerminatedHeaders,
 };
 use crate::wr::{SendFlags, SendOpcode, SendWqe};
 use sender::Gate;
 
 /// A message that does not fit into the rest of a segment is cut to fill it only when at least this part of the
 /// segment is left: less is not worth one more header.
-const CUT_WORTH: usize = 4;
+const MIN_FILL_DIVISOR: usize = 4;
 
 /// Which queue sends next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Turn {
+enum TxChoice {
     Sends,
     Responses,
     /// A request that sends nothing.
@@ -49,39 +49,39 @@ enum Turn {
 }
 
 /// The stream as TCP pulls from it.
-pub struct Transmit<'s, 'i, C> {
+pub struct StreamSource<'s, 'i, C> {
     stream: &'s mut Stream,
     io: Io<'i, C>,
-    allowance: i64,
+    byte_limit: i64,
 }
 
-impl<C> Transmit<'_, '_, C> {
+impl<C> StreamSource<'_, '_, C> {
     /// Lets it be pulled from until `bytes` are used up. The unit that passes them is still whole.
     #[must_use]
-    pub fn within(mut self, bytes: i64) -> Self {
-        self.allowance = bytes;
+    pub fn with_byte_limit(mut self, bytes: i64) -> Self {
+        self.byte_limit = bytes;
         self
     }
 
     /// What is left of the allowance: below zero when the last unit passed it.
-    pub fn left(&self) -> i64 {
-        self.allowance
+    pub fn remaining_bytes(&self) -> i64 {
+        self.byte_limit
     }
 }
 
-impl<C: CompletionSink> UnitSource for Transmit<'_, '_, C> {
+impl<C: CompletionSink> UnitSource for StreamSource<'_, '_, C> {
     fn fill(&mut self, room: &mut [u8]) -> usize {
-        if self.allowance <= 0 {
+        if self.byte_limit <= 0 {
             return 0;
         }
         let bytes = self.stream.fill(room, &mut self.io);
-        self.allowance -= bytes as i64;
+        self.byte_limit -= bytes as i64;
         bytes
     }
 
     #[inline]
     fn is_empty(&mut self) -> bool {
-        self.allowance <= 0 || self.stream.has_nothing_to_send(&mut self.io)
+        self.byte_limit <= 0 || self.stream.has_nothing_to_send(&mut self.io)
     }
 
     /// RFC 5040 s5.4: nothing goes behind a Terminate.
@@ -93,14 +93,14 @@ impl<C: CompletionSink> UnitSource for Transmit<'_, '_, C> {
 impl Stream {
     /// What TCP pulls from, for one call. A send that cannot be carried out ends the stream; look at
     /// [`Stream::state`] afterwards.
-    pub fn transmit<'s, 'i, C: CompletionSink>(&'s mut self, io: Io<'i, C>) -> Transmit<'s, 'i, C> {
-        Transmit { stream: self, io, allowance: i64::MAX }
+    pub fn unit_source<'s, 'i, C: CompletionSink>(&'s mut self, io: Io<'i, C>) -> StreamSource<'s, 'i, C> {
+        StreamSource { stream: self, io, byte_limit: i64::MAX }
     }
 
     /// Whether there is something to pull now.
     #[inline]
     pub fn wants_tx<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
-        !self.has_nothing_to_send(io) && self.may_send_some(io)
+        !self.has_nothing_to_send(io) && self.has_sendable(io)
     }
 
     /// Whether the stream runs with no request that is not sent and no answer owed: what nearly always comes.
@@ -113,16 +113,16 @@ impl Stream {
     }
 
     #[inline(never)]
-    fn may_send_some<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
+    fn has_sendable<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => {
                 io.sends.refresh();
-                self.turn(io).is_some()
+                self.next_tx(io).is_some()
             }
             StreamState::Open if self.sender.rtr().is_some() => true,
             StreamState::Open => {
                 io.sends.refresh();
-                self.turn(io) == Some(Turn::Local)
+                self.next_tx(io) == Some(TxChoice::Local)
             }
             StreamState::Terminating => true,
             StreamState::Idle | StreamState::Ended => false,
@@ -149,10 +149,11 @@ impl Stream {
         let whole = room.len();
         let mut used = 0;
         while let Some(left) = room.get_mut(used..) {
-            let mut room = Room::<MARKED>::new(left);
+            let mut room = SegmentSpace::<MARKED>::new(left);
             // RFC 5044 s4.5: MULPDU is never offered below 128 octets because a segment is partly filled.
-            let worth = room.bytes.len() >= whole / CUT_WORTH && room.fpdu_bytes() >= fpdu::ROOM_BYTES_MIN;
-            room.cut = used == 0 || worth;
+            let worth =
+                room.bytes.len() >= whole / MIN_FILL_DIVISOR && room.fpdu_bytes() >= fpdu::SEGMENT_BYTES_MIN;
+            room.may_cut = used == 0 || worth;
             let bytes = self.next_fpdu(room, io);
             if bytes == 0 {
                 break;
@@ -172,57 +173,57 @@ impl Stream {
     /// a tag already.
     #[cold]
     fn fill_gated<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
-        self.run_locals(io);
+        self.run_local_requests(io);
         if self.state == StreamState::Open { self.fill_rtr(room, io.stats) } else { 0 }
     }
 
-    pub(super) fn run_locals_now<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+    pub(super) fn run_local_requests_now<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         io.sends.refresh();
-        while self.turn(io) == Some(Turn::Local) && self.run_local(io) {}
+        while self.next_tx(io) == Some(TxChoice::Local) && self.run_local_request(io) {}
     }
 
     /// Writes one FPDU and answers its octets, 0 when nothing is sent.
     fn next_fpdu<C: CompletionSink, const MARKED: bool>(
         &mut self,
-        room: Room<'_, MARKED>,
+        room: SegmentSpace<'_, MARKED>,
         io: &mut Io<'_, C>,
     ) -> usize {
         let outcome = loop {
             if io.sends.at(self.sender.next).is_none() {
                 io.sends.refresh();
             }
-            match self.turn(io) {
-                Some(Turn::Sends) => break self.send_segment(room, io),
-                Some(Turn::Responses) => break self.response_segment(room, io),
-                Some(Turn::Local) if self.run_local(io) => {}
-                Some(Turn::Local) | None => return 0,
+            match self.next_tx(io) {
+                Some(TxChoice::Sends) => break self.send_segment(room, io),
+                Some(TxChoice::Responses) => break self.response_segment(room, io),
+                Some(TxChoice::Local) if self.run_local_request(io) => {}
+                Some(TxChoice::Local) | None => return 0,
             }
         };
         outcome.inspect(|_| io.stats.count(Counter::IwarpTxFpdus)).unwrap_or(0)
     }
 
     /// Whose turn it is: a message under way first, then the two queues by turns.
-    fn turn<C>(&self, io: &Io<'_, C>) -> Option<Turn> {
+    fn next_tx<C>(&self, io: &Io<'_, C>) -> Option<TxChoice> {
         if self.sender.under_way {
-            return Some(Turn::Sends);
+            return Some(TxChoice::Sends);
         }
         let send = io.sends.at(self.sender.next).filter(|wqe| self.may_begin(wqe, io.sends.head()));
         match (send, self.responses.sendable()) {
             (None, None) => None,
-            (Some(wqe), _) if wqe.opcode.is_local() => Some(Turn::Local),
-            (Some(_), None) => Some(Turn::Sends),
-            (None, Some(_)) => Some(Turn::Responses),
-            (Some(wqe), Some(response)) => Some(self.between(wqe, response)),
+            (Some(wqe), _) if wqe.opcode.is_local() => Some(TxChoice::Local),
+            (Some(_), None) => Some(TxChoice::Sends),
+            (None, Some(_)) => Some(TxChoice::Responses),
+            (Some(wqe), Some(response)) => Some(self.alternate(wqe, response)),
         }
     }
 
-    fn between(&self, wqe: &SendWqe, response: &Owed) -> Turn {
+    fn alternate(&self, wqe: &SendWqe, response: &ResponderEntry) -> TxChoice {
         let interrupts = response.is_begun();
-        let may_interrupt = self.config.sends_cut_in && wqe.opcode != SendOpcode::Write;
+        let may_interrupt = self.config.interleave_untagged && wqe.opcode != SendOpcode::Write;
         if self.sender.responses_first || (interrupts && !may_interrupt) {
-            Turn::Responses
+            TxChoice::Responses
         } else {
-            Turn::Sends
+            TxChoice::Sends
         }
     }
 
@@ -235,8 +236,8 @@ impl Stream {
         // RFC 5040 s6.1: a Read waits while as many as were negotiated are outstanding. With none allowed at all
         // waiting would be for ever; it begins, and fails.
         let waits_for_room =
-            wqe.opcode.asks() && !self.outstanding.has_room() && self.outstanding.limit() > 0;
-        !waits_for_room && !self.sender.waits
+            wqe.opcode.expects_response() && !self.outstanding.has_room() && self.outstanding.ord() > 0;
+        !waits_for_room && !self.sender.awaits_epoch
     }
 
     /// A read fence is held until the Reads before it are answered, a local fence until everything has completed.
@@ -248,15 +249,15 @@ impl Stream {
     /// Writes one segment of the send queue's request. Nothing is written when it does not fit.
     fn send_segment<C: CompletionSink, const MARKED: bool>(
         &mut self,
-        room: Room<'_, MARKED>,
+        room: SegmentSpace<'_, MARKED>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
         let seq = self.sender.next;
-        let domain = Domain { memory: io.memory, reach: self.reach() };
+        let view = MemoryView { memory: io.memory, scope: self.access_scope() };
         let outcome = match io.sends.at(seq) {
-            Some(wqe) if wqe.opcode.is_message() => self.message_segment(wqe, domain, room),
-            Some(wqe) if wqe.opcode.is_read() => self.read_request(wqe, domain, room),
-            Some(wqe) => self.extended_segment(wqe, domain, room),
+            Some(wqe) if wqe.opcode.is_send_or_write() => self.message_segment(wqe, view, room),
+            Some(wqe) if wqe.opcode.is_read() => self.read_request(wqe, view, room),
+            Some(wqe) => self.extended_segment(wqe, view, room),
             None => Ok(None),
         };
         match outcome {
@@ -272,8 +273,8 @@ impl Stream {
     fn message_segment<const MARKED: bool>(
         &mut self,
         wqe: &SendWqe,
-        domain: Domain<'_>,
-        mut room: Room<'_, MARKED>,
+        view: MemoryView<'_>,
+        mut room: SegmentSpace<'_, MARKED>,
     ) -> Result<Option<usize>, CompletionStatus> {
         let bytes = wqe.message_bytes();
         if bytes > MESSAGE_BYTES_MAX {
@@ -287,11 +288,11 @@ impl Stream {
         let Some((header, payload)) = ulpdu.and_then(|ulpdu| ulpdu.split_at_mut_checked(header_bytes)) else {
             return Ok(None);
         };
-        self.copy_payload(wqe, domain, payload)?;
+        self.copy_payload(wqe, view, payload)?;
         self.message_header(wqe, last, header);
-        let written = self.seal(room, header_bytes + payload_bytes);
+        let written = self.encode_fpdu(room, header_bytes + payload_bytes);
         if last {
-            self.acknowledged.ends_here(self.sender.next);
+            self.send_progress.set_end_here(self.sender.next);
             self.sender.send_msn =
                 self.sender.send_msn.wrapping_add(u32::from(wqe.opcode != SendOpcode::Write));
         }
@@ -304,11 +305,11 @@ impl Stream {
     fn copy_payload(
         &mut self,
         wqe: &SendWqe,
-        domain: Domain<'_>,
+        view: MemoryView<'_>,
         payload: &mut [u8],
     ) -> Result<(), CompletionStatus> {
         if !wqe.is_inline() {
-            let copied = self.sender.cursor.gather(wqe.gather(), domain, payload);
+            let copied = self.sender.cursor.gather(wqe.gather(), view, payload);
             return copied.map_err(|_| CompletionStatus::LocalProtection);
         }
         let from = self.sender.sent as usize;
@@ -342,21 +343,22 @@ impl Stream {
     fn read_request<const MARKED: bool>(
         &mut self,
         wqe: &SendWqe,
-        domain: Domain<'_>,
-        mut room: Room<'_, MARKED>,
+        view: MemoryView<'_>,
+        mut room: SegmentSpace<'_, MARKED>,
     ) -> Result<Option<usize>, CompletionStatus> {
-        let request = self.checked_request(wqe, domain)?;
+        let request = self.checked_request(wqe, view)?;
         const BYTES: usize = UNTAGGED_BYTES + READ_REQUEST_BYTES;
         let Some(ulpdu) = room.ulpdu(BYTES) else { return Ok(None) };
         let (qn, msn, ulp) = (READ_QUEUE, self.sender.read_msn, Opcode::ReadRequest.control());
         Untagged { last: true, ulp, ulp_word: 0, qn, msn, mo: 0 }.encode(ulpdu);
         if let Some(body) = ulpdu.last_chunk_mut() {
-            *body = request.octets();
+            *body = request.encode();
         }
-        let written = self.seal(room, BYTES);
+        let written = self.encode_fpdu(room, BYTES);
         let ReadRequest { sink_stag, sink_to, bytes, .. } = request;
         let (seq, invalidates) = (self.sender.next, wqe.opcode == SendOpcode::ReadInvalidate);
-        let read = Outstanding { sink_stag, sink_to, bytes, placed: 0, seq, invalidates, atomic: false };
+        let read =
+            OutstandingRequest { sink_stag, sink_to, bytes, placed: 0, seq, invalidates, atomic: false };
         self.outstanding.push(read);
         self.sender.read_msn = self.sender.read_msn.wrapping_add(1);
         self.sender.advance(0, true);
@@ -365,15 +367,15 @@ impl Stream {
 
     /// What a Read asks for, once its sink is found good: one element, with local write right (the peer's answer
     /// needs no remote right).
-    fn checked_request(&self, wqe: &SendWqe, domain: Domain<'_>) -> Result<ReadRequest, CompletionStatus> {
+    fn checked_request(&self, wqe: &SendWqe, view: MemoryView<'_>) -> Result<ReadRequest, CompletionStatus> {
         let (list, bytes) = (wqe.gather(), wqe.message_bytes());
         let sink = list.at(0).filter(|_| list.len() == 1 && !wqe.is_inline());
-        let sink = sink.filter(|_| self.outstanding.limit() > 0).ok_or(CompletionStatus::LocalOperation)?;
+        let sink = sink.filter(|_| self.outstanding.ord() > 0).ok_or(CompletionStatus::LocalOperation)?;
         if bytes > MESSAGE_BYTES_MAX {
             return Err(CompletionStatus::LocalLength);
         }
         if bytes > 0 {
-            let found = domain.memory.resolve(sink.lkey, domain.reach, sink.addr, bytes, Access::LOCAL_WRITE);
+            let found = view.memory.resolve(sink.lkey, view.scope, sink.addr, bytes, Access::LOCAL_WRITE);
             found.map_err(|_| CompletionStatus::LocalProtection)?;
         }
         Ok(ReadRequest {
@@ -390,37 +392,37 @@ impl Stream {
     #[inline(never)]
     fn response_segment<C: CompletionSink, const MARKED: bool>(
         &mut self,
-        mut room: Room<'_, MARKED>,
+        mut room: SegmentSpace<'_, MARKED>,
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
-        let Owed::Read(response) = *self.responses.sendable()? else {
+        let ResponderEntry::Read(response) = *self.responses.sendable()? else {
             return self.atomic_response(room, io);
         };
-        let Response { request, sent, .. } = response;
+        let InboundRead { request, sent, .. } = response;
         let left = request.bytes.saturating_sub(sent);
         let payload_bytes = room.payload(TAGGED_BYTES, left)?;
         let last = payload_bytes == left as usize;
         let ulpdu = room.ulpdu(TAGGED_BYTES + payload_bytes)?;
         let (header, payload) = ulpdu.split_at_mut_checked(TAGGED_BYTES)?;
         if let Err(fault) = self.copy_source(&response, payload, io) {
-            self.fail(fault, response.offender(), io);
+            self.fail(fault, response.terminated_headers(), io);
             return None;
         }
         let tagged_offset = request.sink_to.wrapping_add(sent.into());
         let ulp = Opcode::ReadResponse.control();
         Tagged { last, ulp, stag: request.sink_stag, tagged_offset }.encode(header);
-        let written = self.seal(room, TAGGED_BYTES + payload_bytes);
+        let written = self.encode_fpdu(room, TAGGED_BYTES + payload_bytes);
         self.responses.advance(payload_bytes as u32, last);
-        self.sender.responses_first &= !(last || self.config.sends_cut_in);
-        if last && self.responses.to_mail().is_some() {
-            self.ask_owners(io);
+        self.sender.responses_first &= !(last || self.config.interleave_untagged);
+        if last && self.responses.next_to_forward().is_some() {
+            self.forward_atomics(io);
         }
         Some(written)
     }
 
     fn copy_source<C>(
         &self,
-        response: &Response,
+        response: &InboundRead,
         payload: &mut [u8],
         io: &Io<'_, C>,
     ) -> Result<(), RdmapFault> {
@@ -428,20 +430,24 @@ impl Stream {
         if payload.is_empty() {
             return Ok(());
         }
-        let Response { request, sent, .. } = response;
+        let InboundRead { request, sent, .. } = response;
         let to = request.source_to.checked_add(u64::from(*sent)).ok_or(RdmapFault::TaggedOffsetWrap)?;
         let (stag, bytes) = (request.source_stag, payload.len() as u32);
-        let span = io.memory.resolve(stag, self.reach(), to, bytes, Access::REMOTE_READ)?;
+        let span = io.memory.resolve(stag, self.access_scope(), to, bytes, Access::REMOTE_READ)?;
         span.copy_out(0, payload).map_err(|_| RdmapFault::BaseOrBounds)
     }
 
     /// Completes an FPDU in `room`.
-    pub(super) fn seal<const MARKED: bool>(&mut self, room: Room<'_, MARKED>, ulpdu_bytes: usize) -> usize {
+    pub(super) fn encode_fpdu<const MARKED: bool>(
+        &mut self,
+        room: SegmentSpace<'_, MARKED>,
+        ulpdu_bytes: usize,
+    ) -> usize {
         let written = match &mut self.tx_markers {
-            Some(rhythm) if MARKED => rhythm.seal(room.bytes, ulpdu_bytes, self.crc),
-            _ => fpdu::seal(room.bytes, ulpdu_bytes, self.crc),
+            Some(marker_state) if MARKED => marker_state.encode(room.bytes, ulpdu_bytes, self.crc),
+            _ => fpdu::encode(room.bytes, ulpdu_bytes, self.crc),
         };
-        self.acknowledged.pull(written);
+        self.send_progress.on_pulled(written);
         written
     }
 
@@ -460,26 +466,26 @@ impl Stream {
             Some(_) => MpaFault::LocalCatastrophic.into(),
             None => RdmapFault::LocalCatastrophic.into(),
         };
-        self.doom(error, Offender::default(), io.stats);
+        self.enter_error(error, TerminatedHeaders::default(), io.stats);
         self.flush_sends(Some((seq, status)), io);
-        self.close(io);
+        self.clear_and_flush(io);
     }
 
     /// The stream's last unit.
     #[cold]
     fn fill_terminate(&mut self, room: &mut [u8], stats: &CoreStats) -> usize {
-        let Some(StreamError::Failed(error)) = self.end else { return 0 };
+        let Some(StreamError::Failed(error)) = self.error else { return 0 };
         let Some(ulpdu) = room.get_mut(LENGTH_BYTES..) else { return 0 };
         let ulp = Opcode::Terminate.control();
         let header = Untagged { last: true, ulp, ulp_word: 0, qn: TERMINATE_QUEUE, msn: 1, mo: 0 };
         let header_bytes = header.encode(ulpdu);
         let body = ulpdu.get_mut(header_bytes..).unwrap_or_default();
-        let body_bytes = self.offender.encode(error, body);
+        let body_bytes = self.terminated_headers.encode(error, body);
         if body_bytes == 0 {
             return 0;
         }
-        let room = Room::<true>::new(room);
-        let written = self.seal(room, header_bytes + body_bytes);
+        let room = SegmentSpace::<true>::new(room);
+        let written = self.encode_fpdu(room, header_bytes + body_bytes);
         if written == 0 {
             return 0;
         }

@@ -2,7 +2,7 @@
 
 use crate::mpa::startup::Rtr;
 use crate::stream::Role;
-use crate::stream::cursor::Cursor;
+use crate::stream::cursor::SgeCursor;
 
 /// What the sending side remembers.
 pub(in crate::stream) struct Sender {
@@ -14,9 +14,9 @@ pub(in crate::stream) struct Sender {
     /// Whether part of it is sent.
     pub(super) under_way: bool,
     /// It waits until no core uses the steering tag that it binds.
-    pub(super) waits: bool,
+    pub(super) awaits_epoch: bool,
     pub(super) sent: u32,
-    pub(super) cursor: Cursor,
+    pub(super) cursor: SgeCursor,
     /// The number of the next message on queue 0, and on queue 1.
     pub(super) send_msn: u32,
     pub(super) read_msn: u32,
@@ -41,9 +41,9 @@ impl Sender {
             responses_first: false,
             next: 0,
             under_way: false,
-            waits: false,
+            awaits_epoch: false,
             sent: 0,
-            cursor: Cursor::default(),
+            cursor: SgeCursor::default(),
             // RFC 5041 s4.3: the first message of every queue is number 1.
             send_msn: 1,
             read_msn: 1,
@@ -62,7 +62,7 @@ impl Sender {
     /// An FPDU has arrived. Answers whether it is the first that a responder waits for: the initiator is in full
     /// operation.
     #[inline]
-    pub(in crate::stream) fn open_fence(&mut self) -> bool {
+    pub(in crate::stream) fn open_gate(&mut self) -> bool {
         let first = self.gate == Gate::Closed;
         if first {
             self.gate = Gate::Open;
@@ -81,7 +81,7 @@ impl Sender {
     }
 
     /// The numbers of the next messages on queue 0 and on queue 1.
-    pub(in crate::stream) fn numbers(&mut self) -> (&mut u32, &mut u32) {
+    pub(in crate::stream) fn next_msns(&mut self) -> (&mut u32, &mut u32) {
         (&mut self.send_msn, &mut self.read_msn)
     }
 
@@ -101,19 +101,19 @@ impl Sender {
     pub(in crate::stream) fn skip_to(&mut self, seq: u32) {
         self.next = seq;
         self.under_way = false;
-        self.waits = false;
+        self.awaits_epoch = false;
     }
 
-    pub(in crate::stream) fn waits(&self) -> bool {
-        self.waits
+    pub(in crate::stream) fn awaits_epoch(&self) -> bool {
+        self.awaits_epoch
     }
 
-    pub(in crate::stream) fn wait(&mut self) {
-        self.waits = true;
+    pub(in crate::stream) fn defer(&mut self) {
+        self.awaits_epoch = true;
     }
 
     pub(in crate::stream) fn retry(&mut self) {
-        self.waits = false;
+        self.awaits_epoch = false;
     }
 
     /// Moves past a segment of the request under way.
@@ -123,7 +123,7 @@ impl Sender {
         if last {
             self.next = self.next.wrapping_add(1);
             self.sent = 0;
-            self.cursor = Cursor::default();
+            self.cursor = SgeCursor::default();
             self.responses_first = true;
         } else {
             // A segment is at most 16 bits long and a message at most 32.

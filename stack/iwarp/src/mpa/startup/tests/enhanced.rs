@@ -17,7 +17,7 @@ fn request(enhanced: Enhanced) -> Vec<u8> {
 }
 
 /// What the initiator of `proposal` makes of a reply with these four octets.
-fn replied(proposal: Proposal, octets: [u8; 4]) -> (Agreed, Option<MpaFault>) {
+fn replied(proposal: Proposal, octets: [u8; 4]) -> (Negotiated, Option<MpaFault>) {
     let (initiator, _) = Initiator::start(proposal, b"").unwrap();
     match initiator.on_bytes(&mut Bytes(reply_with(0x50, 2, &octets))) {
         initiator::Progress::Accepted { agreed, fault, .. } => (agreed, fault),
@@ -50,7 +50,7 @@ fn the_client_server_model_names_no_indication() {
 #[test]
 fn an_enhanced_reply_lies_as_rfc_6581_draws_it() {
     let (_, decision) = asked(&request(enhanced()));
-    assert_eq!((decision.revision(), decision.asked()), (2, Some(enhanced())));
+    assert_eq!((decision.revision(), decision.peer_enhanced()), (2, Some(enhanced())));
     let (reply, settled) = decision.accept(ANSWER, b"ok").unwrap();
     assert_eq!(reply[..], b"MPA ID Rep Frame\x50\x02\x00\x06\xc0\x10\xc0\x08ok"[..]);
     assert_eq!((settled.rtr_awaited, settled.peer_reads), (RtrKinds::all(), Some(READS)));
@@ -79,7 +79,7 @@ fn a_reply_of_the_other_kind_is_refused() {
         let progress = initiator.on_bytes(&mut Bytes(reply_with(flags, revision, &[0; 4])));
         assert_eq!(progress, initiator::Progress::Fault(StartupFault::NotEnhanced));
     }
-    let unasked = initiator::Progress::Fault(StartupFault::EnhancedUnasked);
+    let unasked = initiator::Progress::Fault(StartupFault::UnexpectedEnhancedData);
     assert_eq!(initiate(&reply_with(0x50, 2, &[0; 4])), unasked);
     assert_eq!(initiate(&reply_with(0x50, 1, b"four")), accepted(b"four", agreed(true)));
 }
@@ -99,10 +99,10 @@ fn a_refusal_without_enhanced_data_is_heard() {
 #[test]
 fn revision_2_without_enhanced_data_is_answered_without() {
     let (said, decision) = asked(&request_with(0x40, 2, b"four"));
-    assert_eq!((said, decision.asked()), (data(b"four"), None));
+    assert_eq!((said, decision.peer_enhanced()), (data(b"four"), None));
     let (reply, settled) = decision.accept(ANSWER, b"").unwrap();
-    assert_eq!((&reply[16..], settled), (&[0x40, 2, 0, 0][..], Agreed { revision: 2, ..agreed(true) }));
-    assert_eq!(initiate(&reply), accepted(b"", Agreed { revision: 2, ..agreed(true) }));
+    assert_eq!((&reply[16..], settled), (&[0x40, 2, 0, 0][..], Negotiated { revision: 2, ..agreed(true) }));
+    assert_eq!(initiate(&reply), accepted(b"", Negotiated { revision: 2, ..agreed(true) }));
 }
 
 /// RFC 6581 s6, RFC 5044 s7.1.2, rule 9: S announces four octets that must be there.
@@ -120,7 +120,7 @@ fn a_frame_without_the_data_that_it_announces_is_refused() {
 fn the_data_is_taken_off_the_private_data() {
     let said = [&enhanced().encode()[..], &[7; 508]].concat();
     let (private_data, decision) = asked(&request_with(0x5f, 2, &said));
-    assert_eq!((&private_data[..], decision.asked()), (&[7; 508][..], Some(enhanced())));
+    assert_eq!((&private_data[..], decision.peer_enhanced()), (&[7; 508][..], Some(enhanced())));
     let too_long = PrivateDataTooLong { asked: 509, allowed: 508 };
     assert_eq!(Initiator::start(proposal(enhanced()), &[0; 509]).unwrap_err(), too_long);
     assert_eq!(decision.accept(ANSWER, &[0; 509]).unwrap_err(), too_long);
@@ -185,7 +185,8 @@ fn an_initiator_sends_an_indication_that_the_responder_takes() {
 fn a_responder_names_the_indications_that_both_can_do() {
     let named = |theirs, ours| {
         let request = request(Enhanced { rtr: theirs, ..enhanced() });
-        let (reply, settled) = asked(&request).1.accept(Answer { rtr: ours, ..ANSWER }, b"").unwrap();
+        let (reply, settled) =
+            asked(&request).1.accept(ResponderParams { rtr: ours, ..ANSWER }, b"").unwrap();
         let said = Enhanced::decode(*reply[20..].first_chunk().unwrap());
         assert_eq!(said.rtr, settled.rtr_awaited);
         said.rtr
@@ -202,7 +203,7 @@ fn a_responder_names_the_indications_that_both_can_do() {
 /// RFC 6581 s9.1: the responder's IRD may be raised for a Read indication when there is no other way.
 #[test]
 fn a_responder_without_places_makes_one_for_the_only_indication_there_is() {
-    let none = Answer { reads: ReadDepths { ird: 0, ord: 0 }, ..ANSWER };
+    let none = ResponderParams { reads: ReadDepths { ird: 0, ord: 0 }, ..ANSWER };
     let answered = |rtr| {
         let request = request(Enhanced { rtr, reads: ReadDepths::default(), ..enhanced() });
         let (reply, settled) = asked(&request).1.accept(none, b"").unwrap();

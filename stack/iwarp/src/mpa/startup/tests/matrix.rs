@@ -63,7 +63,7 @@ fn ours(offer: ReadDepths, own: ReadDepths) -> Outcome {
     let reads = ReadDepths { ird: local(offer.ird), ord: local(offer.ord) };
     let proposal = Proposal { enhanced: Some(enhanced), reads, ird_max: PLACES, ..plain(true) };
     let (initiator, request) = Initiator::start(proposal, b"").unwrap();
-    let answer = Answer { reads: own, rtr: RtrKinds::all() };
+    let answer = ResponderParams { reads: own, rtr: RtrKinds::all() };
     let (reply, responder) = asked(&request).1.accept(answer, b"").unwrap();
     let said = Enhanced::decode(*reply[20..].first_chunk().unwrap()).reads;
     let progress = initiator.on_bytes(&mut Bytes(reply.to_vec()));
@@ -128,7 +128,7 @@ fn every_pair_of_indications_ends_as_the_table_says() {
             let enhanced = Enhanced { peer_to_peer, rtr: theirs, reads: READS };
             let proposal = Proposal { enhanced: Some(enhanced), ..plain(true) };
             let (initiator, request) = Initiator::start(proposal, b"").unwrap();
-            let answer = Answer { reads: ReadDepths { ird, ord: 4 }, rtr: ours };
+            let answer = ResponderParams { reads: ReadDepths { ird, ord: 4 }, rtr: ours };
             let (reply, responder) = asked(&request).1.accept(answer, b"").unwrap();
             let said = Enhanced::decode(*reply[20..].first_chunk().unwrap());
             // "the responder MUST set Control Flag A" as the request has it.

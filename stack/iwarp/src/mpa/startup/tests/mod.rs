@@ -51,7 +51,7 @@ fn with(frame: &[u8], flags: u8, revision: u8, data: &[u8]) -> Vec<u8> {
 }
 
 const READS: ReadDepths = ReadDepths { ird: 16, ord: 8 };
-const ANSWER: Answer = Answer { reads: READS, rtr: RtrKinds::all() };
+const ANSWER: ResponderParams = ResponderParams { reads: READS, rtr: RtrKinds::all() };
 
 /// An initiator of revision 1.
 fn plain(crc: bool) -> Proposal {
@@ -59,8 +59,8 @@ fn plain(crc: bool) -> Proposal {
 }
 
 /// What two sides of revision 1 without markers agree on.
-fn agreed(crc: bool) -> Agreed {
-    Agreed {
+fn agreed(crc: bool) -> Negotiated {
+    Negotiated {
         crc,
         markers: Markers::default(),
         revision: 1,
@@ -71,7 +71,7 @@ fn agreed(crc: bool) -> Agreed {
     }
 }
 
-fn accepted(said: &[u8], agreed: Agreed) -> initiator::Progress {
+fn accepted(said: &[u8], agreed: Negotiated) -> initiator::Progress {
     initiator::Progress::Accepted { private_data: data(said), agreed, fault: None }
 }
 
@@ -110,7 +110,7 @@ fn frames_lie_as_figure_8_draws_them() {
 fn a_request_is_accepted_and_both_sides_agree() {
     let (initiator, request) = Initiator::start(plain(true), b"please").unwrap();
     let (said, decision) = asked(&request);
-    assert_eq!((said, decision.revision(), decision.asked()), (data(b"please"), 1, None));
+    assert_eq!((said, decision.revision(), decision.peer_enhanced()), (data(b"please"), 1, None));
     let (reply, settled) = decision.accept(ANSWER, b"welcome").unwrap();
     assert_eq!(settled, agreed(true));
     assert_eq!(reply[..], b"MPA ID Rep Frame\x40\x01\x00\x07welcome"[..]);
@@ -157,7 +157,7 @@ fn each_side_says_whether_it_wants_markers() {
         let (initiator, request) = Initiator::start(Proposal { markers: ours, ..plain(true) }, b"").unwrap();
         assert_eq!(request[16] & 0x80 != 0, ours);
         let progress = initiator.on_bytes(&mut Bytes(reply_with(flags, 1, b"")));
-        assert_eq!(progress, accepted(b"", Agreed { markers, ..agreed(true) }));
+        assert_eq!(progress, accepted(b"", Negotiated { markers, ..agreed(true) }));
     }
 }
 
@@ -236,7 +236,7 @@ fn a_frame_is_waited_for_octet_by_octet() {
 #[test]
 fn a_frame_is_one_unit() {
     let (_, frame) = Initiator::start(plain(true), b"unit").unwrap();
-    let mut source = FrameSource::new(frame.clone());
+    let mut source = StartupFrameSource::new(frame.clone());
     let mut room = [0; 1448];
     assert_eq!((source.fill(&mut room), source.is_done()), (frame.len(), true));
     assert_eq!(room[..frame.len()], frame[..]);

@@ -1,36 +1,36 @@
 //! Atomic operations: what goes out, what is done to the word, and what comes back.
 
-mod answers;
-mod refused;
+mod request_errors;
+mod responses;
 
 use super::*;
-use crate::rdmap::{AtomicRequest, AtomicResponse, Dialect};
+use crate::rdmap::{AtomicRequest, AtomicResponse, Rfc7306Profile};
 use ironwarp_mem::{AlignedBuf, AtomicOp};
 
 /// The rights of a word that a peer may change.
 pub(super) const ATOMIC: Access = Access::LOCAL_WRITE.union(Access::REMOTE_ATOMIC);
 
-/// A side that goes by `dialect`, on the one core that there is.
-fn side_by(dialect: Dialect, role: Role, change: impl FnOnce(&mut StreamConfig)) -> Side {
-    let mut config = StreamConfig { extensions: Some(dialect), ..config() };
+/// A side that goes by `profile`, on the one core that there is.
+fn side_by(profile: Rfc7306Profile, role: Role, change: impl FnOnce(&mut StreamConfig)) -> Endpoint {
+    let mut config = StreamConfig { extensions: Some(profile), ..config() };
     change(&mut config);
-    let mut side = Side::started(config, role, true);
+    let mut side = Endpoint::started(config, role, true);
     let limits = MemLimits { regions_max: 64, cores_max: 1 };
     side.table = MemTable::with_secret(limits, [1, 2]).unwrap();
     side.memory = side.table.core(CoreId(0)).unwrap();
     side
 }
 
-fn pair_by(dialect: Dialect) -> (Side, Side) {
-    (side_by(dialect, Role::Initiator, |_| {}), side_by(dialect, Role::Responder, |_| {}))
+fn pair_by(profile: Rfc7306Profile) -> (Endpoint, Endpoint) {
+    (side_by(profile, Role::Initiator, |_| {}), side_by(profile, Role::Responder, |_| {}))
 }
 
-fn pair() -> (Side, Side) {
-    pair_by(Dialect::RFC_7306)
+fn pair() -> (Endpoint, Endpoint) {
+    pair_by(Rfc7306Profile::RFC_7306)
 }
 
 /// Words in memory that lies at a multiple of eight bytes, in the machine's own order.
-pub(super) fn words(side: &Side, values: &[u64], access: Access) -> Region {
+pub(super) fn words(side: &Endpoint, values: &[u64], access: Access) -> Region {
     let region = side.table.register(PD, lines(8 * values.len() + 8), access).unwrap();
     for (at, value) in values.iter().enumerate() {
         region.write_at(at * 8, &value.to_ne_bytes()).unwrap();
@@ -53,7 +53,7 @@ pub(super) fn at(region: &Region, index: u64) -> (STag, u64) {
     (region.stag(), region.base_to() + index * 8)
 }
 
-fn atomic(side: &mut Side, wr_id: u64, operation: AtomicOp, sink: Sge, (stag, to): (STag, u64)) {
+fn atomic(side: &mut Endpoint, wr_id: u64, operation: AtomicOp, sink: Sge, (stag, to): (STag, u64)) {
     side.post(wr_id, SendOpcode::Send, |wqe| {
         wqe.set_atomic(&operation, sink);
         (wqe.remote_stag, wqe.remote_to) = (stag, to);
@@ -71,11 +71,11 @@ pub(super) fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8
 
 pub(super) fn request(msn: u8, (stag, tagged_offset): (STag, u64), operation: AtomicOp) -> Vec<u8> {
     let request = AtomicRequest { identifier: 77, stag, tagged_offset, operation };
-    segment(0x4a, [1, msn, 0], &request.octets())
+    segment(0x4a, [1, msn, 0], &request.encode())
 }
 
 fn response(msn: u8, identifier: u32, original: u64) -> Vec<u8> {
-    segment(0x4b, [3, msn, 0], &AtomicResponse { identifier, original }.octets())
+    segment(0x4b, [3, msn, 0], &AtomicResponse { identifier, original }.encode())
 }
 
 fn failed([layer, etype, code]: [u8; 3]) -> Result<(), StreamError> {
@@ -121,7 +121,7 @@ fn requests_and_responses_go_out_octet_for_octet() {
     a.read(1, sink(&before, 0), at(&target, 0));
     atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
     atomic(&mut a, 3, AtomicOp::add(1), sink(&before, 2), at(&target, 0));
-    let unit = a.pull(ROOM);
+    let unit = a.pull(SEGMENT_BYTES);
     let sent = ulpdus(&unit);
     let (stag, to) = at(&target, 0);
     let header =
@@ -131,7 +131,7 @@ fn requests_and_responses_go_out_octet_for_octet() {
     assert_eq!(sent[1], segment(0x4a, [1, 2, 0], &[header(1), operands.clone()].concat()));
     assert_eq!(sent[2], segment(0x4a, [1, 3, 0], &[header(2), operands].concat()));
     b.feed(&unit).unwrap();
-    let answers = ulpdus(&b.pull(ROOM));
+    let answers = ulpdus(&b.pull(SEGMENT_BYTES));
     assert_eq!(answers[1], segment(0x4b, [3, 1, 0], &[0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]));
     assert_eq!(answers[2], segment(0x4b, [3, 2, 0], &[0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 9]));
 }
@@ -143,10 +143,10 @@ fn an_atomic_completes_with_its_response() {
     let (mut a, mut b) = pair();
     let (target, before) = (words(&b, &[9], ATOMIC), words(&a, &[0], EVERYTHING));
     atomic(&mut a, 1, AtomicOp::add(1), sink(&before, 0), at(&target, 0));
-    b.feed(&a.pull(ROOM)).unwrap();
-    a.acked();
+    b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
+    a.ack_all();
     assert!(a.log.sends.is_empty());
-    a.feed(&b.pull(ROOM)).unwrap();
+    a.feed(&b.pull(SEGMENT_BYTES)).unwrap();
     assert_eq!((ids(&a.log.sends), word(&before, 0)), (vec![(1, OK)], 9));
 }
 
@@ -168,7 +168,7 @@ fn reads_and_atomics_are_carried_out_and_answered_in_the_order_sent() {
                 sum += 1;
             }
         }
-        b.feed(&a.pull(ROOM)).unwrap();
+        b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
         // Each response in a unit of its own: nothing behind it has been done when it leaves.
         let answers = b.pull_all(64);
         let kind: Vec<u8> = answers.iter().flat_map(|unit| ulpdus(unit)).map(|ulpdu| ulpdu[1]).collect();
@@ -190,10 +190,10 @@ fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
     let (target, before) = (words(&b, &[1; 500], EVERYTHING), words(&a, &[0; 501], EVERYTHING));
     a.read(1, before.slice(0, 4000).unwrap(), remote(&target));
     atomic(&mut a, 2, AtomicOp::add(5), sink(&before, 500), at(&target, 499));
-    b.feed(&a.pull(ROOM)).unwrap();
-    let mut units = vec![b.pull(ROOM), b.pull(ROOM)];
+    b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
+    let mut units = vec![b.pull(SEGMENT_BYTES), b.pull(SEGMENT_BYTES)];
     assert_eq!(word(&target, 499), 1);
-    units.extend(b.pull_all(ROOM));
+    units.extend(b.pull_all(SEGMENT_BYTES));
     assert_eq!(word(&target, 499), 6);
     for unit in units {
         a.feed(&unit).unwrap();
@@ -213,7 +213,7 @@ fn sends_writes_and_immediates_overtake_an_unanswered_atomic() {
     a.write(2, &[sink(&before, 0)], at(&target, 1));
     a.send_inline(3, b"");
     a.post(4, SendOpcode::Immediate, |wqe| wqe.set_inline(&[8; 8]));
-    b.feed(&a.pull(ROOM)).unwrap();
+    b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     assert_eq!((word(&target, 0), word(&target, 1)), (1, 3));
     assert_eq!(ids(&b.log.receives), [(1, OK), (2, OK)]);
     run(&mut a, &mut b);
@@ -223,8 +223,8 @@ fn sends_writes_and_immediates_overtake_an_unanswered_atomic() {
 /// RFC7306-5.2-01: no more Reads and atomics together are outstanding than ORD says, and a fence waits for both.
 #[test]
 fn reads_and_atomics_share_what_may_be_outstanding() {
-    let mut a = side_by(Dialect::RFC_7306, Role::Initiator, |config| config.ord = 2);
-    let mut b = side_by(Dialect::RFC_7306, Role::Responder, |config| config.ird = 2);
+    let mut a = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |config| config.ord = 2);
+    let mut b = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |config| config.ird = 2);
     let (target, before) = (words(&b, &[0], EVERYTHING), words(&a, &[0; 3], EVERYTHING));
     a.read(1, sink(&before, 0), at(&target, 0));
     atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
@@ -233,11 +233,11 @@ fn reads_and_atomics_share_what_may_be_outstanding() {
         wqe.set_inline(b"");
         wqe.flags.insert(SendFlags::FENCE);
     });
-    assert_eq!(ulpdus(&a.pull(ROOM)).len(), 2, "two are outstanding");
-    assert!(a.pull(ROOM).is_empty());
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)).len(), 2, "two are outstanding");
+    assert!(a.pull(SEGMENT_BYTES).is_empty());
     // The answers make room for the third; the fence holds until it is answered as well.
-    let (mut again, _) = (Side::initiator(), ());
-    let _ = again.pull(ROOM);
+    let (mut again, _) = (Endpoint::initiator(), ());
+    let _ = again.pull(SEGMENT_BYTES);
     let (stag, to) = at(&target, 0);
     let read = crate::rdmap::ReadRequest {
         sink_stag: before.stag(),
@@ -246,20 +246,20 @@ fn reads_and_atomics_share_what_may_be_outstanding() {
         source_stag: stag,
         source_to: to,
     };
-    b.feed(&framed(&segment(0x41, [1, 1, 0], &read.octets()))).unwrap();
-    a.feed(&b.pull(ROOM)).unwrap();
-    assert_eq!(ulpdus(&a.pull(ROOM))[0][1], 0x4a, "the third");
-    assert!(a.pull(ROOM).is_empty(), "fenced");
+    b.feed(&framed(&segment(0x41, [1, 1, 0], &read.encode()))).unwrap();
+    a.feed(&b.pull(SEGMENT_BYTES)).unwrap();
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES))[0][1], 0x4a, "the third");
+    assert!(a.pull(SEGMENT_BYTES).is_empty(), "fenced");
     a.feed(&framed(&response(1, 1, 5))).unwrap();
-    assert!(a.pull(ROOM).is_empty(), "still fenced");
+    assert!(a.pull(SEGMENT_BYTES).is_empty(), "still fenced");
     a.feed(&framed(&response(2, 2, 6))).unwrap();
-    assert_eq!(ulpdus(&a.pull(ROOM))[0][1], 0x43);
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES))[0][1], 0x43);
 }
 
 /// RFC7306-5.2.2-05 and RFC7306-5.2.1-10: each request takes a buffer of queue 1, and there are as many as were agreed on.
 #[test]
 fn more_requests_than_were_agreed_on_find_no_buffer() {
-    let mut b = side_by(Dialect::RFC_7306, Role::Responder, |config| config.ird = 2);
+    let mut b = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |config| config.ird = 2);
     let target = words(&b, &[0], ATOMIC);
     for msn in 1..3 {
         b.feed(&framed(&request(msn, at(&target, 0), AtomicOp::add(1)))).unwrap();
@@ -272,14 +272,14 @@ fn more_requests_than_were_agreed_on_find_no_buffer() {
 /// side that sends them.
 #[test]
 fn swap_and_the_queues_of_figure_2_work_by_their_drafts() {
-    for (dialect, qn) in [(Dialect::DRAFT_03, 3), (Dialect::DRAFT_01_FIGURE_2, 1)] {
-        let (mut a, mut b) = pair_by(dialect);
+    for (profile, qn) in [(Rfc7306Profile::DRAFT_03, 3), (Rfc7306Profile::DRAFT_01_FIGURE_2, 1)] {
+        let (mut a, mut b) = pair_by(profile);
         let (target, before) = (words(&b, &[7], EVERYTHING), words(&a, &[0; 2], EVERYTHING));
         let (ours, theirs) = (words(&a, &[1], EVERYTHING), words(&b, &[0], EVERYTHING));
         atomic(&mut a, 1, AtomicOp::Swap { swap: 8 }, sink(&before, 0), at(&target, 0));
-        let unit = a.pull(ROOM);
+        let unit = a.pull(SEGMENT_BYTES);
         b.feed(&unit).unwrap();
-        let answer = b.pull(ROOM);
+        let answer = b.pull(SEGMENT_BYTES);
         assert_eq!(ulpdus(&answer)[0][1..14], segment(0x4b, [qn, 1, 0], &[])[1..14]);
         a.feed(&answer).unwrap();
         assert_eq!((word(&target, 0), word(&before, 0)), (8, 7));
@@ -296,13 +296,13 @@ fn swap_and_the_queues_of_figure_2_work_by_their_drafts() {
 /// RFC7306-5.3-01: many streams on one word lose nothing.
 #[test]
 fn additions_of_many_streams_to_one_word_all_count() {
-    let mut b = side_by(Dialect::RFC_7306, Role::Responder, |_| {});
+    let mut b = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |_| {});
     let target = words(&b, &[0], ATOMIC);
     let mut streams = Vec::new();
     for _ in 0..8 {
-        let config = StreamConfig { extensions: Some(Dialect::RFC_7306), ird: 8, ..config() };
+        let config = StreamConfig { extensions: Some(Rfc7306Profile::RFC_7306), ird: 8, ..config() };
         let mut stream = Stream::new(config);
-        stream.start(Start::plain(Role::Responder, true));
+        stream.start(StreamStart::plain(Role::Responder, true));
         streams.push(stream);
     }
     for msn in 1..9 {
@@ -321,14 +321,14 @@ fn additions_of_many_streams_to_one_word_all_count() {
 }
 
 /// What a side with one request of `operation`, and perhaps an immediate behind it, makes of a Terminate.
-fn lacking(operation: AtomicOp, immediate: bool, terminate: &[u8]) -> bool {
-    let mut side = side_by(Dialect::DRAFT_03, Role::Initiator, |_| {});
+fn detects_no_atomics(operation: AtomicOp, immediate: bool, terminate: &[u8]) -> bool {
+    let mut side = side_by(Rfc7306Profile::DRAFT_03, Role::Initiator, |_| {});
     let before = words(&side, &[1], EVERYTHING);
     atomic(&mut side, 1, operation, sink(&before, 0), (STag(1), 0));
     if immediate {
         side.post(2, SendOpcode::Immediate, |wqe| wqe.set_inline(&[0; 8]));
     }
-    let _ = side.pull(ROOM);
+    let _ = side.pull(SEGMENT_BYTES);
     assert!(side.feed(&framed(&segment(0x47, [2, 1, 0], terminate))).is_err());
     side.stream.peer_lacks_atomics()
 }
@@ -339,18 +339,21 @@ fn lacking(operation: AtomicOp, immediate: bool, terminate: &[u8]) -> bool {
 fn only_an_unexpected_operation_says_that_the_peer_lacks_atomics() {
     let (probe, swap) = (AtomicOp::add(0), AtomicOp::Swap { swap: 0 });
     let shows = |control: u8| [&[0x02, 0x06, 0xc0, 0, 0, 70, 0x41, control][..], &[0; 16]].concat();
-    assert!(lacking(probe, false, &shows(0x4a)) && lacking(probe, true, &shows(0x4a)));
-    assert!(lacking(AtomicOp::compare_and_swap(0, 0), false, &shows(0x4a)));
-    assert!(!lacking(probe, true, &shows(0x48)), "about the immediate");
+    assert!(detects_no_atomics(probe, false, &shows(0x4a)) && detects_no_atomics(probe, true, &shows(0x4a)));
+    assert!(detects_no_atomics(AtomicOp::compare_and_swap(0, 0), false, &shows(0x4a)));
+    assert!(!detects_no_atomics(probe, true, &shows(0x48)), "about the immediate");
     // Nothing is shown.
     let bare = [0x02, 0x06, 0, 0];
-    assert!(lacking(probe, false, &bare) && !lacking(probe, true, &bare));
-    assert!(lacking(probe, false, &[0x20, 0x06, 0, 0]), "as Linux siw says it");
-    assert!(!lacking(swap, false, &bare) && !lacking(swap, false, &shows(0x4a)), "the drafts' own");
+    assert!(detects_no_atomics(probe, false, &bare) && !detects_no_atomics(probe, true, &bare));
+    assert!(detects_no_atomics(probe, false, &[0x20, 0x06, 0, 0]), "as Linux siw says it");
+    assert!(
+        !detects_no_atomics(swap, false, &bare) && !detects_no_atomics(swap, false, &shows(0x4a)),
+        "the drafts' own"
+    );
     for other in
         [[0x01, 0x00, 0, 0], [0x01, 0x01, 0, 0], [0x01, 0x02, 0, 0], [0x02, 0x07, 0, 0], [0x12, 0x06, 0, 0]]
     {
-        assert!(!lacking(probe, false, &other), "{other:02x?}");
+        assert!(!detects_no_atomics(probe, false, &other), "{other:02x?}");
     }
 }
 

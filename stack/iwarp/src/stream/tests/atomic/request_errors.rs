@@ -1,0 +1,163 @@
+//! What a responder refuses, with the word as it was.
+
+use super::*;
+
+/// A responder with one word, 5, and a receive.
+struct Target {
+    side: Endpoint,
+    word: Region,
+}
+
+fn target() -> Target {
+    target_with(ATOMIC)
+}
+
+fn target_with(access: Access) -> Target {
+    let side = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |_| {});
+    let word = words(&side, &[5, 5], access);
+    Target { side, word }
+}
+
+impl Target {
+    /// RFC7306-8.1-02: the Terminate shows the DDP header and never the request; the word stays as it was.
+    #[track_caller]
+    fn refuses(mut self, ulpdu: &[u8], code: [u8; 3]) {
+        assert_eq!(self.side.feed(&framed(ulpdu)), failed(code));
+        assert_eq!((word(&self.word, 0), word(&self.word, 1)), (5, 5), "the word was touched");
+        let [layer, etype, code] = code;
+        let shown = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
+        assert_eq!(ulpdus(&self.side.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &shown)]);
+    }
+}
+
+/// RFC7306-8.2-05 and RFC7306-8.2-08: tag, domain, bounds, wrap and right, as for a Read's source, with the codes of one.
+#[test]
+fn a_word_that_the_peer_may_not_reach_is_refused() {
+    let add = AtomicOp::add(1);
+    let v = target();
+    let (stag, to) = at(&v.word, 0);
+    v.refuses(&request(1, (STag(stag.0 ^ 0x5555), to), add), [0, 1, 0]);
+    for off in [24, 0u64.wrapping_sub(8), u64::MAX / 4] {
+        let v = target();
+        let (stag, to) = at(&v.word, 0);
+        v.refuses(&request(1, (stag, to.wrapping_add(off)), add), [0, 1, 1]);
+    }
+    let v = target();
+    v.refuses(&request(1, (stag, u64::MAX - 6), add), [0, 1, 4]);
+    let v = target_with(Access::all().difference(Access::REMOTE_ATOMIC));
+    let place = at(&v.word, 0);
+    v.refuses(&request(1, place, add), [0, 1, 2]);
+    let v = target();
+    let foreign = v.side.table.register(PdId(2), lines(64), ATOMIC).unwrap();
+    v.refuses(&request(1, at(&foreign, 0), add), [0, 1, 3]);
+    let v = target();
+    let ended = words(&v.side, &[1], ATOMIC);
+    let place = at(&ended, 0);
+    drop(ended);
+    v.refuses(&request(1, place, add), [0, 1, 0]);
+}
+
+/// RFC7306-5.1.1-01 to RFC7306-5.1.1-05, RFC7306-5.1.2-04 to RFC7306-5.1.2-08, RFC7306-8.2-06 and RFC7306-8.2-07: the address
+/// is a multiple of eight bytes, or nothing is done. RFC7306-5.2.1-05 and RFC7306-5.2.1-06: the tagged offset need not be.
+#[test]
+fn a_misaligned_word_is_refused_and_not_touched() {
+    for operation in [AtomicOp::add(1), AtomicOp::compare_and_swap(0, 1)] {
+        for off in 1..8 {
+            let v = target();
+            let (stag, to) = at(&v.word, 0);
+            v.refuses(&request(1, (stag, to + off), operation), [0, 2, 7]);
+        }
+    }
+}
+
+/// RFC7306-5.2.1-13, RFC7306-5.2.1-03 and RFC7306-10-01: reserved operations, and Swap where it is not one.
+#[test]
+fn an_atomic_operation_that_does_not_exist_is_refused() {
+    for code in (0..16).filter(|code| ![0, 2].contains(code)) {
+        let v = target();
+        let mut ulpdu = request(1, at(&v.word, 0), AtomicOp::add(1));
+        ulpdu[18 + 3] = code;
+        v.refuses(&ulpdu, [0, 2, 6]);
+    }
+}
+
+/// RFC7306-4-01: exactly 52 octets, of which DDP's buffer has room for no more; one segment; RFC7306-8.2-02: its own turn;
+/// RFC7306-8.2-03 and RFC7306-8.2-04: its queue and its version.
+#[test]
+fn a_request_of_the_wrong_shape_is_refused() {
+    for (bytes, code) in [(0, [0, 2, 0xff]), (28, [0, 2, 0xff]), (51, [0, 2, 0xff]), (53, [1, 2, 5])] {
+        let v = target();
+        let mut ulpdu = request(1, at(&v.word, 0), AtomicOp::add(1));
+        ulpdu.resize(18 + bytes, 0);
+        v.refuses(&ulpdu, code);
+    }
+    type Change = fn(&mut Vec<u8>);
+    let cases: [(Change, [u8; 3]); 8] = [
+        (|ulpdu| ulpdu[0] = 0x01, [0, 2, 7]),
+        (|ulpdu| ulpdu[13] = 2, [1, 2, 3]),
+        (|ulpdu| ulpdu[17] = 1, [1, 2, 4]),
+        (|ulpdu| ulpdu[1] = 0x8a, [0, 2, 5]),
+        (|ulpdu| ulpdu[9] = 0, [1, 2, 2]),
+        (|ulpdu| ulpdu[9] = 2, [0, 2, 6]),
+        (|ulpdu| ulpdu[9] = 3, [1, 2, 2]),
+        (|ulpdu| ulpdu[9] = 4, [1, 2, 1]),
+    ];
+    for (change, code) in cases {
+        let v = target();
+        let mut ulpdu = request(1, at(&v.word, 0), AtomicOp::add(1));
+        change(&mut ulpdu);
+        v.refuses(&ulpdu, code);
+    }
+    // A Read Request on a stream with longer requests is still exactly as long as one.
+    let v = target();
+    v.refuses(&segment(0x41, [1, 1, 0], &[0; 29]), [0, 2, 0xff]);
+}
+
+/// A tag that ends between the request and its turn: the refusal names the request by the header that it had.
+#[test]
+fn a_word_that_is_revoked_while_its_request_waits_is_refused() {
+    let (mut a, mut b) = pair();
+    let (source, target, before) =
+        (words(&b, &[1], EVERYTHING), words(&b, &[5], ATOMIC), words(&a, &[0; 2], EVERYTHING));
+    a.read(1, sink(&before, 0), at(&source, 0));
+    atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
+    let unit = a.pull(SEGMENT_BYTES);
+    let shown = ulpdus(&unit).remove(1);
+    b.feed(&unit).unwrap();
+    drop(target);
+    let (answer, end) = (b.pull(SEGMENT_BYTES), b.pull(SEGMENT_BYTES));
+    assert_eq!(ulpdus(&answer).len(), 1, "the Read before it is answered");
+    let shown = [&[0x01, 0x00, 0xc0, 0, 0, shown.len() as u8], &shown[..18]].concat();
+    assert_eq!(ulpdus(&end), [segment(0x47, [2, 1, 0], &shown)]);
+}
+
+/// Where there are several cores and nobody is told of their words, each changes them with locked instructions; without,
+/// one that is another's is not touched.
+#[test]
+fn a_word_of_another_core_is_changed_by_locked_instructions_or_not_at_all() {
+    for locked in [false, true] {
+        let mut done = 0;
+        for _ in 0..32 {
+            let config = StreamConfig {
+                extensions: Some(Rfc7306Profile::RFC_7306),
+                atomic_locked: locked,
+                ..config()
+            };
+            let mut b = Endpoint::started(config, Role::Responder, true);
+            let target = words(&b, &[5; 64], ATOMIC);
+            for index in 0..4 {
+                let ulpdu = request(index as u8 + 1, at(&target, index * 16), AtomicOp::add(1));
+                let _ = b.feed(&framed(&ulpdu));
+                let _ = b.pull_all(SEGMENT_BYTES);
+            }
+            done += (0..4).filter(|index| word(&target, index * 16) == 6).count();
+        }
+        assert_eq!(done == 128, locked, "{done} of 128");
+    }
+}
+
+/// A response that nobody asked for finds no buffer on queue 3 (RFC 5041 s7.1).
+#[test]
+fn a_response_that_nobody_asked_for_is_refused() {
+    target().refuses(&response(1, 0, 9), [1, 2, 2]);
+}

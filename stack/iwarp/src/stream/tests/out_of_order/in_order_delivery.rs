@@ -1,0 +1,272 @@
+//! What happens when the turn of a segment comes that was placed early, and when it never comes.
+
+use ironwarp_mem::{AlignedBuf, AtomicOp};
+
+use super::*;
+use crate::rdmap::Rfc7306Profile;
+use crate::stream::out_of_order::PLACED_RUNS_MAX;
+
+/// RFC5044-1.2-01, RFC5044-3-11, RFC 5041 s5.4: placement is early, delivery is not: a Send behind a Write is delivered when
+/// all before it is there, and the segments that were placed early are not copied again.
+#[test]
+fn delivery_waits_for_the_gap_to_close() {
+    let (mut a, mut b) = out_of_order_pair();
+    let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
+    let inbox = b.region(16, EVERYTHING);
+    b.receive(1, &[all(&inbox)]);
+    a.write(1, &[all(&source)], remote(&target));
+    a.send_inline(2, b"it is there");
+    let (mut arrival, units) = stream_of(&mut a);
+    b.arrive(&mut arrival, units[1].start..).unwrap();
+    assert_eq!((b.log.receives.len(), b.counted(Counter::IwarpRxWrites)), (0, 0));
+    b.arrive(&mut arrival, units[0].clone()).unwrap();
+    assert_eq!((ids(&b.log.receives), b.counted(Counter::IwarpRxWrites)), (vec![(1, OK)], 1));
+    assert_eq!(Endpoint::bytes(&target), pattern(6000));
+    assert_eq!((placed(&b), b.counted(Counter::IwarpOutOfOrderCopiesSkipped)), (3, 3));
+    assert_eq!(arrival.available(), 0);
+}
+
+/// semantics.md, Placement: a range once placed is never placed again after delivery. Memory that its owner has changed
+/// since is left alone, whatever comes again.
+#[test]
+fn what_was_placed_early_is_not_placed_again() {
+    let (mut a, mut b) = out_of_order_pair();
+    let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
+    a.write(1, &[all(&source)], remote(&target));
+    let (mut arrival, units) = stream_of(&mut a);
+    b.arrive(&mut arrival, units[1].clone()).unwrap();
+    target.write_at(FULL, &[0xaa; FULL]).unwrap();
+    b.arrive(&mut arrival, units[1].clone()).unwrap();
+    b.arrive(&mut arrival, 0..units[2].end).unwrap();
+    target.write_at(2 * FULL, &[0xbb; FULL]).unwrap();
+    b.arrive(&mut arrival, units[3].start..).unwrap();
+    let mut expected = pattern(6000);
+    expected[FULL..2 * FULL].fill(0xaa);
+    expected[2 * FULL..3 * FULL].fill(0xbb);
+    assert_eq!((Endpoint::bytes(&target), placed(&b)), (expected, 1));
+}
+
+/// The last of two messages to one place stays the last, though the first is a Send whose receive lies where a segment of the
+/// Write behind it was placed early.
+#[test]
+fn a_write_behind_a_send_to_the_same_memory_stays_the_last() {
+    let (mut a, mut b) = out_of_order_pair();
+    let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
+    b.receive(1, &[target.slice(0, 4).unwrap(), target.slice(2 * FULL, 16).unwrap()]);
+    a.send_inline(1, b"sent before it");
+    a.write(2, &[all(&source)], remote(&target));
+    let (mut arrival, units) = stream_of(&mut a);
+    b.arrive(&mut arrival, units[2].start..).unwrap();
+    assert!(placed(&b) > 0);
+    b.arrive(&mut arrival, 0..units[2].start).unwrap();
+    assert_eq!((ids(&b.log.receives), Endpoint::bytes(&target)), (vec![(1, OK)], pattern(6000)));
+    assert_eq!(b.counted(Counter::IwarpOutOfOrderOverwritten), 1);
+}
+
+/// A tag that ends between the placement and the turn ends the stream as if nothing had been placed; the octets written
+/// while it was good stay.
+#[test]
+fn a_tag_that_ends_before_the_turn_ends_the_stream() {
+    for at in [0, 1] {
+        let (mut a, mut b) = out_of_order_pair();
+        // A tag of the stream's own, which its peer may end (RFC 5040 s8.1.1).
+        let scope = AccessScope::new(PD, QpNum(1));
+        let target = b.table.register_in_scope(scope, vec![0u8; 6000], EVERYTHING).unwrap();
+        let (source, inbox) = (a.filled(6000, EVERYTHING), b.region(16, EVERYTHING));
+        b.receive(1, &[all(&inbox)]);
+        if at == 0 {
+            // In the gap.
+            a.post(1, SendOpcode::SendInvalidate, |wqe| {
+                wqe.set_inline(b"over");
+                wqe.remote_stag = target.stag();
+            });
+        }
+        a.write(2, &[all(&source)], remote(&target));
+        let (mut arrival, units) = stream_of(&mut a);
+        let out_of_order = units[units.len() - 3].clone();
+        b.arrive(&mut arrival, out_of_order.clone()).unwrap();
+        assert_eq!(placed(&b), 1);
+        if at == 1 {
+            drop(target.revoke());
+        }
+        let invalid = Terminate { layer: 1, etype: 1, code: 0 };
+        assert_eq!(b.arrive(&mut arrival, 0..out_of_order.start), Err(StreamError::Failed(invalid)));
+        assert_eq!(b.counted(Counter::IwarpRxInvalidates), 1 - at);
+        assert_eq!(Endpoint::bytes(&target).iter().filter(|&&octet| octet != 0).count(), FULL);
+    }
+}
+
+/// RFC 5044 s8, RFC 5041 s7.1: an error in the gap ends the stream; what lies behind it is not delivered, though part of
+/// it is in memory.
+#[test]
+fn an_error_in_the_gap_ends_the_stream() {
+    let (mut a, mut b) = out_of_order_pair();
+    let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
+    a.send_inline(1, b"no receive waits for this");
+    a.write(2, &[all(&source)], remote(&target));
+    let (mut arrival, units) = stream_of(&mut a);
+    b.arrive(&mut arrival, units[1].start..).unwrap();
+    assert!(placed(&b) > 0);
+    let no_buffer = Terminate { layer: 1, etype: 2, code: 2 };
+    assert_eq!(b.arrive(&mut arrival, units[0].clone()), Err(StreamError::Failed(no_buffer)));
+    assert_eq!(b.counted(Counter::IwarpRxWrites), 0);
+    assert_eq!((arrival.available(), b.stream.places_out_of_order()), (0, false));
+}
+
+/// RFC 5040 s5.5, rules 5 and 6: a connection that is lost leaves what was placed, and every request is flushed.
+#[test]
+fn a_connection_that_is_lost_leaves_what_was_placed() {
+    let (mut a, mut b) = out_of_order_pair();
+    let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
+    let inbox = b.region(16, EVERYTHING);
+    b.receive(7, &[all(&inbox)]);
+    a.write(1, &[all(&source)], remote(&target));
+    let (mut arrival, units) = stream_of(&mut a);
+    b.arrive(&mut arrival, units[1].clone()).unwrap();
+    b.with(|stream, io| stream.abort(io));
+    assert_eq!(ids(&b.log.receives), [(7, FLUSHED)]);
+    assert_eq!(Endpoint::bytes(&target)[FULL..2 * FULL], pattern(6000)[FULL..2 * FULL]);
+    b.check();
+}
+
+/// RFC5040-5.5-02 would allow either, and RFC5041-5.3-05 that a segment is placed twice: so the later of two messages to one
+/// place stays, whichever came first.
+#[test]
+fn the_later_of_two_messages_to_one_place_stays() {
+    let (mut a, mut b) = out_of_order_pair();
+    let (first, second) = (a.filled(6000, EVERYTHING), a.region(6000, EVERYTHING));
+    second.write_at(0, &vec![0x77; 6000]).unwrap();
+    let target = b.region(6000, EVERYTHING);
+    a.write(1, &[all(&first)], remote(&target));
+    a.write(2, &[all(&second)], remote(&target));
+    let (mut arrival, units) = stream_of(&mut a);
+    let half = units.len() / 2;
+    // The second comes first, then all of the first but its first segment.
+    b.arrive(&mut arrival, units[half].start..).unwrap();
+    assert_eq!(Endpoint::bytes(&target)[..3 * FULL], vec![0x77; 3 * FULL]);
+    b.arrive(&mut arrival, units[1].start..units[half].start).unwrap();
+    assert_eq!(b.counted(Counter::IwarpOutOfOrderSkippedOverlap), 3);
+    b.arrive(&mut arrival, units[0].clone()).unwrap();
+    assert_eq!(Endpoint::bytes(&target), vec![0x77; 6000]);
+    assert_eq!(
+        (b.counted(Counter::IwarpOutOfOrderOverwritten), b.counted(Counter::IwarpOutOfOrderCopiesSkipped)),
+        (1, 0)
+    );
+}
+
+/// More gaps than are noted: the rest is placed in order.
+#[test]
+fn what_finds_no_room_is_placed_in_its_turn() {
+    let (mut a, mut b) = out_of_order_pair();
+    let (source, target) = (a.filled(60_000, EVERYTHING), b.region(60_000, EVERYTHING));
+    a.write(1, &[all(&source)], remote(&target));
+    let (mut arrival, units) = stream_of(&mut a);
+    let odd: Vec<_> = units[..units.len() - 1].iter().skip(1).step_by(2).cloned().collect();
+    for unit in &odd {
+        b.arrive(&mut arrival, unit.clone()).unwrap();
+    }
+    let room = PLACED_RUNS_MAX as u64;
+    assert_eq!((placed(&b), b.counted(Counter::IwarpOutOfOrderSkippedFull)), (room, odd.len() as u64 - room));
+    for unit in units.iter().step_by(2) {
+        b.arrive(&mut arrival, unit.clone()).unwrap();
+    }
+    if units.len() % 2 == 0 {
+        b.arrive(&mut arrival, units[units.len() - 1].clone()).unwrap();
+    }
+    assert_eq!((Endpoint::bytes(&target), arrival.available()), (pattern(60_000), 0));
+}
+
+/// RFC 5044 A.4: an FPDU that lies in several segments is placed when its last octet has come, wherever its start is; one
+/// whose start is missing waits.
+#[test]
+fn fpdus_that_are_cut_are_placed_when_they_are_whole() {
+    let (mut a, mut b) = out_of_order_pair();
+    let (source, target) = (a.filled(8000, EVERYTHING), b.region(8000, EVERYTHING));
+    a.write(1, &[all(&source)], remote(&target));
+    let (mut arrival, units) = stream_of(&mut a);
+    let thirds = |unit: &Range<usize>| {
+        [unit.start, unit.start + SEGMENT_BYTES / 3, unit.start + 2 * SEGMENT_BYTES / 3, unit.end]
+    };
+    let [start, one, two, end] = thirds(&units[2]);
+    let steps = [(two..end + 700, 0), (start..one, 0), (one..two, 1), (end + 700..units[3].end, 2)];
+    for (segment, placements) in steps {
+        b.arrive(&mut arrival, segment).unwrap();
+        assert_eq!(placed(&b), placements);
+    }
+    assert_eq!(Endpoint::bytes(&target)[2 * FULL..4 * FULL], pattern(8000)[2 * FULL..4 * FULL]);
+    b.arrive(&mut arrival, 0..start).unwrap();
+    b.arrive(&mut arrival, units[4].start..).unwrap();
+    assert_eq!(
+        (Endpoint::bytes(&target), b.counted(Counter::IwarpOutOfOrderCopiesSkipped)),
+        (pattern(8000), 2)
+    );
+}
+
+/// RFC 5040 s5.2.2: of Read Responses only what the oldest Read still misses may go first; the answer to a later Read, or
+/// one that nobody asked for, waits.
+#[test]
+fn a_read_response_goes_first_within_what_its_read_misses() {
+    let reader = |markers| {
+        let mut side = Endpoint::idle(StreamConfig { place_out_of_order: OUT_OF_ORDER, ..config() });
+        side.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Initiator, true) });
+        side
+    };
+    let mut b = reader(MARKED);
+    let mut a = Endpoint::idle(config());
+    let markers = Markers { sent: true, received: false };
+    a.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Responder, true) });
+    let source = a.filled(6000, EVERYTHING);
+    let sinks = [b.region(6000, Access::LOCAL_WRITE), b.region(6000, Access::LOCAL_WRITE)];
+    for (wr_id, sink) in sinks.iter().enumerate() {
+        b.read(wr_id as u64, all(sink), remote(&source));
+    }
+    for request in b.pull_all(SEGMENT_BYTES) {
+        a.feed(&request).unwrap();
+    }
+    b.ack_all();
+    let (mut arrival, units) = stream_of(&mut a);
+    b.arrive(&mut arrival, units[1].start..).unwrap();
+    // Five segments each: of the first answer three are placed; both ends wait, and so does the rest of the second.
+    assert_eq!((placed(&b), b.counted(Counter::IwarpOutOfOrderSkippedLast)), (3, 2));
+    assert_eq!(b.counted(Counter::IwarpOutOfOrderSkippedResponse), 4);
+    assert_eq!(Endpoint::bytes(&sinks[0])[FULL..4 * FULL], pattern(6000)[FULL..4 * FULL]);
+    assert_eq!((Endpoint::bytes(&sinks[1]), b.log.sends.len()), (vec![0; 6000], 0));
+    b.arrive(&mut arrival, units[0].clone()).unwrap();
+    assert_eq!(ids(&b.log.sends), [(0, OK), (1, OK)]);
+    assert_eq!((Endpoint::bytes(&sinks[0]), Endpoint::bytes(&sinks[1])), (pattern(6000), pattern(6000)));
+    // To a side with no Read outstanding the same stream is an answer that nobody asked for.
+    let mut nobody = reader(MARKED);
+    nobody.arrive(&mut arrival, units[1].clone()).unwrap();
+    assert_eq!(placed(&nobody), 0);
+}
+
+/// An atomic operation that comes before a Write in the stream and is carried out when part of the Write is in memory
+/// already: what it stores there does not stay, since the Write is the later one.
+#[test]
+fn an_atomic_over_what_was_placed_early_makes_the_write_land_again() {
+    let (mut a, mut b) = out_of_order_pair();
+    for side in [&mut a, &mut b] {
+        (side.stream.config.extensions, side.stream.config.atomic_locked) =
+            (Some(Rfc7306Profile::RFC_7306), true);
+    }
+    let (source, before) = (a.region(8000, EVERYTHING), a.region(8, EVERYTHING));
+    source.write_at(0, &[0x77; 8000]).unwrap();
+    let target = b.table.register(PD, AlignedBuf::zeroed(8000, 64).unwrap(), EVERYTHING).unwrap();
+    a.post(1, SendOpcode::FetchAdd, |wqe| {
+        wqe.set_atomic(&AtomicOp::add(1), all(&before));
+        (wqe.remote_stag, wqe.remote_to) = (target.stag(), target.base_to() + 4800);
+    });
+    a.write(2, &[all(&source)], remote(&target));
+    let (mut arrival, units) = stream_of(&mut a);
+    assert!(units.len() > 5);
+    b.arrive(&mut arrival, units[3].clone()).unwrap();
+    assert_eq!(Endpoint::bytes(&target)[4800..4808], [0x77; 8], "placed early");
+    b.arrive(&mut arrival, units[0].clone()).unwrap();
+    assert!(!b.pull(SEGMENT_BYTES).is_empty());
+    assert_ne!(Endpoint::bytes(&target)[4800..4808], [0x77; 8], "the operation has been carried out");
+    assert_eq!(b.counted(Counter::IwarpOutOfOrderOverwritten), 1);
+    b.arrive(&mut arrival, units[1].start..units[3].start).unwrap();
+    b.arrive(&mut arrival, units[4].start..).unwrap();
+    assert_eq!(Endpoint::bytes(&target), vec![0x77; 8000]);
+    assert_eq!(b.counted(Counter::IwarpOutOfOrderCopiesSkipped), 0);
+}
