@@ -3,7 +3,7 @@
 use core::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp_iwarp::mpa::startup::{
-    Agreed, Enhanced, FrameBytes, FrameSource, Initiator, Markers, Proposal, READS_UNNEGOTIATED, ReadDepths,
+    Negotiated, Enhanced, FrameBytes, StartupFrameSource, Initiator, Markers, Proposal, READS_UNNEGOTIATED, ReadDepths,
     RtrKinds,
 };
 
@@ -44,19 +44,19 @@ fn target() -> ConnectTarget {
     ConnectTarget::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1), Box::new(cm_params))
 }
 
-fn request() -> (Initiator, FrameSource) {
+fn request() -> (Initiator, StartupFrameSource) {
     let reads = ReadDepths { ird: 1, ord: 1 };
     let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads };
     let proposal = Proposal { crc: true, markers: false, enhanced: Some(enhanced), reads, ird_max: 1 };
     let (initiator, frame) = Initiator::start(proposal, &[]).expect("no private data is not too long");
-    (initiator, FrameSource::new(frame))
+    (initiator, StartupFrameSource::new(frame))
 }
 
-fn agreed() -> Agreed {
+fn negotiated() -> Negotiated {
     let reads = ReadDepths { ird: READS_UNNEGOTIATED, ord: READS_UNNEGOTIATED };
     let markers = Markers { sent: false, received: false };
     let (rtr_to_send, rtr_awaited) = (None, RtrKinds::empty());
-    Agreed { crc: true, markers, revision: 1, peer_reads: None, reads, rtr_to_send, rtr_awaited }
+    Negotiated { crc: true, markers, revision: 1, peer_reads: None, reads, rtr_to_send, rtr_awaited }
 }
 
 /// A connection in a state.
@@ -72,8 +72,8 @@ fn sample(stage: Stage) -> Lifecycle {
             Lifecycle::Setup(Setup::Requesting { initiator, frame, target: target() })
         }
         Stage::Replying => {
-            let frame = FrameSource::new(FrameBytes::new());
-            Lifecycle::Setup(Setup::Replying { frame, agreed: agreed() })
+            let frame = StartupFrameSource::new(FrameBytes::new());
+            Lifecycle::Setup(Setup::Replying { frame, agreed: negotiated() })
         }
         Stage::AwaitingRtr => Lifecycle::AwaitingRtr,
         Stage::Running => running,
