@@ -2,12 +2,29 @@
 
 use core::net::IpAddr;
 
-use super::*;
-use ironwarp_net::{DuplicateProbes, Marking, NetConfig, Part, VlanTag};
-use ironwarp_tcp::TcpConfig;
-use ironwarp_types::MacAddr;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ironwarp_mem::CoreMem;
+use ironwarp_net::{DuplicateProbes, Marking, Net, NetConfig, Part, VlanTag};
+use ironwarp_port::{Burst, PerPort, Port, Wire};
+use ironwarp_stats::CoreStats;
+use ironwarp_tcp::{Tcp, TcpConfig};
+use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
+use ironwarp_types::{Clock, MacAddr, Nanos};
+
+use super::connection::ConnectionManager;
+use super::cores::OtherCores;
+use super::data_path::qp::QpTable;
+use super::data_path::queues::QueueTable;
+use super::data_path::remote_atomics::RemoteAtomics;
+use super::data_path::{ConnOwner, DataPath};
+use super::housekeeping::NetHousekeeping;
+use super::{CoreLoop, PollLoop};
 
 use crate::config::{Config, ConfigError, DeviceConfig, PortConfig};
+use crate::shared::StackShared;
+use crate::worker::{PollResult, ResourceUsage};
 
 /// What a core loop is built from, beside the configuration.
 pub(crate) struct CoreParts<P: Port, C: Clock> {
@@ -50,41 +67,33 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let first = nets.at::<P>(0);
         let tcp_config = tcp_config(config);
         let connections = tcp_config.connections_max as usize;
-        Ok(CoreLoop {
+        let dp = DataPath {
             core: parts.core,
             steering: parts.other_cores.as_ref().map(|other_cores| other_cores.steering()),
             other_cores: parts.other_cores,
             tcp: Tcp::new(tcp_config, first.hasher(), parts.secret, parts.stats.clone()),
             wire,
             mem: parts.mem,
+            atomic_execution: config.rdmap.atomic_execution,
             rx_burst: Some(Box::new(Burst::new())),
             scratch: vec![0; FPDU_MARKED_BYTES_MAX].into(),
             qps: QpTable::new(limits.queue_pairs),
-            passives: PassiveTable::new(limits.half_open, limits.listeners),
             queues: QueueTable::new(limits, parts.remote_atomics, parts.stats.clone()),
             conn_owners: vec![ConnOwner::Unowned; connections].into(),
             timer_events: Vec::with_capacity(connections),
-            contexts: Vec::with_capacity(limits.contexts as usize),
             tx_ready: VecDeque::with_capacity((limits.queue_pairs + limits.half_open) as usize),
             memory_waiters: Vec::with_capacity(limits.queue_pairs as usize),
-            route_changes_seen: 0,
-            path_refresh_next: None,
-            path_refresh_due: now,
             nets,
-            resolving: Vec::with_capacity(limits.queue_pairs as usize),
-            wheel: Wheel::new(limits.queue_pairs + limits.half_open + 1, now),
-            mpa: config.mpa.clone(),
-            timeouts: config.tcp.timeouts(),
-            link_up: parts.link_up,
-            link_poll_interval: parts.link_poll_interval,
-            links_down: 0,
-            conflict_reported: false,
-            // Whoever leads does that.
-            announced: part == Part::Follows,
-            stats: parts.stats,
-            clock: parts.clock,
+            stats: parts.stats.clone(),
             work: 0,
             posted_work: 0,
+        };
+        let announced = part == Part::Follows;
+        Ok(CoreLoop {
+            dp,
+            cm: ConnectionManager::new(parts.core, &shared, parts.stats, now),
+            housekeeping: NetHousekeeping::new(now, parts.link_up, parts.link_poll_interval, announced),
+            clock: parts.clock,
             next_due: None,
             timers_due: Nanos::ZERO,
             idle_until: Nanos::ZERO,
@@ -106,7 +115,7 @@ where
     }
 
     fn link_up(&mut self, port: u8) -> bool {
-        self.is_link_up(port)
+        self.housekeeping.is_link_up(&mut self.dp, port)
     }
 
     fn check(&mut self) -> Result<(), String> {
@@ -118,15 +127,15 @@ where
     }
 
     fn port_any(&mut self) -> &mut dyn core::any::Any {
-        self.wire.flush();
-        self.wire.port_mut()
+        self.dp.wire.flush();
+        self.dp.wire.port_mut()
     }
 }
 
 impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {
     /// Contexts are told by their next control call.
     fn drop(&mut self) {
-        self.shared.cores[usize::from(self.core)].mark_dropped();
+        self.shared.cores[usize::from(self.dp.core)].mark_dropped();
     }
 }
 

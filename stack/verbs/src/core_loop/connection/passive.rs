@@ -9,16 +9,20 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use super::ConnectionManager;
 use super::half_open_by_host::HalfOpenByHost;
 use super::setup::Setup;
-use super::*;
 use crate::core_loop::cores::InterCoreMessage;
+use crate::core_loop::data_path::{ConnOwner, DataPath, ROUND_UNITS_MAX, TxSource};
 use crate::core_loop::lifecycle::Lifecycle;
 use ironwarp_iwarp::mpa::startup::{
     Decision, FrameBytes, Negotiated, Responder, ResponderParams, StartupFault, StartupFrameSource,
     responder::Progress,
 };
-use ironwarp_tcp::{ByteStream, ListenerId, UnitSource};
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{Blocked, ByteStream, ConnId, ListenerId, TcpEvents, UnitSource};
+use ironwarp_types::Nanos;
 
 use crate::channel::Notification;
 use crate::context::{CmParams, MpaParams};
@@ -149,140 +153,163 @@ impl PassiveTable {
     }
 }
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
+impl ConnectionManager {
     /// A context takes connections for an address.
-    pub(in crate::core_loop) fn listen(&mut self, context: u16, local: SocketAddr) {
-        match self.tcp.listen(local) {
+    pub(in crate::core_loop) fn listen<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        context: u16,
+        local: SocketAddr,
+    ) {
+        match dp.tcp.listen(local) {
             Ok(id) => {
                 self.passives.listeners.push(Listener { id, local, context });
-                self.broadcast(InterCoreMessage::Listen { context, local });
+                dp.broadcast(InterCoreMessage::Listen { context, local });
             }
             Err(_) => self.send_event(context, Event::ListenFailed { local }),
         }
     }
 
-    pub(in crate::core_loop) fn unlisten(&mut self, context: u16, local: SocketAddr) {
-        self.remove_listener(context, local);
-        self.broadcast(InterCoreMessage::Unlisten { context, local });
+    pub(in crate::core_loop) fn unlisten<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        context: u16,
+        local: SocketAddr,
+    ) {
+        self.remove_listener(dp, context, local);
+        dp.broadcast(InterCoreMessage::Unlisten { context, local });
     }
 
     /// The core that leads listens for an address, and so does this one: what is taken there is taken here.
-    pub(in crate::core_loop) fn add_listener(&mut self, context: u16, local: SocketAddr) {
-        let listener = self.tcp.listen(local);
+    pub(in crate::core_loop) fn add_listener<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        context: u16,
+        local: SocketAddr,
+    ) {
+        let listener = dp.tcp.listen(local);
         debug_assert!(listener.is_ok(), "all cores have the same listeners");
         if let Ok(id) = listener {
             self.passives.listeners.push(Listener { id, local, context });
         }
     }
 
-    pub(in crate::core_loop) fn remove_listener(&mut self, context: u16, local: SocketAddr) {
-        self.remove_listeners(|listener| listener.context == context && listener.local == local);
+    pub(in crate::core_loop) fn remove_listener<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        context: u16,
+        local: SocketAddr,
+    ) {
+        self.remove_listeners(dp, |listener| listener.context == context && listener.local == local);
     }
 
-    pub(in crate::core_loop) fn close_listeners(&mut self, context: u16) {
-        self.remove_listeners(|listener| listener.context == context);
+    pub(in crate::core_loop) fn close_listeners<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
+        self.remove_listeners(dp, |listener| listener.context == context);
     }
 
-    fn remove_listeners(&mut self, which: impl Fn(&Listener) -> bool) {
+    fn remove_listeners<P: Port>(&mut self, dp: &mut DataPath<P>, which: impl Fn(&Listener) -> bool) {
         for listener in self.passives.listeners.extract_if(.., |listener| which(listener)) {
-            self.tcp.unlisten(listener.id);
+            dp.tcp.unlisten(listener.id);
         }
     }
 
     /// A peer's TCP connection is up.
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_incoming_connection(
+    pub(in crate::core_loop) fn on_incoming_connection<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         conn: ConnId,
         events: TcpEvents,
     ) {
-        let listener = self.tcp.listener(conn);
+        let listener = dp.tcp.listener(conn);
         let context =
             self.passives.listeners.iter().find(|one| Some(one.id) == listener).map(|one| one.context);
         let responder = Responder::new(self.mpa.crc, self.mpa.markers);
-        let slot = context.and_then(|context| self.insert_passive(now, conn, context, responder));
+        let slot = context.and_then(|context| self.insert_passive(dp, now, conn, context, responder));
         let Some(slot) = slot else {
-            self.stats.count(Counter::VerbsHalfOpenDropped);
-            self.tcp.abort(now, conn, &mut self.wire);
-            return self.tcp.release(conn);
+            dp.stats.count(Counter::VerbsHalfOpenDropped);
+            dp.tcp.abort(now, conn, &mut dp.wire);
+            return dp.tcp.release(conn);
         };
-        self.set_owner(conn, ConnOwner::Passive(slot));
+        dp.set_owner(conn, ConnOwner::Passive(slot));
         self.arm_passive(slot, now + self.mpa.startup_timeout());
-        self.on_passive_events(now, slot, conn, events);
+        self.on_passive_events(dp, now, slot, conn, events);
     }
 
     /// A place for a new connection, of which somebody may have to be displaced.
-    fn insert_passive(
+    fn insert_passive<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         conn: ConnId,
         context: u16,
         responder: Responder,
     ) -> Option<u32> {
-        let host = self.tcp.flow(conn)?.remote.ip();
+        let host = dp.tcp.flow(conn)?.remote.ip();
         if self.passives.free.is_empty() {
             let slot = self.passives.eviction_candidate(host)?;
-            self.stats.count(Counter::VerbsHalfOpenEvicted);
-            self.abort_passive(now, slot);
+            dp.stats.count(Counter::VerbsHalfOpenEvicted);
+            self.abort_passive(dp, now, slot);
         }
         self.passives.insert(conn, host, context, responder)
     }
 
     #[cold]
     #[inline(never)]
-    pub(in crate::core_loop) fn on_passive_events(
+    pub(in crate::core_loop) fn on_passive_events<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         slot: u32,
         conn: ConnId,
         events: TcpEvents,
     ) {
         if events.contains(TcpEvents::READABLE) {
-            self.on_request_bytes(now, slot, conn);
+            self.on_request_bytes(dp, now, slot, conn);
         }
         if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
-            self.enqueue_tx(TxSource::Passive(slot));
+            self.enqueue_passive(dp, slot);
         }
         if events.intersects(TcpEvents::ENDED) {
-            self.release_passive(slot, conn);
+            self.release_passive(dp, slot, conn);
         } else if events.contains(TcpEvents::PEER_CLOSED) {
-            self.on_passive_peer_closed(now, slot);
+            self.on_passive_peer_closed(dp, now, slot);
         }
     }
 
-    fn on_request_bytes(&mut self, now: Nanos, slot: u32, conn: ConnId) {
+    fn on_request_bytes<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
         let Some(passive) = self.passives.at(slot) else { return };
         let responder = match &passive.state {
             PassiveState::AwaitingRequest(responder) => responder,
             PassiveState::AwaitingDecision(_) => {
-                return self.on_bad_request(now, slot, StartupFault::TrailingBytes);
+                return self.on_bad_request(dp, now, slot, StartupFault::TrailingBytes);
             }
             // Nothing behind a refusal is wanted.
             PassiveState::SendingReject(_) | PassiveState::Closing => {
-                return self.tcp.rx(conn).consume(usize::MAX);
+                return dp.tcp.rx(conn).consume(usize::MAX);
             }
         };
-        match responder.on_bytes(&mut self.tcp.rx(conn)) {
+        match responder.on_bytes(&mut dp.tcp.rx(conn)) {
             Progress::NeedMore => {}
             Progress::Request { private_data, decision } if self.may_report_request(slot, &private_data) => {
-                self.report_connect_request(slot, decision, private_data);
+                self.report_connect_request(dp, slot, decision, private_data);
             }
             Progress::Request { .. } => {
-                self.stats.count(Counter::VerbsHalfOpenDropped);
-                self.abort_passive(now, slot);
+                dp.stats.count(Counter::VerbsHalfOpenDropped);
+                self.abort_passive(dp, now, slot);
             }
-            Progress::Fault(fault) => self.on_bad_request(now, slot, fault),
+            Progress::Fault(fault) => self.on_bad_request(dp, now, slot, fault),
         }
     }
 
     /// RFC 5044 s8, code 4: a start-up fault closes without a Terminate. Octets behind the request are one, whether they
     /// come with it or later: nothing may come before our answer.
     #[cold]
-    fn on_bad_request(&mut self, now: Nanos, slot: u32, fault: StartupFault) {
-        self.stats.count(fault.counter());
-        self.abort_passive(now, slot);
+    fn on_bad_request<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, fault: StartupFault) {
+        dp.stats.count(fault.counter());
+        self.abort_passive(dp, now, slot);
     }
 
     /// Whether a context can be asked: it keeps up with what it was told, and the peer says no more than is accepted. A
@@ -294,9 +321,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         private_data.len() <= limit && link.is_some_and(|link| !link.has_delayed())
     }
 
-    fn report_connect_request(&mut self, slot: u32, decision: Decision, private_data: PrivateData) {
+    fn report_connect_request<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        slot: u32,
+        decision: Decision,
+        private_data: PrivateData,
+    ) {
         let Some(passive) = self.passives.at(slot) else { return };
-        let Some(flow) = self.tcp.flow(passive.conn) else { return };
+        let Some(flow) = dp.tcp.flow(passive.conn) else { return };
         passive.state = PassiveState::AwaitingDecision(decision);
         let enhanced = decision.peer_enhanced();
         let mpa_request = MpaRequestInfo {
@@ -311,39 +344,41 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The context binds a request to a queue pair.
-    pub(in crate::core_loop) fn accept(
+    pub(in crate::core_loop) fn accept<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         request: (u32, u32),
         slot: u32,
         cm_params: Box<CmParams>,
     ) {
-        let reply = self.accept_reply(request, slot, &cm_params);
-        let Some(qp) = self.qps.at(slot) else { return };
+        let reply = self.accept_reply(dp, request, slot, &cm_params);
+        let Some(qp) = dp.qps.at(slot) else { return };
         let context = qp.context;
         self.send_notification(context, Notification::CmParamsReturned(cm_params));
-        let passive = reply.and_then(|reply| Some((reply, self.remove_passive(request.0)?)));
+        let passive = reply.and_then(|reply| Some((reply, self.remove_passive(dp, request.0)?)));
         let Some(((frame, agreed), passive)) = passive else {
             // The peer has gone, or start-up took too long.
-            return self.fail_connect(now, slot, ConnectFailure::Closed);
+            return self.fail_connect(dp, now, slot, ConnectFailure::Closed);
         };
-        self.attach_conn(slot, passive.conn);
-        if let Some(qp) = self.qps.at(slot) {
+        self.attach_conn(dp, slot, passive.conn);
+        if let Some(qp) = dp.qps.at(slot) {
             qp.enter(Lifecycle::Setup(Setup::Replying { frame, agreed }));
         }
         self.arm_qp(slot, now + self.mpa.startup_timeout());
-        self.enqueue_tx(TxSource::Qp(slot));
+        dp.enqueue_tx(slot);
     }
 
     /// The Reply Frame that accepts a request with the queue pair at `slot`.
-    fn accept_reply(
+    fn accept_reply<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         request: (u32, u32),
         slot: u32,
         cm_params: &CmParams,
     ) -> Option<(StartupFrameSource, Negotiated)> {
         let MpaParams { reads, rtr, .. } = cm_params.mpa_params;
-        let reads = reads.unwrap_or(self.qps.at(slot)?.reads);
+        let reads = reads.unwrap_or(dp.qps.at(slot)?.reads);
         let answer = ResponderParams { reads, rtr: rtr.unwrap_or(self.mpa.rtr()) };
         let (frame, agreed) =
             self.passives.pending_decision(request)?.accept(answer, &cm_params.private_data).ok()?;
@@ -351,8 +386,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// The context refuses a request.
-    pub(in crate::core_loop) fn reject(
+    pub(in crate::core_loop) fn reject<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         context: u16,
         request: (u32, u32),
@@ -362,81 +398,123 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let reply = self.passives.pending_decision(request);
         let reply = reply.and_then(|decision| decision.reject(wanted, &cm_params.private_data).ok());
         if let Some(reply) = reply {
-            self.send_reject(now, request.0, reply);
+            self.send_reject(dp, now, request.0, reply);
         }
         self.send_notification(context, Notification::CmParamsReturned(cm_params));
     }
 
-    fn send_reject(&mut self, now: Nanos, slot: u32, reply: FrameBytes) {
+    fn send_reject<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, reply: FrameBytes) {
         if let Some(passive) = self.passives.at(slot) {
             passive.state = PassiveState::SendingReject(StartupFrameSource::new(reply));
         }
         self.arm_passive(slot, now + self.mpa.terminate_timeout());
-        self.enqueue_tx(TxSource::Passive(slot));
+        self.enqueue_passive(dp, slot);
     }
 
     /// After a turn at sending: a refusal that TCP has pulled whole is followed by FIN.
-    pub(in crate::core_loop) fn close_after_reject(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn close_after_reject<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+    ) {
         let Some(passive) = self.passives.at(slot) else { return };
         let conn = passive.conn;
         if matches!(&passive.state, PassiveState::SendingReject(frame) if frame.is_done()) {
             // The place and its timer stay until the connection is over, so that those who close are bounded too.
             passive.state = PassiveState::Closing;
-            let events = self.tcp.close(now, conn, &mut self.wire);
+            let events = dp.tcp.close(now, conn, &mut dp.wire);
             if events.intersects(TcpEvents::ENDED) {
-                self.release_passive(slot, conn);
+                self.release_passive(dp, slot, conn);
             }
         }
     }
 
     /// The peer's FIN: an answer to ours, or the end of its asking.
-    fn on_passive_peer_closed(&mut self, now: Nanos, slot: u32) {
+    fn on_passive_peer_closed<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         if matches!(passive.state, PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_)) {
-            self.abort_passive(now, slot);
+            self.abort_passive(dp, now, slot);
         }
     }
 
     /// Start-up took too long.
-    pub(in crate::core_loop) fn on_passive_timer(&mut self, now: Nanos, slot: u32) {
+    pub(in crate::core_loop) fn on_passive_timer<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+    ) {
         let Some(passive) = self.passives.at(slot) else { return };
         if matches!(passive.state, PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_)) {
-            self.stats.count(Counter::VerbsStartupTimeouts);
+            dp.stats.count(Counter::VerbsStartupTimeouts);
         }
-        self.abort_passive(now, slot);
+        self.abort_passive(dp, now, slot);
     }
 
-    fn abort_passive(&mut self, now: Nanos, slot: u32) {
-        if let Some(passive) = self.remove_passive(slot) {
-            self.set_owner(passive.conn, ConnOwner::Unowned);
-            self.tcp.abort(now, passive.conn, &mut self.wire);
-            self.tcp.release(passive.conn);
+    fn abort_passive<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+        if let Some(passive) = self.remove_passive(dp, slot) {
+            dp.set_owner(passive.conn, ConnOwner::Unowned);
+            dp.tcp.abort(now, passive.conn, &mut dp.wire);
+            dp.tcp.release(passive.conn);
         }
     }
 
     /// Drops the incoming connections that wait for a context that is gone.
     #[cold]
-    pub(in crate::core_loop) fn abort_passives_of(&mut self, now: Nanos, context: u16) {
+    pub(in crate::core_loop) fn abort_passives_of<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        context: u16,
+    ) {
         for slot in 0..self.passives.slots.len() as u32 {
             if self.passives.at(slot).is_some_and(|passive| passive.context == context) {
-                self.abort_passive(now, slot);
+                self.abort_passive(dp, now, slot);
             }
         }
     }
 
-    fn release_passive(&mut self, slot: u32, conn: ConnId) {
-        self.remove_passive(slot);
-        self.set_owner(conn, ConnOwner::Unowned);
-        self.tcp.release(conn);
+    fn release_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
+        self.remove_passive(dp, slot);
+        dp.set_owner(conn, ConnOwner::Unowned);
+        dp.tcp.release(conn);
     }
 
     /// Frees a place and its timer.
-    fn remove_passive(&mut self, slot: u32) -> Option<Passive> {
+    fn remove_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) -> Option<Passive> {
         self.arm_passive(slot, Nanos::MAX);
         let passive = self.passives.remove(slot)?;
         if passive.tx_queued {
-            self.tx_ready.retain(|source| *source != TxSource::Passive(slot));
+            dp.tx_ready.retain(|source| *source != TxSource::Passive(slot));
         }
         Some(passive)
+    }
+
+    /// The scheduling round of an incoming connection.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::core_loop) fn serve_passive<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+    ) {
+        let Some(passive) = self.passives.at(slot) else { return };
+        passive.tx_queued = false;
+        let sent = dp.tcp.transmit(now, passive.conn, passive, &mut dp.wire, ROUND_UNITS_MAX);
+        dp.work += sent.units;
+        if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) {
+            self.enqueue_passive(dp, slot);
+        }
+        self.close_after_reject(dp, now, slot);
+    }
+
+    /// Lists an incoming connection as a sender unless it is listed.
+    fn enqueue_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
+        let tx_queued = self.passives.at(slot).map(|passive| &mut passive.tx_queued);
+        if tx_queued.is_some_and(|tx_queued| !core::mem::replace(tx_queued, true)) {
+            dp.tx_ready.push_back(TxSource::Passive(slot));
+        }
     }
 }

@@ -10,12 +10,14 @@
 
 use core::net::SocketAddr;
 
-use super::*;
+use super::ConnectionManager;
+use crate::core_loop::data_path::{ConnOwner, DataPath};
 use crate::core_loop::lifecycle::Lifecycle;
 use ironwarp_iwarp::mpa::startup::{Initiator, Negotiated, StartupFrameSource};
 use ironwarp_net::Route;
-use ironwarp_tcp::UnitSource;
-use ironwarp_types::Flow;
+use ironwarp_port::Port;
+use ironwarp_tcp::{ConnId, UnitSource};
+use ironwarp_types::{Flow, Nanos};
 
 use crate::context::CmParams;
 use crate::event::ConnectFailure;
@@ -99,90 +101,103 @@ impl UnitSource for Setup {
     }
 }
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
+impl ConnectionManager {
     /// The application connects an idle queue pair.
-    pub(in crate::core_loop) fn connect(
+    pub(in crate::core_loop) fn connect<P: Port>(
         &mut self,
+        dp: &mut DataPath<P>,
         now: Nanos,
         slot: u32,
         remote: SocketAddr,
         cm_params: Box<CmParams>,
     ) {
-        self.begin_connect(now, slot, ConnectTarget { remote, cm_params });
+        self.begin_connect(dp, now, slot, ConnectTarget { remote, cm_params });
     }
 
     /// Begins an attempt.
-    pub(super) fn begin_connect(&mut self, now: Nanos, slot: u32, target: ConnectTarget) {
-        let Some(qp) = self.qps.at(slot) else { return };
+    pub(super) fn begin_connect<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+        target: ConnectTarget,
+    ) {
+        let Some(qp) = dp.qps.at(slot) else { return };
         // An IPv4 peer in IPv6's notation is an IPv4 peer.
         let remote = SocketAddr::new(target.remote.ip().to_canonical(), target.remote.port());
         qp.enter(Lifecycle::Setup(Setup::Resolving { target: ConnectTarget { remote, ..target } }));
-        self.begin_resolving(now, slot);
+        self.begin_resolving(dp, now, slot);
     }
 
     /// Resolves the route to the peer, now or when the network layer learns it.
-    pub(super) fn begin_resolving(&mut self, now: Nanos, slot: u32) {
+    pub(super) fn begin_resolving<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         self.arm_qp(slot, now + self.mpa.startup_timeout());
         self.resolving.push(slot);
-        self.resolve(now, slot);
+        self.resolve(dp, now, slot);
     }
 
     /// Tries again for everyone who waits for a link address.
-    pub(in crate::core_loop) fn retry_resolving(&mut self, now: Nanos) {
-        if self.resolving.is_empty() || self.route_changes_seen == self.route_changes() {
+    pub(in crate::core_loop) fn retry_resolving<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
+        if self.resolving.is_empty() {
             return;
         }
         let mut index = self.resolving.len();
         while index > 0 {
             index -= 1;
             if let Some(slot) = self.resolving.get(index).copied() {
-                self.resolve(now, slot);
+                self.resolve(dp, now, slot);
             }
         }
     }
 
     /// Opens the TCP connection if the way to the peer is known.
-    fn resolve(&mut self, now: Nanos, slot: u32) {
-        let Some(qp) = self.qps.at(slot) else { return };
+    fn resolve<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
+        let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Resolving { target }) = &qp.lifecycle else { return };
         let remote = target.remote;
-        let path = match self.route(now, remote.ip()) {
-            Route::Ready(path) => path,
+        let path_to_peer = match dp.route(now, remote.ip()) {
+            Route::Ready(path_to_peer) => path_to_peer,
             Route::Pending => return,
-            Route::Unreachable => return self.fail_resolving(now, slot, ConnectFailure::Unreachable),
+            Route::Unreachable => return self.fail_resolving(dp, now, slot, ConnectFailure::Unreachable),
         };
-        let address = path.local_addr();
-        let (steering, core) = (self.steering, self.core);
+        let address = path_to_peer.local_addr();
+        let (steering, core) = (dp.steering, self.core);
         let is_own_flow =
             |flow: &Flow, hash| steering.is_none_or(|steering| steering.home(flow, hash) == core);
-        let Some(port) = self.tcp.ephemeral_port_where(address, remote, is_own_flow) else {
-            return self.fail_resolving(now, slot, ConnectFailure::NoResources);
+        let Some(port) = dp.tcp.ephemeral_port_where(address, remote, is_own_flow) else {
+            return self.fail_resolving(dp, now, slot, ConnectFailure::NoResources);
         };
         let flow = Flow { local: SocketAddr::new(address, port), remote };
-        match self.tcp.connect(now, flow, path, &mut self.wire) {
-            Ok(conn) => self.enter_opening(slot, conn),
-            Err(_) => self.fail_resolving(now, slot, ConnectFailure::NoResources),
+        match dp.tcp.connect(now, flow, path_to_peer, &mut dp.wire) {
+            Ok(conn) => self.enter_opening(dp, slot, conn),
+            Err(_) => self.fail_resolving(dp, now, slot, ConnectFailure::NoResources),
         }
     }
 
     /// A connection becomes a queue pair's.
-    pub(super) fn attach_conn(&mut self, slot: u32, conn: ConnId) {
-        self.set_owner(conn, ConnOwner::Qp(slot));
-        if let Some(qp) = self.qps.at(slot) {
+    pub(super) fn attach_conn<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
+        dp.set_owner(conn, ConnOwner::Qp(slot));
+        if let Some(qp) = dp.qps.at(slot) {
             qp.conn = Some(conn);
-            self.tcp.set_timeouts(conn, qp.timeouts.resolve(self.timeouts));
+            dp.tcp.set_timeouts(conn, qp.timeouts.resolve(self.timeouts));
         }
     }
 
-    fn enter_opening(&mut self, slot: u32, conn: ConnId) {
+    fn enter_opening<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
         self.resolving.retain(|waiting| *waiting != slot);
-        self.attach_conn(slot, conn);
-        if let Some(qp) = self.qps.at(slot) {
+        self.attach_conn(dp, slot, conn);
+        if let Some(qp) = dp.qps.at(slot) {
             qp.lifecycle.advance_setup(Setup::open);
         }
     }
 
-    fn fail_resolving(&mut self, now: Nanos, slot: u32, reason: ConnectFailure) {
-        self.fail_connect(now, slot, reason);
+    fn fail_resolving<P: Port>(
+        &mut self,
+        dp: &mut DataPath<P>,
+        now: Nanos,
+        slot: u32,
+        reason: ConnectFailure,
+    ) {
+        self.fail_connect(dp, now, slot, reason);
     }
 }

@@ -173,7 +173,7 @@ impl<F> OtherCores<F> {
     }
 
     /// Tells all other cores something that must arrive.
-    fn broadcast(&mut self, message: InterCoreMessage) {
+    pub(super) fn broadcast(&mut self, message: InterCoreMessage) {
         self.channels.iter_mut().flatten().for_each(|channel| channel.send(message));
         self.update_has_backlog();
     }

@@ -3,8 +3,8 @@
 use core::net::{Ipv4Addr, SocketAddr};
 
 use ironwarp_iwarp::mpa::startup::{
-    Negotiated, Enhanced, FrameBytes, StartupFrameSource, Initiator, Markers, Proposal, READS_UNNEGOTIATED, ReadDepths,
-    RtrKinds,
+    Enhanced, FrameBytes, Initiator, Markers, Negotiated, Proposal, READS_UNNEGOTIATED, ReadDepths, RtrKinds,
+    StartupFrameSource,
 };
 
 use super::*;

@@ -6,48 +6,54 @@
 //! of segments. Who was stopped by a full device ring or an empty pool keeps the place in the list; who was stopped by
 //! a window or by congestion comes back when TCP says so.
 
-use super::lifecycle::{Draining, Lifecycle, Running};
-use super::*;
 use ironwarp_iwarp::stream::StreamState;
-use ironwarp_tcp::Blocked;
+use ironwarp_port::Port;
+use ironwarp_tcp::{Blocked, ConnId};
+use ironwarp_types::Nanos;
+
+use super::{DataPath, TxSource};
+use crate::core_loop::lifecycle::{Draining, Lifecycle, Running};
 
 /// Bytes of FPDUs that a queue pair gets for each turn: four full segments of 9000 bytes or 23 of 1500.
 const QUANTUM_BYTES: i64 = 32 * 1024;
 
 /// Segments in a turn, those that go again included: bounds what tiny messages cost, whose bytes hardly count.
-const ROUND_UNITS_MAX: usize = 64;
+pub(in crate::core_loop) const ROUND_UNITS_MAX: usize = 64;
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
-    /// Puts a sender into the list unless it is there.
+/// What is left for the connection manager after a scheduling round of a queue pair.
+#[derive(Clone, Copy, Default)]
+#[must_use]
+pub(in crate::core_loop) struct TxOutcome {
+    /// The first Read of several is outstanding: its timer is armed.
+    pub(in crate::core_loop) read_started: bool,
+    /// The connection is in another state than full operation: the round may have completed that state.
+    pub(in crate::core_loop) check_state: bool,
+}
+
+impl TxOutcome {
+    /// Returns whether nothing is left to do.
+    #[inline]
+    pub(in crate::core_loop) fn is_done(self) -> bool {
+        !(self.read_started | self.check_state)
+    }
+}
+
+impl<P: Port> DataPath<P> {
+    /// Lists a queue pair as a sender unless it is listed.
     #[inline(never)]
-    pub(super) fn enqueue_tx(&mut self, source: TxSource) {
-        let tx_queued = match source {
-            TxSource::Qp(slot) => self.qps.at(slot).map(|qp| &mut qp.tx_queued),
-            TxSource::Passive(slot) => self.passives.at(slot).map(|passive| &mut passive.tx_queued),
-        };
+    pub(in crate::core_loop) fn enqueue_tx(&mut self, slot: u32) {
+        let tx_queued = self.qps.at(slot).map(|qp| &mut qp.tx_queued);
         if tx_queued.is_some_and(|tx_queued| !core::mem::replace(tx_queued, true)) {
-            self.tx_ready.push_back(source);
+            self.tx_ready.push_back(TxSource::Qp(slot));
         }
     }
 
-    pub(super) fn transmit(&mut self, now: Nanos) {
-        for _ in 0..self.tx_ready.len() {
-            // Of several ports one may be full: TCP asks again for the sender's.
-            if !P::SEVERAL && !self.wire.has_room() {
-                return;
-            }
-            let Some(source) = self.tx_ready.pop_front() else { return };
-            match source {
-                TxSource::Qp(slot) => self.serve_qp(now, slot),
-                TxSource::Passive(slot) => self.serve_passive(now, slot),
-            }
-        }
-    }
-
-    fn serve_qp(&mut self, now: Nanos, slot: u32) {
-        let Some(qp) = self.qps.at(slot) else { return };
+    /// The scheduling round of a queue pair.
+    #[inline]
+    pub(in crate::core_loop) fn serve_qp(&mut self, now: Nanos, slot: u32) -> TxOutcome {
+        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         qp.tx_queued = false;
-        let Some(conn) = qp.conn else { return };
+        let Some(conn) = qp.conn else { return TxOutcome::default() };
         match &qp.lifecycle {
             // FPDUs are held back; sent bytes may need a retransmission.
             Lifecycle::Running(Running { holdoff_until, .. })
@@ -67,22 +73,22 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The turn of a queue pair that sends nothing of a stream: frames of the start-up, a unit again, a FIN.
     #[cold]
     #[inline(never)]
-    fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) {
-        let Some(qp) = self.qps.at(slot) else { return };
+    fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
+        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         let sent = match &mut qp.lifecycle {
             Lifecycle::Setup(setup) => self.tcp.transmit(now, conn, setup, &mut self.wire, ROUND_UNITS_MAX),
             _ => self.tcp.transmit(now, conn, &mut (), &mut self.wire, ROUND_UNITS_MAX),
         };
         self.work += sent.units;
         if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == ROUND_UNITS_MAX {
-            self.enqueue_tx(TxSource::Qp(slot));
+            self.enqueue_tx(slot);
         }
-        self.after_tx(now, slot);
+        TxOutcome { check_state: true, ..TxOutcome::default() }
     }
 
     /// The turn of a queue pair whose stream runs.
-    fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) {
-        let Some(qp) = self.qps.at(slot) else { return };
+    fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
+        let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         let allowance = qp.deficit + QUANTUM_BYTES;
         let (stream, io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let mut source = stream.unit_source(io).with_byte_limit(allowance);
@@ -93,33 +99,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         qp.deficit = left.min(0);
         let (waits, reads) = (qp.stream.awaits_epoch(), qp.stream.read_progress().is_some());
         let running = if let Lifecycle::Running(running) = &qp.lifecycle { Some(running) } else { None };
-        let watch = reads && running.is_some_and(|running| running.read_progress_at_arm.is_none());
+        let read_started = reads && running.is_some_and(|running| running.read_progress_at_arm.is_none());
         let simply_runs = running.is_some() && qp.stream.state() == StreamState::Open;
         let stopped = matches!(sent.blocked, Blocked::Pool | Blocked::Wire);
         if stopped || left <= 0 || sent.units == ROUND_UNITS_MAX {
-            self.enqueue_tx(TxSource::Qp(slot));
+            self.enqueue_tx(slot);
         }
         if waits {
             self.wait_for_memory(slot);
         }
-        if watch {
-            self.arm_read_timer(now, slot);
-        }
-        if !simply_runs {
-            self.after_tx(now, slot);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn serve_passive(&mut self, now: Nanos, slot: u32) {
-        let Some(passive) = self.passives.at(slot) else { return };
-        passive.tx_queued = false;
-        let sent = self.tcp.transmit(now, passive.conn, passive, &mut self.wire, ROUND_UNITS_MAX);
-        self.work += sent.units;
-        if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) {
-            self.enqueue_tx(TxSource::Passive(slot));
-        }
-        self.close_after_reject(now, slot);
+        TxOutcome { read_started, check_state: !simply_runs }
     }
 }

@@ -23,13 +23,14 @@ use std::collections::VecDeque;
 use arrayvec::ArrayVec;
 use crossbeam_utils::CachePadded;
 use ironwarp_iwarp::NoCredit;
-use ironwarp_iwarp::rdmap::RdmapFault;
-use ironwarp_iwarp::stream::StreamState;
 use ironwarp_mem::{AccessError, AtomicCall, AtomicOp, AtomicReply, AtomicTarget, CoreMem, WordError};
+use ironwarp_port::Port;
 use ironwarp_rings::mailbox::{self, Mailboxes};
+use ironwarp_stats::Counter;
 use ironwarp_types::{CoreId, QpNum};
 
-use super::*;
+use super::DataPath;
+use super::queues::QueueTable;
 use crate::config::AtomicExecution;
 
 /// Operations that one core may wait for from one other: as many as a burst brings. A pair of cores takes 8 KiB.
@@ -179,12 +180,17 @@ impl RemoteAtomics {
     }
 
     /// Calls that have not been answered.
-    pub(super) fn outstanding(&self) -> usize {
+    pub(in crate::core_loop) fn outstanding(&self) -> usize {
         self.mailboxes.outstanding()
     }
 
+    /// The cores of the stack.
+    fn cores(&self) -> u16 {
+        self.credit_waiters.len() as u16
+    }
+
     /// How often the queue pair at `slot` is in line.
-    pub(super) fn credit_wait_count(&self, slot: u32) -> usize {
+    pub(in crate::core_loop) fn credit_wait_count(&self, slot: u32) -> usize {
         self.credit_waiters
             .iter()
             .flat_map(|waiters| waiters.iter())
@@ -207,7 +213,7 @@ impl RemoteAtomics {
     }
 
     /// How many are in line.
-    pub(super) fn waiting_for_credit(&self) -> usize {
+    pub(in crate::core_loop) fn waiting_for_credit(&self) -> usize {
         self.credit_waiter_count
     }
 
@@ -218,23 +224,23 @@ impl RemoteAtomics {
     }
 
     /// The queue pair at a place is gone.
-    pub(super) fn remove_credit_waiter(&mut self, slot: u32) {
+    pub(in crate::core_loop) fn remove_credit_waiter(&mut self, slot: u32) {
         self.credit_waiters.iter_mut().for_each(|waiters| waiters.retain(|waiting| *waiting != slot));
         self.credit_waiter_count = self.credit_waiters.iter().map(|waiters| waiters.len()).sum();
     }
 }
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
+impl<P: Port> DataPath<P> {
     /// An application's atomic operation on its own memory, which comes to the word's owner like any other.
     #[cold]
-    pub(super) fn execute_local_atomic(
+    pub(in crate::core_loop) fn execute_local_atomic(
         &mut self,
         target: &AtomicTarget,
         operation: &AtomicOp,
     ) -> Result<u64, WordError> {
         self.stats.count(Counter::AtomicsApplication);
         let word = self.mem.word(target)?;
-        if self.shared.config.rdmap.atomic_execution == AtomicExecution::Locked {
+        if self.atomic_execution == AtomicExecution::Locked {
             return Ok(word.apply_locked(operation));
         }
         // A word that is not ours by now was given up and registered again since.
@@ -244,7 +250,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Changes words of this core for others.
     #[inline(never)]
-    pub(super) fn serve_remote_atomics(&mut self) {
+    pub(in crate::core_loop) fn serve_remote_atomics(&mut self) {
         let Some(remote_atomics) = self.queues.remote_atomics.as_deref_mut() else { return };
         let answered = remote_atomics.serve_requests(&self.mem);
         if answered > 0 {
@@ -253,20 +259,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// Does so, passes on what others have done, and asks for what had to wait.
-    #[inline(never)]
-    pub(super) fn poll_remote_atomics(&mut self, now: Nanos) {
-        self.serve_remote_atomics();
-        if self.queues.has_outstanding_remote_atomics() {
-            self.spin_for_reply();
-            self.poll_replies(now);
-        }
-    }
-
     /// Stays a moment with a request that came alone: its answer is on its way for no longer than another iteration takes, and
     /// the response leaves in this one. What others ask meanwhile is done. Whoever has more to do or to wait for goes on.
     #[inline(never)]
-    fn spin_for_reply(&mut self) {
+    pub(in crate::core_loop) fn spin_for_reply(&mut self) {
         let single_request =
             self.queues.remote_atomics.as_deref_mut().is_some_and(RemoteAtomics::take_single_request);
         let mut spins_left =
@@ -283,36 +279,47 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// Passes on what other cores have done.
-    fn poll_replies(&mut self, now: Nanos) {
-        for core in 0..self.shared.cores.len() {
-            let remote_atomics = self
-                .queues
-                .remote_atomics
-                .as_deref()
-                .filter(|remote_atomics| remote_atomics.has_outstanding_to(core));
-            let Some(remote_atomics) = remote_atomics else { continue };
-            let is_gone = remote_atomics.mailboxes.is_abandoned(core as u16);
-            self.take_replies(core);
-            if is_gone {
-                self.on_core_gone(now, core as u16);
-            }
-            self.send_waiting_requests(core);
-        }
+    /// The number of cores that may be asked.
+    pub(in crate::core_loop) fn atomics_cores(&self) -> u16 {
+        self.queues.remote_atomics.as_deref().map_or(0, |remote_atomics| remote_atomics.cores())
     }
 
-    fn take_replies(&mut self, core: usize) {
+    /// Returns whether requests to a core are not answered, or wait for a credit.
+    pub(in crate::core_loop) fn has_outstanding_to(&self, core: u16) -> bool {
+        let remote_atomics = self.queues.remote_atomics.as_deref();
+        remote_atomics.is_some_and(|remote_atomics| remote_atomics.has_outstanding_to(usize::from(core)))
+    }
+
+    /// Handles the replies of a core. Returns whether the core is gone for good, so that no other will come.
+    pub(in crate::core_loop) fn take_replies(&mut self, core: u16) -> bool {
+        let remote_atomics = self.queues.remote_atomics.as_deref();
+        let is_gone =
+            remote_atomics.is_some_and(|remote_atomics| remote_atomics.mailboxes.is_abandoned(core));
         for _ in 0..CREDITS {
             let remote_atomics = self.queues.remote_atomics.as_deref_mut();
-            let Some(reply) =
-                remote_atomics.and_then(|remote_atomics| remote_atomics.mailboxes.reply(core as u16))
+            let Some(reply) = remote_atomics.and_then(|remote_atomics| remote_atomics.mailboxes.reply(core))
             else {
-                return;
+                break;
             };
             self.work += 1;
             if !self.on_atomic_reply(reply) {
                 self.stats.count(Counter::AtomicsStaleReplies);
             }
+        }
+        is_gone
+    }
+
+    /// Returns whether the queue pair at `slot` waits for a reply of a core or for a credit to it.
+    pub(in crate::core_loop) fn waits_for_core(&mut self, slot: u32, core: u16) -> bool {
+        let remote_atomics = self.queues.remote_atomics.as_ref();
+        remote_atomics.is_some_and(|remote_atomics| remote_atomics.is_waiting_for_credit(slot, core))
+            || self.qps.at(slot).is_some_and(|qp| qp.stream.has_forwarded_to(CoreId(core)))
+    }
+
+    /// Ends all waiting for a core.
+    pub(in crate::core_loop) fn cancel_requests_to(&mut self, core: u16) {
+        if let Some(remote_atomics) = &mut self.queues.remote_atomics {
+            remote_atomics.cancel_requests_to(core);
         }
     }
 
@@ -323,50 +330,18 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
         let awaited = stream.on_forwarded_atomic(serial, reply.outcome, &mut io);
         if awaited && stream.wants_tx(&mut io) {
-            self.enqueue_tx(TxSource::Qp(slot));
+            self.enqueue_tx(slot);
         }
         awaited
     }
 
-    /// A core has gone for good, and its last answers have been taken: whoever waits for it waits for nothing.
-    #[cold]
-    fn on_core_gone(&mut self, now: Nanos, core: u16) {
-        for slot in 0..self.qps.capacity() {
-            let waits_for_credit = self
-                .queues
-                .remote_atomics
-                .as_ref()
-                .is_some_and(|remote_atomics| remote_atomics.is_waiting_for_credit(slot, core));
-            let mailed = self.qps.at(slot).is_some_and(|qp| qp.stream.has_forwarded_to(CoreId(core)));
-            if waits_for_credit || mailed {
-                self.terminate_without_owner(now, slot);
-            }
-        }
-        if let Some(remote_atomics) = &mut self.queues.remote_atomics {
-            remote_atomics.cancel_requests_to(core);
-        }
-    }
-
-    /// What a peer has asked for can neither be done nor be refused as its own fault (RFC 5040 s7.1).
-    fn terminate_without_owner(&mut self, now: Nanos, slot: u32) {
-        let Some(qp) = self.qps.at(slot) else { return };
-        let was_open = qp.stream.state() == StreamState::Open;
-        let (stream, mut io) = qp.stream_io(&mut self.queues, &self.mem, &self.stats);
-        stream.terminate(RdmapFault::LocalCatastrophic.into(), &mut io);
-        stream.on_forward_credit(&mut io);
-        if let Some(end) = stream.error().filter(|_| was_open) {
-            self.work += 1;
-            self.on_stream_end(now, slot, end);
-        }
-    }
-
     /// Those in line for a core ask, as long as there are credits.
-    fn send_waiting_requests(&mut self, core: usize) {
+    pub(in crate::core_loop) fn send_waiting_requests(&mut self, core: u16) {
         while let Some(slot) = self
             .queues
             .remote_atomics
             .as_mut()
-            .and_then(|remote_atomics| remote_atomics.next_credit_waiter(core))
+            .and_then(|remote_atomics| remote_atomics.next_credit_waiter(usize::from(core)))
         {
             self.work += 1;
             let Some(qp) = self.qps.at(slot) else { continue };

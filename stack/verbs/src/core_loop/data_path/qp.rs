@@ -13,9 +13,9 @@ use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ConnId, TcpEvents};
 use ironwarp_types::PdId;
 
-use super::lifecycle::Lifecycle;
 use super::queues::{QueueTable, SelectedQueues};
 use crate::context::{QpAttr, QpShared, QpTimeouts, QueuePair, ReceiveShare};
+use crate::core_loop::lifecycle::Lifecycle;
 use crate::shared::SlotLease;
 
 /// What a queue pair's two halves are made from.
@@ -56,38 +56,38 @@ impl QpSetup {
 /// The core's half of a queue pair. On cache lines of its own: that of another core's queue pair may lie beside it.
 #[repr(align(64))]
 pub(crate) struct QpCore {
-    pub(super) handle: QueuePair,
-    pub(super) bell: Arc<DoorbellFlag>,
-    pub(super) shared: Arc<QpShared>,
-    pub(super) sq: SlotConsumer<SendWqe>,
-    pub(super) rq: SlotConsumer<RecvWqe>,
+    pub(in crate::core_loop) handle: QueuePair,
+    pub(in crate::core_loop) bell: Arc<DoorbellFlag>,
+    pub(in crate::core_loop) shared: Arc<QpShared>,
+    pub(in crate::core_loop) sq: SlotConsumer<SendWqe>,
+    pub(in crate::core_loop) rq: SlotConsumer<RecvWqe>,
     rq_producer: Option<SlotProducer<RecvWqe>>,
-    pub(super) slot: u32,
+    pub(in crate::core_loop) slot: u32,
     /// Keeps the place for as long as this half exists.
     lease: Option<SlotLease>,
     selected_queues: SelectedQueues,
     /// How much of a shared receive queue its peer may take.
-    pub(super) share: Option<ReceiveShare>,
+    pub(in crate::core_loop) share: Option<ReceiveShare>,
     /// The context that owns it, by place.
-    pub(super) context: u16,
-    pub(super) conn: Option<ConnId>,
+    pub(in crate::core_loop) context: u16,
+    pub(in crate::core_loop) conn: Option<ConnId>,
     /// The state of its connection.
-    pub(super) lifecycle: Lifecycle,
+    pub(in crate::core_loop) lifecycle: Lifecycle,
     /// The numbers of Reads that there are places for.
-    pub(super) reads: ReadDepths,
+    pub(in crate::core_loop) reads: ReadDepths,
     /// The RDMAP stream. It rests before and after the connection.
-    pub(super) stream: Stream,
+    pub(in crate::core_loop) stream: Stream,
     /// Whether it waits in the loop's list of senders.
-    pub(super) tx_queued: bool,
+    pub(in crate::core_loop) tx_queued: bool,
     /// Whether it waits in the loop's list of those who wait for memory.
-    pub(super) awaits_memory: bool,
+    pub(in crate::core_loop) awaits_memory: bool,
     /// Bytes that it may still send in its turn; below zero what the last one took too much.
-    pub(super) deficit: i64,
+    pub(in crate::core_loop) deficit: i64,
     /// What its application says of its patience.
-    pub(super) timeouts: QpTimeouts,
+    pub(in crate::core_loop) timeouts: QpTimeouts,
     /// TCP events of an orderly end that wait until a held delivery is made: input that is not handled yet, in
     /// whichever state it arrived.
-    pub(super) deferred_close: TcpEvents,
+    pub(in crate::core_loop) deferred_close: TcpEvents,
 }
 
 impl QpCore {
@@ -119,7 +119,7 @@ impl QpCore {
     }
 
     /// Whether its receives come from a shared queue.
-    pub(super) fn uses_srq(&self) -> bool {
+    pub(in crate::core_loop) fn uses_srq(&self) -> bool {
         self.rq_producer.is_some()
     }
 
@@ -141,7 +141,7 @@ impl QpCore {
     }
 
     /// The stream, and what it is lent for a call.
-    pub(super) fn stream_io<'a>(
+    pub(in crate::core_loop) fn stream_io<'a>(
         &'a mut self,
         queues: &'a mut QueueTable,
         memory: &'a CoreMem,
@@ -153,7 +153,7 @@ impl QpCore {
     }
 
     /// Enters the next state of the connection, publishes it to the application and returns the state before.
-    pub(super) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
+    pub(in crate::core_loop) fn enter(&mut self, next: Lifecycle) -> Lifecycle {
         self.shared.set(next.qp_state());
         // A post publishes a receive, then reads the state; the core sets the state, then reads the receives for the
         // last time. One of the two sees the other.
@@ -163,40 +163,40 @@ impl QpCore {
 }
 
 /// Every queue pair of a core, by place.
-pub(super) struct QpTable {
+pub(in crate::core_loop) struct QpTable {
     qps: Box<[Option<Box<QpCore>>]>,
 }
 
 impl QpTable {
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(in crate::core_loop) fn new(capacity: u32) -> Self {
         QpTable { qps: (0..capacity).map(|_| None).collect() }
     }
 
-    pub(super) fn capacity(&self) -> u32 {
+    pub(in crate::core_loop) fn capacity(&self) -> u32 {
         self.qps.len() as u32
     }
 
     /// Queue pairs that there are.
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::core_loop) fn count(&self) -> usize {
         self.qps.iter().flatten().count()
     }
 
-    pub(super) fn insert(&mut self, qp: Box<QpCore>) {
+    pub(in crate::core_loop) fn insert(&mut self, qp: Box<QpCore>) {
         if let Some(entry) = self.qps.get_mut(qp.slot as usize) {
             *entry = Some(qp);
         }
     }
 
-    pub(super) fn remove(&mut self, slot: u32) -> Option<Box<QpCore>> {
+    pub(in crate::core_loop) fn remove(&mut self, slot: u32) -> Option<Box<QpCore>> {
         self.qps.get_mut(slot as usize)?.take()
     }
 
-    pub(super) fn at(&mut self, slot: u32) -> Option<&mut QpCore> {
+    pub(in crate::core_loop) fn at(&mut self, slot: u32) -> Option<&mut QpCore> {
         self.qps.get_mut(slot as usize)?.as_deref_mut()
     }
 
     /// Places of the queue pairs that a context owns.
-    pub(super) fn owned_by(&self, context: u16) -> impl Iterator<Item = u32> + '_ {
+    pub(in crate::core_loop) fn owned_by(&self, context: u16) -> impl Iterator<Item = u32> + '_ {
         self.qps.iter().flatten().filter(move |qp| qp.context == context).map(|qp| qp.slot)
     }
 }

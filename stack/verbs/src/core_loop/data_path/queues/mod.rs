@@ -56,7 +56,7 @@ const _: () = assert!(size_of::<SelectedQueues>() == 16);
 
 /// Something that a context is to be told of a shared receive queue, by place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SrqEvent {
+pub(in crate::core_loop) enum SrqEvent {
     /// Its limit was passed.
     LimitReached(SrqSlot),
     /// The queue pair at a place took more than its share.
@@ -71,7 +71,7 @@ impl SrqEvent {
 }
 
 /// Every completion queue and shared receive queue of a core, by place.
-pub(super) struct QueueTable {
+pub(in crate::core_loop) struct QueueTable {
     cqs: Box<[Option<Box<CqCore>>]>,
     srqs: Box<[Option<Box<SrqCore>>]>,
     /// Completion queues with news, each at most once.
@@ -85,14 +85,14 @@ pub(super) struct QueueTable {
     /// A message found no place for its completion; the queue pair that is being worked on ends.
     overflowed_cq: Option<CompletionQueue>,
     /// The mail to cores that own words, where there are others.
-    pub(super) remote_atomics: Option<Box<RemoteAtomics>>,
+    pub(in crate::core_loop) remote_atomics: Option<Box<RemoteAtomics>>,
     /// Queue pairs whose peers have answered their first atomic operation.
     peers_with_atomics: Vec<u32>,
     stats: CoreStats,
 }
 
 impl QueueTable {
-    pub(super) fn new(
+    pub(in crate::core_loop) fn new(
         limits: &LimitsConfig,
         remote_atomics: Option<Box<RemoteAtomics>>,
         stats: CoreStats,
@@ -114,43 +114,43 @@ impl QueueTable {
 
     /// Whether other cores have something to do for this one.
     #[inline]
-    pub(super) fn has_outstanding_remote_atomics(&self) -> bool {
+    pub(in crate::core_loop) fn has_outstanding_remote_atomics(&self) -> bool {
         self.remote_atomics.as_ref().is_some_and(|remote_atomics| remote_atomics.has_outstanding())
     }
 
     /// Uses these queues for what follows.
-    pub(super) fn select(&mut self, selected: SelectedQueues) {
+    pub(in crate::core_loop) fn select(&mut self, selected: SelectedQueues) {
         self.selected = selected;
     }
 
     /// Completion queues that there are.
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::core_loop) fn count(&self) -> usize {
         self.cqs.iter().flatten().count()
     }
 
-    pub(super) fn insert(&mut self, cq: Box<CqCore>) {
+    pub(in crate::core_loop) fn insert(&mut self, cq: Box<CqCore>) {
         if let Some(entry) = self.cqs.get_mut(cq.lease.slot() as usize) {
             *entry = Some(cq);
         }
     }
 
-    pub(super) fn remove(&mut self, slot: u32) -> Option<Box<CqCore>> {
+    pub(in crate::core_loop) fn remove(&mut self, slot: u32) -> Option<Box<CqCore>> {
         self.cqs.get_mut(slot as usize)?.take()
     }
 
-    pub(super) fn resize(&mut self, slot: u32, ring: CqRing) {
+    pub(in crate::core_loop) fn resize(&mut self, slot: u32, ring: CqRing) {
         if let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) {
             cq.replace_ring(ring);
         }
     }
 
-    pub(super) fn insert_srq(&mut self, srq: Box<SrqCore>) {
+    pub(in crate::core_loop) fn insert_srq(&mut self, srq: Box<SrqCore>) {
         if let Some(entry) = self.srqs.get_mut(srq.lease.slot() as usize) {
             *entry = Some(srq);
         }
     }
 
-    pub(super) fn remove_srq(&mut self, slot: u32) -> Option<Box<SrqCore>> {
+    pub(in crate::core_loop) fn remove_srq(&mut self, slot: u32) -> Option<Box<SrqCore>> {
         let srq = self.srqs.get_mut(slot as usize)?.take();
         self.drop_stale_events();
         srq
@@ -163,7 +163,12 @@ impl QueueTable {
     }
 
     /// A new queue pair has taken nothing.
-    pub(super) fn reset_share(&mut self, qp_slot: u32, qp: QueuePair, share: Option<ReceiveShare>) {
+    pub(in crate::core_loop) fn reset_share(
+        &mut self,
+        qp_slot: u32,
+        qp: QueuePair,
+        share: Option<ReceiveShare>,
+    ) {
         if let Some(begun) = self.shares.get_mut(qp_slot as usize) {
             self.srq_events
                 .retain(|event| !matches!(event, SrqEvent::ShareExceeded(_, other) if *other == qp_slot));
@@ -171,7 +176,7 @@ impl QueueTable {
         }
     }
 
-    pub(super) fn arm_srq(&mut self, slot: u32, limit: u32) {
+    pub(in crate::core_loop) fn arm_srq(&mut self, slot: u32, limit: u32) {
         let Some(srq) = self.srqs.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
         if !srq.limit_reached && srq.arm(limit) {
             self.srq_events.push_back(SrqEvent::LimitReached(SrqSlot::new(slot)));
@@ -180,7 +185,7 @@ impl QueueTable {
 
     /// Frees the queues of a context that is gone.
     #[cold]
-    pub(super) fn remove_owned_by(&mut self, context: u16) {
+    pub(in crate::core_loop) fn remove_owned_by(&mut self, context: u16) {
         for cq in &mut self.cqs {
             if cq.as_ref().is_some_and(|cq| cq.context == context) {
                 *cq = None;
@@ -196,18 +201,18 @@ impl QueueTable {
 
     /// Whether there is anything to tell that is not a completion.
     #[inline]
-    pub(super) fn has_events(&self) -> bool {
+    pub(in crate::core_loop) fn has_events(&self) -> bool {
         self.srq_events.len() | self.peers_with_atomics.len() != 0
     }
 
     /// The next queue pair whose peer turned out to have atomic operations.
-    pub(super) fn next_peer_with_atomics(&mut self) -> Option<u32> {
+    pub(in crate::core_loop) fn next_peer_with_atomics(&mut self) -> Option<u32> {
         self.peers_with_atomics.pop()
     }
 
     /// Completes an application's atomic operation on its own memory.
     #[cold]
-    pub(super) fn on_local_atomic(
+    pub(in crate::core_loop) fn on_local_atomic(
         &mut self,
         cq: u32,
         wr_id: u64,
@@ -238,7 +243,7 @@ impl QueueTable {
     }
 
     /// Wakes whoever armed a queue that has news. Called once an iteration, after transmit.
-    pub(super) fn notify(&mut self) {
+    pub(in crate::core_loop) fn notify(&mut self) {
         for slot in self.cqs_to_notify.drain(..) {
             if let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) {
                 cq.notify();
@@ -257,24 +262,24 @@ impl QueueTable {
     }
 
     /// How much there is to tell of shared receive queues.
-    pub(super) fn srq_events(&self) -> usize {
+    pub(in crate::core_loop) fn srq_events(&self) -> usize {
         self.srq_events.len()
     }
 
     /// The next of it, and the context to tell.
-    pub(super) fn next_srq_event(&mut self) -> Option<(u16, SrqEvent)> {
+    pub(in crate::core_loop) fn next_srq_event(&mut self) -> Option<(u16, SrqEvent)> {
         let event = self.srq_events.pop_front()?;
         let srq = self.srqs.get(event.srq())?.as_deref()?;
         Some((srq.context, event))
     }
 
     /// The context does not listen: it is told later.
-    pub(super) fn requeue(&mut self, event: SrqEvent) {
+    pub(in crate::core_loop) fn requeue(&mut self, event: SrqEvent) {
         self.srq_events.push_back(event);
     }
 
     /// The event that tells it.
-    pub(super) fn take_event(&mut self, event: SrqEvent) -> Option<Event> {
+    pub(in crate::core_loop) fn take_event(&mut self, event: SrqEvent) -> Option<Event> {
         let srq = self.srqs.get_mut(event.srq())?.as_deref_mut()?;
         let SrqEvent::ShareExceeded(_, qp_slot) = event else {
             srq.limit_reached = false;
@@ -286,7 +291,7 @@ impl QueueTable {
     }
 
     /// The completion queue that had no place left, if that is why the queue pair ended.
-    pub(super) fn take_overflowed_cq(&mut self) -> Option<CompletionQueue> {
+    pub(in crate::core_loop) fn take_overflowed_cq(&mut self) -> Option<CompletionQueue> {
         self.overflowed_cq.take()
     }
 }

@@ -9,19 +9,19 @@ use core::net::IpAddr;
 
 use ironwarp_net::{Net, Route};
 use ironwarp_port::Port;
-use ironwarp_types::{Clock, Nanos};
+use ironwarp_types::Nanos;
 
-use super::CoreLoop;
+use super::DataPath;
 
-impl<P: Port, C: Clock> CoreLoop<P, C> {
+impl<P: Port> DataPath<P> {
     /// The net of the selected port.
     #[inline(always)]
-    pub(super) fn net(&mut self) -> &mut Net {
+    pub(in crate::core_loop) fn net(&mut self) -> &mut Net {
         self.nets.at_mut::<P>(self.wire.selected())
     }
 
     /// The way to a peer, through the port that leads there; that of the longest prefix where several do.
-    pub(super) fn route(&mut self, now: Nanos, remote: IpAddr) -> Route {
+    pub(in crate::core_loop) fn route(&mut self, now: Nanos, remote: IpAddr) -> Route {
         if P::SEVERAL {
             let near = |port: &u8| self.nets.at::<P>(*port).nearness(remote);
             // The last of equals is found: the first port is asked last.
@@ -34,7 +34,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// How often the answer of [`Self::route`] may have changed, modulo 2^32.
     #[inline(always)]
-    pub(super) fn route_changes(&self) -> u32 {
+    pub(in crate::core_loop) fn route_changes(&self) -> u32 {
         if !P::SEVERAL {
             return self.nets.at::<P>(0).route_changes();
         }
@@ -43,7 +43,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// When time has something to do in a net; [`Nanos::MAX`]: never.
     #[inline(always)]
-    pub(super) fn nets_next_deadline(&self) -> Nanos {
+    pub(in crate::core_loop) fn nets_next_deadline(&self) -> Nanos {
         if !P::SEVERAL {
             return self.nets.at::<P>(0).next_deadline().unwrap_or(Nanos::MAX);
         }
@@ -52,10 +52,17 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 
     /// Lets time pass in every net.
     #[inline(always)]
-    pub(super) fn on_net_timers(&mut self, now: Nanos) {
+    pub(in crate::core_loop) fn on_net_timers(&mut self, now: Nanos) {
         for port in 0..self.wire.devices() {
             self.wire.select(port);
             self.nets.at_mut::<P>(port).on_timers(now, &mut self.wire);
         }
+    }
+
+    /// Runs TCP's timers. Their events wait in `timer_events`.
+    #[inline(always)]
+    pub(in crate::core_loop) fn run_tcp_timers(&mut self, now: Nanos) {
+        let timer_events = &mut self.timer_events;
+        self.tcp.on_timers(now, &mut self.wire, &mut |conn, events| timer_events.push((conn, events)));
     }
 }
