@@ -9,7 +9,7 @@ use ironwarp_types::{Clock, Nanos};
 use super::CoreLoop;
 use super::data_path::{ConnOwner, TxSource};
 use super::lifecycle::Stage;
-use crate::context::QpState;
+use crate::objects::QpState;
 use crate::worker::ResourceUsage;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {

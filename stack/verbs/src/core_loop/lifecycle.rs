@@ -58,8 +58,8 @@
 use ironwarp_types::Nanos;
 
 use super::connection::setup::Setup;
-use crate::context::QpState;
 use crate::event::DisconnectReason;
+use crate::objects::QpState;
 
 /// The state of a queue pair's connection, with the data that only this state needs.
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]

@@ -9,10 +9,10 @@ use ironwarp_types::Nanos;
 
 use super::{ConnectionManager, log_event};
 use crate::channel::{ContextChannel, ControlMessage, Notification};
-use crate::context::QpState;
 use crate::core_loop::cores::{InterCoreMessage, LEADER};
 use crate::core_loop::data_path::DataPath;
 use crate::event::Event;
+use crate::objects::QpState;
 
 /// Control messages taken from one context in one iteration, so that a flood of them cannot starve frames.
 pub(in crate::core_loop) const CONTROL_BUDGET: usize = 16;

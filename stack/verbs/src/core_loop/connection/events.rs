@@ -29,6 +29,8 @@ impl ConnectionManager {
     }
 
     /// Bytes may be there: the data path reads them, and the outcome is handled.
+    #[cold]
+    #[inline(never)]
     pub(in crate::core_loop) fn on_readable<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,

@@ -25,8 +25,8 @@ use ironwarp_tcp::{Blocked, ByteStream, ConnId, ListenerId, TcpEvents, UnitSourc
 use ironwarp_types::Nanos;
 
 use crate::channel::Notification;
-use crate::context::{CmParams, MpaParams};
 use crate::event::{ConnectFailure, ConnectionRequest, Event, MpaRequestInfo, PrivateData};
+use crate::objects::{CmParams, MpaParams};
 
 /// Where an incoming connection is.
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]

@@ -19,8 +19,8 @@ use ironwarp_port::Port;
 use ironwarp_tcp::{ConnId, UnitSource};
 use ironwarp_types::{Flow, Nanos};
 
-use crate::context::CmParams;
 use crate::event::ConnectFailure;
+use crate::objects::CmParams;
 
 /// How far set-up has come.
 pub(in crate::core_loop) enum Setup {

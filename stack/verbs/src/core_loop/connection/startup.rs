@@ -22,8 +22,8 @@ use ironwarp_tcp::ConnId;
 use ironwarp_types::Nanos;
 
 use crate::channel::Notification;
-use crate::context::{Framing, MpaParams};
 use crate::event::{ConnectFailure, Event, NegotiatedParams, PrivateData};
+use crate::objects::{Framing, MpaParams};
 
 /// A start-up that has come to its end.
 struct CompletedStartup {

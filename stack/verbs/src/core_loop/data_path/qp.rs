@@ -14,8 +14,8 @@ use ironwarp_tcp::{ConnId, TcpEvents};
 use ironwarp_types::PdId;
 
 use super::queues::{QueueTable, SelectedQueues};
-use crate::context::{QpAttr, QpShared, QpTimeouts, QueuePair, ReceiveShare};
 use crate::core_loop::lifecycle::Lifecycle;
+use crate::objects::{QpAttr, QpShared, QpTimeouts, QueuePair, ReceiveShare};
 use crate::shared::SlotLease;
 
 /// What a queue pair's two halves are made from.

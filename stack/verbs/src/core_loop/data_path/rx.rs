@@ -30,7 +30,7 @@ pub(in crate::core_loop) struct RxAttention {
 
 impl<P: Port> DataPath<P> {
     /// Checks, places and delivers whole FPDUs; the rest of one stays with TCP.
-    #[inline]
+    #[inline(always)]
     pub(in crate::core_loop) fn on_readable(&mut self, slot: u32, conn: ConnId) -> RxOutcome {
         let Some(qp) = self.qps.at(slot) else { return RxOutcome::Done };
         if !qp.lifecycle.takes_fpdus() {
@@ -64,7 +64,7 @@ impl<P: Port> DataPath<P> {
     }
 
     /// Completes what TCP has acknowledged and continues to send. Returns whether a disconnect waits for that.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(in crate::core_loop) fn on_acked(&mut self, slot: u32, conn: ConnId) -> bool {
         let acked = self.tcp.acked_bytes(conn);

@@ -49,7 +49,7 @@ impl<P: Port> DataPath<P> {
     }
 
     /// The scheduling round of a queue pair.
-    #[inline]
+    #[inline(always)]
     pub(in crate::core_loop) fn serve_qp(&mut self, now: Nanos, slot: u32) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         qp.tx_queued = false;
@@ -86,7 +86,8 @@ impl<P: Port> DataPath<P> {
         TxOutcome { check_state: true, ..TxOutcome::default() }
     }
 
-    /// The turn of a queue pair whose stream runs.
+    /// The scheduling round of a queue pair whose stream runs.
+    #[inline(always)]
     fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         let allowance = qp.deficit + QUANTUM_BYTES;

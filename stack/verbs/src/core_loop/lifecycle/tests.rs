@@ -8,9 +8,9 @@ use ironwarp_iwarp::mpa::startup::{
 };
 
 use super::*;
-use crate::context::{CmParams, MpaParams};
 use crate::core_loop::connection::setup::ConnectTarget;
 use crate::event::PrivateData;
+use crate::objects::{CmParams, MpaParams};
 
 /// The edges of the diagram.
 const EDGES: usize = 31;

@@ -7,7 +7,7 @@ use ironwarp_iwarp::{Completion, CompletionFlags, CompletionStatus};
 use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::spsc;
 
-use crate::context::CompletionQueue;
+use crate::objects::CompletionQueue;
 use crate::shared::{CqReservations, SlotLease};
 
 /// The core's end of a completion ring.

@@ -25,8 +25,8 @@ pub(crate) use srq::SrqCore;
 
 use super::remote_atomics::RemoteAtomics;
 use crate::config::LimitsConfig;
-use crate::context::{CompletionQueue, QueuePair, ReceiveShare};
 use crate::event::Event;
+use crate::objects::{CompletionQueue, QueuePair, ReceiveShare};
 
 /// The queues of one queue pair, by place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -8,7 +8,7 @@
 //! them, each once; and when as many takers are noted as there are receives: a few with each message.
 
 use super::srq::SrqCore;
-use crate::context::{QueuePair, ReceiveShare};
+use crate::objects::{QueuePair, ReceiveShare};
 
 /// One queue pair's part.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 
 use super::cq::CqCore;
 use super::share::{ConsumedReceives, SrqShare};
-use crate::context::SharedReceiveQueue;
+use crate::objects::SharedReceiveQueue;
 use crate::shared::SlotLease;
 
 /// Posts that a message looks at which finds no room to be noted. One would do; with more, the next ones find room.

@@ -20,7 +20,7 @@ pub enum MpaRevision {
 }
 
 impl MpaRevision {
-    pub(super) fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         match self {
             MpaRevision::One => 1,
             MpaRevision::Two => 2,
@@ -88,7 +88,7 @@ pub(crate) struct MpaParams {
 }
 
 impl ConnectParams<'_> {
-    pub(super) fn to_cm_params(
+    pub(crate) fn to_cm_params(
         &self,
         mpa: &MpaConfig,
         revision: u8,
@@ -102,7 +102,7 @@ impl ConnectParams<'_> {
 }
 
 impl AcceptParams<'_> {
-    pub(super) fn to_cm_params(
+    pub(crate) fn to_cm_params(
         &self,
         mpa: &MpaConfig,
         enhanced: bool,
@@ -115,7 +115,7 @@ impl AcceptParams<'_> {
 }
 
 impl RejectParams<'_> {
-    pub(super) fn to_cm_params(&self, mpa: &MpaConfig, enhanced: bool) -> Result<Box<CmParams>, VerbsError> {
+    pub(crate) fn to_cm_params(&self, mpa: &MpaConfig, enhanced: bool) -> Result<Box<CmParams>, VerbsError> {
         build_cm_params(
             self.private_data,
             mpa.private_data_bytes(enhanced),

@@ -7,7 +7,7 @@ use ironwarp_iwarp::mpa::startup::{Markers, ReadDepths};
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 
 use super::timeouts::QpTimeouts;
-use super::{CompletionQueue, Framing, KeepAlive, SharedReceiveQueue};
+use super::{CompletionQueue, KeepAlive, SharedReceiveQueue};
 use crate::error::VerbsError;
 use crate::event::NegotiatedParams;
 
@@ -98,21 +98,30 @@ impl QpAttr {
         ReadDepths { ird: self.ird, ord: self.ord }
     }
 
-    pub(super) fn validate(&self, reads_max: u16, cores: usize) -> Result<(), VerbsError> {
+    pub(crate) fn validate(&self, reads_max: u16, cores: usize) -> Result<(), VerbsError> {
         let last = cores.saturating_sub(1) as u64;
-        within("core", self.core.unwrap_or_default().into(), 0, last, "below core.count")?;
+        check_range("core", self.core.unwrap_or_default().into(), 0, last, "below core.count")?;
         let (most, depth) = (WORK_DEPTH_MAX.into(), "1 to 65536");
-        within("send depth", self.send_depth.into(), 1, most, depth)?;
-        within("receive depth", self.recv_depth.into(), 1, most, depth)?;
-        within("elements", self.max_sge as u64, 1, SGE_MAX as u64, "1 to 16")?;
-        within("inline bytes", self.inline_bytes as u64, 0, INLINE_BYTES_MAX as u64, "0 to 256")?;
+        check_range("send depth", self.send_depth.into(), 1, most, depth)?;
+        check_range("receive depth", self.recv_depth.into(), 1, most, depth)?;
+        check_range("elements", self.max_sge as u64, 1, SGE_MAX as u64, "1 to 16")?;
+        check_range("inline bytes", self.inline_bytes as u64, 0, INLINE_BYTES_MAX as u64, "0 to 256")?;
         let share = self.srq_share.map_or(1, |share| share.receives);
-        within("receive share", share.into(), 1, most, depth)?;
+        check_range("receive share", share.into(), 1, most, depth)?;
         let reads = "0 to limits.read_depth";
-        within("ird", self.ird.into(), 0, reads_max.into(), reads)?;
-        within("ord", self.ord.into(), 0, reads_max.into(), reads)?;
+        check_range("ird", self.ird.into(), 0, reads_max.into(), reads)?;
+        check_range("ord", self.ord.into(), 0, reads_max.into(), reads)?;
         self.timeouts().validate()
     }
+}
+
+/// How MPA frames the messages of a connection (RFC 5044 s7.1.1), as the two sides' requests settled it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Framing {
+    /// Whether CRCs are in use, both ways.
+    pub crc: bool,
+    /// In which directions markers are.
+    pub markers: Markers,
 }
 
 /// How much of a shared receive queue the peer of one queue pair may take (RFC 5042 s6.4.3.1).
@@ -132,7 +141,7 @@ pub struct ReceiveShare {
 /// The most requests that a send or receive queue may be made for.
 pub(crate) const WORK_DEPTH_MAX: u32 = 1 << 16;
 
-pub(super) fn within(
+pub(crate) fn check_range(
     what: &'static str,
     value: u64,
     least: u64,
@@ -151,7 +160,7 @@ pub(crate) struct QpShared {
 }
 
 impl QpShared {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         QpShared { state: AtomicU8::new(QpState::Idle as u8), negotiated: AtomicU64::new(0) }
     }
 
@@ -193,7 +202,7 @@ impl QpShared {
         })
     }
 
-    pub(super) fn framing(&self) -> Option<Framing> {
+    pub(crate) fn framing(&self) -> Option<Framing> {
         let word = self.negotiated.load(Ordering::Acquire);
         let has = |flag: u32| word >> flag & 1 != 0;
         let markers = Markers { sent: has(SENDS_MARKERS), received: has(RECEIVES_MARKERS) };

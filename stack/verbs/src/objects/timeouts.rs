@@ -5,7 +5,7 @@ use std::time::Duration;
 use ironwarp_tcp::TcpTimeouts;
 use ironwarp_types::Nanos;
 
-use super::attr::within;
+use super::attr::check_range;
 use crate::error::VerbsError;
 
 /// The longest time that may be asked for.
@@ -30,16 +30,16 @@ pub(crate) struct QpTimeouts {
 }
 
 impl QpTimeouts {
-    pub(super) fn validate(&self) -> Result<(), VerbsError> {
+    pub(crate) fn validate(&self) -> Result<(), VerbsError> {
         let time = |what, span: Option<Duration>| {
             let ms = span.map_or(1, |span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
-            within(what, ms, 1, DAY.as_millis() as u64, "a millisecond to a day")
+            check_range(what, ms, 1, DAY.as_millis() as u64, "a millisecond to a day")
         };
         time("user timeout", self.user_timeout)?;
         time("keep-alive idle time", self.keep_alive.map(|keep_alive| keep_alive.idle))?;
         time("keep-alive interval", self.keep_alive.map(|keep_alive| keep_alive.interval))?;
         let probes = self.keep_alive.map_or(2, |keep_alive| keep_alive.probes);
-        within("keep-alive probes", probes.into(), 2, 255, "2 to 255")
+        check_range("keep-alive probes", probes.into(), 2, 255, "2 to 255")
     }
 
     /// What holds where the configuration says `default`.
