@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ironwarp_mem::CoreMem;
-use ironwarp_net::{DuplicateProbes, Marking, Net, NetConfig, Part, VlanTag};
+use ironwarp_net::{DuplicateProbes, Marking, Net, NetConfig, CoreRole, VlanTag};
 use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{Tcp, TcpConfig};
@@ -52,13 +52,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let config = &shared.config;
         let limits = &config.limits;
         let now = parts.clock.now();
-        let part = parts.other_cores.as_ref().map_or(Part::Alone, |other_cores| other_cores.role());
+        let role = parts.other_cores.as_ref().map_or(CoreRole::Single, |other_cores| other_cores.role());
         let mut wire = Wire::new(parts.port);
         let mut nets = Vec::new();
         for (port, stats) in (0..wire.devices()).zip(parts.port_stats) {
             wire.select(port);
             let net = net_config(&config.for_port(port.into()), wire.caps().mac, parts.secret)?;
-            nets.push(Net::new(NetConfig { part, port, ..net }, wire.caps(), stats));
+            nets.push(Net::new(NetConfig { role, port, ..net }, wire.caps(), stats));
         }
         let mut nets = nets.into_iter();
         // There is a page of counters for each port, and one port at least.
@@ -88,7 +88,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             work: 0,
             posted_work: 0,
         };
-        let announced = part == Part::Follows;
+        let announced = role == CoreRole::Follower;
         Ok(CoreLoop {
             dp,
             cm: ConnectionManager::new(parts.core, &shared, parts.stats, now),

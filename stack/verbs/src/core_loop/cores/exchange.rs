@@ -91,7 +91,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 InterCoreMessage::ContextGone { context } => self.cm.on_context_gone(&mut self.dp, context),
                 InterCoreMessage::Net(port, net_message) => {
                     self.dp.wire.select(port);
-                    self.dp.nets.at_mut::<P>(port).on_news(now, net_message, &mut self.dp.wire);
+                    self.dp.nets.at_mut::<P>(port).on_core_message(now, net_message, &mut self.dp.wire);
                 }
             }
         }
@@ -107,7 +107,7 @@ impl<P: Port> DataPath<P> {
         let Some(other_cores) = self.other_cores.as_deref_mut() else { return };
         other_cores.flush_backlog();
         for port in 0..self.wire.devices() {
-            while let Some(net_message) = self.nets.at_mut::<P>(port).take_news() {
+            while let Some(net_message) = self.nets.at_mut::<P>(port).take_core_message() {
                 other_cores.send_net_message(port, net_message, &self.stats);
             }
         }
