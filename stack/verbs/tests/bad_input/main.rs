@@ -30,7 +30,7 @@ fn cases(cases: u32) -> Config {
 #[test]
 fn every_error_is_reported_or_its_silence_has_a_reason() {
     let tests = [
-        include_str!("claims.rs"),
+        include_str!("fpdu_length.rs"),
         include_str!("extended/atomics.rs"),
         include_str!("extended/immediates.rs"),
         include_str!("extended/responses.rs"),
