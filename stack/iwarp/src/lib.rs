@@ -14,11 +14,12 @@ pub mod ddp;
 pub mod mpa;
 pub mod rdmap;
 pub mod stream;
+pub mod terminate;
 pub mod wr;
 
 pub use completion::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
-pub use rdmap::Terminate;
 pub use stream::{
     CompletionSink, Io, NoCredit, Role, SrqError, Stream, StreamConfig, StreamError, StreamStart,
 };
+pub use terminate::Terminate;
 pub use wr::{RecvWqe, SendFlags, SendOpcode, SendWqe};

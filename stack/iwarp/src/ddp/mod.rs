@@ -10,7 +10,7 @@ pub mod untagged;
 
 pub use header::{Header, TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 
-use crate::rdmap::Terminate;
+use crate::terminate::Terminate;
 
 /// What DDP can find wrong (RFC 5041 s7.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ pub mod fpdu;
 pub mod marker;
 pub mod startup;
 
-use crate::rdmap::Terminate;
+use crate::terminate::Terminate;
 
 /// What MPA can find wrong (RFC 5044 s8, RFC 6581 s8).
 ///

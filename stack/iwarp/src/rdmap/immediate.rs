@@ -32,7 +32,8 @@ mod tests {
 
     use super::*;
     use crate::ddp::Header;
-    use crate::rdmap::{Opcode, Rfc7306Profile, Terminate};
+    use crate::rdmap::{Opcode, Rfc7306Profile};
+    use crate::terminate::Terminate;
 
     const DATA: Immediate = Immediate([0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
 

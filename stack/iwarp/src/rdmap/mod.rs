@@ -18,9 +18,11 @@ pub use opcode::Opcode;
 pub use read::{OutstandingRequest, OutstandingRequests, ReadRequest};
 pub use responder_queue::{InboundRead, ResponderEntry, ResponderQueue};
 pub use rfc7306_profile::Rfc7306Profile;
-pub use terminate::{Terminate, TerminatedHeaders};
+pub use terminate::TerminatedHeaders;
 
 use ironwarp_mem::{AccessError, InvalidateError};
+
+use crate::terminate::Terminate;
 
 /// Queue 0 carries Sends of every kind (RFC 5040 s3.1).
 pub const SEND_QUEUE: u32 = 0;

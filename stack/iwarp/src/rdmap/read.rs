@@ -9,8 +9,9 @@ use ironwarp_types::STag;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{RdmapFault, Terminate};
+use super::RdmapFault;
 use crate::ddp::{DdpFault, Tagged};
+use crate::terminate::Terminate;
 
 /// Octets of a Read Request's header, which is all of its payload (RFC 5040 s4.4).
 pub const READ_REQUEST_BYTES: usize = size_of::<Wire>();

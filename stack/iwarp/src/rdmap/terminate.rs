@@ -6,11 +6,10 @@
 //! Which headers go along follows figure 10: with an error of the MPA or of our own none, with one of DDP or of an
 //! operation the segment's, with a protection error of a Read Request that request's too.
 
-use core::fmt;
-
 use super::read::READ_REQUEST_BYTES;
 use crate::ddp::{Header, UNTAGGED_BYTES};
 use crate::mpa::MpaFault;
+use crate::terminate::Terminate;
 
 /// Octets of the largest Terminate header.
 pub const TERMINATE_BYTES_MAX: usize = CONTROL_BYTES + 2 + UNTAGGED_BYTES + READ_REQUEST_BYTES;
@@ -23,25 +22,7 @@ const D: u8 = 0x40;
 /// The Read Request's header is included.
 const R: u8 = 0x20;
 
-/// The error that a Terminate names: one row of the tables in RFC 5040 s4.8, RFC 5041 s7.2, RFC 5044 s8, RFC 6581 s8.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Terminate {
-    /// Who found it: 0 RDMAP, 1 DDP, 2 MPA.
-    pub layer: u8,
-    /// Its type, within the layer.
-    pub etype: u8,
-    /// Its code, within the type.
-    pub code: u8,
-}
-
 impl Terminate {
-    /// RDMAP found the error.
-    pub const LAYER_RDMA: u8 = 0;
-    /// DDP found the error.
-    pub const LAYER_DDP: u8 = 1;
-    /// MPA found the error.
-    pub const LAYER_LLP: u8 = 2;
-
     /// What a received Terminate names; `None` when it is shorter than the control field and what is reserved beside it.
     ///
     /// Linux siw lays its bit fields out in the machine's order, so that its octets hold the two nibbles swapped and
@@ -85,12 +66,6 @@ impl Terminate {
     /// Whether the Read Request that caused the error goes along: protection errors only.
     fn includes_rdma_header(self) -> bool {
         self.layer == Self::LAYER_RDMA && self.etype == 1
-    }
-}
-
-impl fmt::Display for Terminate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}/{:#x}/{:#04x}", self.layer, self.etype, self.code)
     }
 }
 

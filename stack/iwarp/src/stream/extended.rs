@@ -17,8 +17,9 @@ use crate::ddp::{DdpFault, Untagged};
 use crate::rdmap::atomic::ATOMIC_RESPONSE_BYTES;
 use crate::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequest, AtomicResponse, Immediate, Opcode, OutstandingRequest, READ_QUEUE,
-    RdmapFault, ResponderEntry, Rfc7306Profile, SEND_QUEUE, Terminate,
+    RdmapFault, ResponderEntry, Rfc7306Profile, SEND_QUEUE,
 };
+use crate::terminate::Terminate;
 use crate::wr::SendOpcode;
 
 impl Stream {

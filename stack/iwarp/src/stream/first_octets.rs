@@ -10,7 +10,8 @@ use ironwarp_tcp::ByteStream;
 use super::{CompletionSink, Io, Stream, StreamError, StreamState};
 use crate::mpa::MpaFault;
 use crate::mpa::startup::frame::KEY_PREFIX;
-use crate::rdmap::{Terminate, TerminatedHeaders};
+use crate::rdmap::TerminatedHeaders;
+use crate::terminate::Terminate;
 
 impl Stream {
     /// Bytes have come while FPDUs are not taken: a delivery may be held, or these may be the first.

@@ -41,9 +41,10 @@ use crate::ddp::untagged::UntaggedQueue;
 use crate::mpa::marker::MarkerState;
 use crate::mpa::startup::{Markers, Negotiated, ReadDepths, Rtr, RtrKinds};
 use crate::rdmap::{
-    OutstandingRequest, OutstandingRequests, ResponderEntry, ResponderQueue, Rfc7306Profile, Terminate,
+    OutstandingRequest, OutstandingRequests, ResponderEntry, ResponderQueue, Rfc7306Profile,
     TerminatedHeaders,
 };
+use crate::terminate::Terminate;
 use crate::wr::{RecvWqe, SendWqe};
 use complete::SendProgress;
 use cursor::SgeCursor;

@@ -21,8 +21,9 @@ use crate::rdmap::atomic::ATOMIC_REQUEST_BYTES;
 use crate::rdmap::read::READ_REQUEST_BYTES;
 use crate::rdmap::{
     InboundRead, Opcode, READ_QUEUE, RdmapFault, ReadRequest, ResponderEntry, SEND_QUEUE, TERMINATE_QUEUE,
-    Terminate, TerminatedHeaders,
+    TerminatedHeaders,
 };
+use crate::terminate::Terminate;
 
 /// Why a segment is refused, and what besides the stream it ends.
 pub(super) struct StreamFault {

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ddp::Header;
-use crate::rdmap::{Opcode, Terminate, TerminatedHeaders, terminate::TERMINATE_BYTES_MAX};
+use crate::rdmap::{Opcode, TerminatedHeaders, terminate::TERMINATE_BYTES_MAX};
+use crate::terminate::Terminate;
 
 /// The request that the golden octets hold, with some operation.
 fn request(operation: AtomicOp) -> AtomicRequest {

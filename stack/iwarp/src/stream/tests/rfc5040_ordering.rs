@@ -269,8 +269,7 @@ fn reads_within_ord_never_meet_a_full_ird() {
 fn messages_of_no_bytes_complete_like_others() {
     let (mut a, mut b) = pair();
     (1..=4).for_each(|id| b.receive(id, &[]));
-    let window_like =
-        b.table.register_for(Reach::new(PD, QpNum(1)), vec![0u8; 8], EVERYTHING).unwrap();
+    let window_like = b.table.register_for(Reach::new(PD, QpNum(1)), vec![0u8; 8], EVERYTHING).unwrap();
     for (id, opcode) in
         [SendOpcode::Send, SendOpcode::SendSolicited, SendOpcode::Write, SendOpcode::SendInvalidate]
             .into_iter()
