@@ -19,7 +19,8 @@ pub mod wr;
 
 pub use completion::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus};
 pub use stream::{
-    CompletionSink, Io, NoCredit, Role, SrqError, Stream, StreamConfig, StreamError, StreamStart,
+    AtomicForwarder, CompletionSink, Io, NoCredit, Role, SharedReceives, SrqError, Stream, StreamCallbacks,
+    StreamConfig, StreamError, StreamStart,
 };
 pub use terminate::Terminate;
 pub use wr::{RecvWqe, SendFlags, SendOpcode, SendWqe};

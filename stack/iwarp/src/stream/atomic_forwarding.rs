@@ -11,18 +11,17 @@
 use ironwarp_mem::WordError;
 use ironwarp_types::CoreId;
 
-use super::{CompletionSink, Io, NoCredit, Stream};
+use super::{AtomicForwarder, Io, NoCredit, Stream};
 
 impl Stream {
     /// Asks other cores for everything that may be asked for now.
     #[cold]
     #[inline(never)]
-    pub(super) fn forward_atomics<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+    pub(super) fn forward_atomics<C: AtomicForwarder>(&mut self, io: &mut Io<'_, C>) {
         while !self.awaits_forward_credit
             && let Some((request, msn, owner)) = self.responses.next_to_forward()
         {
-            match io.completions.forward_atomic(owner, msn, &self.atomic_target(&request), request.operation)
-            {
+            match io.callbacks.forward_atomic(owner, msn, &self.atomic_target(&request), request.operation) {
                 Ok(()) => self.responses.mark_forwarded(),
                 Err(NoCredit) => self.awaits_forward_credit = true,
             }
@@ -30,7 +29,7 @@ impl Stream {
     }
 
     /// An owner's answer to the request that was asked for by number `serial`. Answers whether it was waited for.
-    pub fn on_forwarded_atomic<C: CompletionSink>(
+    pub fn on_forwarded_atomic<C: AtomicForwarder>(
         &mut self,
         serial: u32,
         outcome: Result<u64, WordError>,
@@ -48,7 +47,7 @@ impl Stream {
     }
 
     /// There may be a credit again.
-    pub fn on_forward_credit<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
+    pub fn on_forward_credit<C: AtomicForwarder>(&mut self, io: &mut Io<'_, C>) {
         self.awaits_forward_credit = false;
         self.forward_atomics(io);
     }

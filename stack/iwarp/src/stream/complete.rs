@@ -136,7 +136,7 @@ impl Stream {
                 break;
             }
             if wqe.flags.contains(SendFlags::SIGNALED) {
-                io.completions.on_send_completion(self.send_completion(wqe, CompletionStatus::Success));
+                io.callbacks.on_send_completion(self.send_completion(wqe, CompletionStatus::Success));
             } else {
                 unsignaled += 1;
             }
@@ -196,7 +196,7 @@ impl Stream {
         while seq != tail {
             let Some(wqe) = io.sends.at(seq) else { break };
             let status = status_of(seq, failed);
-            io.completions.on_send_completion(self.send_completion(wqe, status));
+            io.callbacks.on_send_completion(self.send_completion(wqe, status));
             io.stats.count(Counter::IwarpRequestsFlushed);
             seq = seq.wrapping_add(1);
         }
@@ -217,7 +217,7 @@ impl Stream {
         while seq != tail {
             let Some(wqe) = io.receives.at(seq) else { break };
             let status = status_of(seq, failed);
-            io.completions.on_receive_completion(self.receive_completion(wqe.wr_id, 0, status));
+            io.callbacks.on_receive_completion(self.receive_completion(wqe.wr_id, 0, status));
             io.stats.count(Counter::IwarpRequestsFlushed);
             seq = seq.wrapping_add(1);
         }

@@ -10,7 +10,7 @@ use ironwarp_mem::Access;
 use ironwarp_stats::Counter;
 
 use super::receive::{FailedWqe, StreamFault, bad_response};
-use super::{CompletionSink, Io, Stream, StreamState};
+use super::{AtomicForwarder, CompletionSink, Io, SharedReceives, Stream, StreamCallbacks, StreamState};
 use crate::completion::{CompletionFlags, CompletionOpcode, CompletionStatus};
 use crate::ddp::untagged::UntaggedQueue;
 use crate::ddp::{DdpFault, Untagged};
@@ -58,7 +58,7 @@ impl Stream {
     /// A segment that RFC 5040 knows nothing of.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_extended_segment<C: CompletionSink>(
+    pub(super) fn on_extended_segment<C: StreamCallbacks>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
@@ -75,7 +75,7 @@ impl Stream {
 
     /// A message that may not come here. RFC 5041 s7.1: what DDP finds wrong with it comes first, save its length: RFC 7306
     /// s1.1 wants to hear of the operation, and buffers for messages that do not exist have no size.
-    fn on_unexpected<C: CompletionSink>(
+    fn on_unexpected<C: SharedReceives>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
@@ -101,7 +101,7 @@ impl Stream {
     }
 
     /// The oldest receive, whatever its size, for a segment of `queue` that DDP finds right.
-    fn oldest_receive<C: CompletionSink>(
+    fn oldest_receive<C: SharedReceives>(
         &self,
         queue: UntaggedQueue,
         header: &Untagged,
@@ -119,7 +119,7 @@ impl Stream {
 
     /// Immediate Data takes the oldest receive, whose memory it leaves alone, and one number of its queue (RFC 7306
     /// s6.3).
-    fn on_immediate<C: CompletionSink>(
+    fn on_immediate<C: CompletionSink + SharedReceives>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
@@ -141,7 +141,7 @@ impl Stream {
         } else {
             self.rx_sends.advance(true, payload.len());
         }
-        io.completions.on_receive_completion(completion);
+        io.callbacks.on_receive_completion(completion);
         io.receives.release_to(io.receives.head().wrapping_add(1));
         io.stats.count(Counter::IwarpRxImmediates);
         Ok(())
@@ -150,7 +150,7 @@ impl Stream {
     /// An Atomic Request (RFC 7306 s5.2.1, s8.2): one segment, exactly one header. The word is looked up now, so that what
     /// may not be asked is refused at once, and changed when the request's turn to be answered comes, or its owner's turn to
     /// change it.
-    fn on_atomic_request<C: CompletionSink>(
+    fn on_atomic_request<C: AtomicForwarder>(
         &mut self,
         profile: Rfc7306Profile,
         header: &Untagged,
@@ -166,7 +166,7 @@ impl Stream {
         let word = io.memory.word(&self.atomic_target(&request)).map_err(RdmapFault::from)?;
         let owner = if self.config.atomic_locked { None } else { word.claim().err() };
         if let Some(owner) = owner {
-            io.completions.prepare_forward(owner);
+            io.callbacks.prepare_forward(owner);
         }
         self.responses.push(ResponderEntry::Atomic { request, msn: header.msn, owner });
         self.rx_requests.advance(true, payload.len());
@@ -178,7 +178,7 @@ impl Stream {
     }
 
     /// The answer to our oldest request, which must be an atomic operation (RFC 7306 s5.2.2).
-    fn on_atomic_response<C: CompletionSink>(
+    fn on_atomic_response<C: CompletionSink + AtomicForwarder>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
@@ -203,7 +203,7 @@ impl Stream {
         }
         self.outstanding.advance(true, 0);
         if !core::mem::replace(&mut self.peer_has_atomics, true) {
-            io.completions.on_peer_atomics();
+            io.callbacks.on_peer_atomics();
         }
         self.send_progress.read_done();
         self.complete(io);

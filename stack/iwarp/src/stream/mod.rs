@@ -15,6 +15,7 @@
 //! Nothing allocates after [`Stream::new`], and no octet from the wire can make anything here panic.
 
 mod atomic_forwarding;
+mod callbacks;
 mod check;
 mod complete;
 mod cursor;
@@ -29,14 +30,14 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
-use ironwarp_mem::{AtomicOp, AtomicTarget, CoreMem, Reach};
+use ironwarp_mem::{CoreMem, Reach};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_types::{CoreId, PdId, QpNum};
+use ironwarp_types::{PdId, QpNum};
 
+pub use callbacks::{AtomicForwarder, CompletionSink, NoCredit, SharedReceives, SrqError, StreamCallbacks};
 pub use transmit::StreamSource;
 
-use crate::completion::Completion;
 use crate::ddp::untagged::UntaggedQueue;
 use crate::mpa::marker::MarkerState;
 use crate::mpa::startup::{Markers, Negotiated, ReadDepths, Rtr, RtrKinds};
@@ -52,57 +53,6 @@ use local::PendingDelivery;
 use out_of_order::OutOfOrderPlacement;
 use transmit::Sender;
 
-/// Where completions go. A place was promised when the request was posted, so no completion is ever refused.
-pub trait CompletionSink {
-    /// Takes the completion of a send-queue request.
-    fn on_send_completion(&mut self, completion: Completion);
-
-    /// Takes the completion of a receive.
-    fn on_receive_completion(&mut self, completion: Completion);
-
-    /// Moves the next request of a shared receive queue into `rq_producer`, the other end of the queue pair's own, and
-    /// promises a place for its completion. Asked once a message, and only of queue pairs that have a feed.
-    fn take_from_srq(&mut self, rq_producer: &mut SlotProducer<RecvWqe>) -> Result<(), SrqError> {
-        let _ = rq_producer;
-        Err(SrqError::Empty)
-    }
-
-    /// The peer has answered an atomic operation: it has them. Told once a connection.
-    fn on_peer_atomics(&mut self) {}
-
-    /// That core is about to be asked: what has to be fetched for that may be on its way meanwhile.
-    fn prepare_forward(&mut self, owner: CoreId) {
-        let _ = owner;
-    }
-
-    /// Asks the core that owns a word for an operation on it. The outcome comes to [`Stream::on_forwarded_atomic`] with the same
-    /// `serial`; what one core was asked for is answered in order. Without a credit nothing is asked, and the stream is told
-    /// by [`Stream::on_forward_credit`] when there is one. Rare: only where a stack has several cores.
-    fn forward_atomic(
-        &mut self,
-        owner: CoreId,
-        serial: u32,
-        target: &AtomicTarget,
-        operation: AtomicOp,
-    ) -> Result<(), NoCredit> {
-        let _ = (owner, serial, target, operation);
-        Err(NoCredit)
-    }
-}
-
-/// As many operations as may be are waited for from that core.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoCredit;
-
-/// Why a shared receive queue gives no receive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SrqError {
-    /// None is posted.
-    Empty,
-    /// The completion queue has no place left to promise.
-    CqFull,
-}
-
 /// What the core loop lends for one call.
 pub struct Io<'a, C> {
     /// The queue pair's send ring.
@@ -111,8 +61,8 @@ pub struct Io<'a, C> {
     pub receives: &'a mut SlotConsumer<RecvWqe>,
     /// Its other end, where receives come from a shared queue.
     pub rq_producer: Option<&'a mut SlotProducer<RecvWqe>>,
-    /// Where completions go.
-    pub completions: &'a mut C,
+    /// The core loop, as [`StreamCallbacks`].
+    pub callbacks: &'a mut C,
     /// The core's view of registered memory.
     pub memory: &'a CoreMem,
     /// The core's counters.
@@ -333,7 +283,7 @@ impl Stream {
     /// Whether every posted send has completed and every Read of the peer's is answered, so that a graceful
     /// disconnect may send its FIN. RFC 6581 s9.2: the indication has to go whatever the application wants, and one by
     /// Read is answered.
-    pub fn is_drained<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
+    pub fn is_drained<C>(&self, io: &mut Io<'_, C>) -> bool {
         let indicated = self.sender.rtr().is_none() && !self.send_progress.awaits_rtr_read();
         io.sends.head() == io.sends.refresh() && self.responses.is_empty() && indicated
     }

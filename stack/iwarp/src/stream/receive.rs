@@ -11,7 +11,9 @@ use ironwarp_types::STag;
 
 use super::cursor::{MemoryView, SgeCursor};
 use super::out_of_order::OutOfOrderPlacement;
-use super::{CompletionSink, Io, SrqError, Stream, StreamError, StreamState};
+use super::{
+    CompletionSink, Io, SharedReceives, SrqError, Stream, StreamCallbacks, StreamError, StreamState,
+};
 use crate::completion::{Completion, CompletionFlags, CompletionStatus};
 use crate::ddp::untagged::UntaggedQueue;
 use crate::ddp::{DdpFault, Header, Tagged, Untagged};
@@ -77,7 +79,7 @@ impl Stream {
     ///
     /// An error is told once. Afterwards everything that arrives is taken and dropped (RFC 5041 s7.1), so that TCP
     /// keeps acknowledging and the Terminate gets through.
-    pub fn on_readable<C: CompletionSink>(
+    pub fn on_readable<C: StreamCallbacks>(
         &mut self,
         bytes: &mut impl ByteStream,
         scratch: &mut [u8],
@@ -157,7 +159,7 @@ impl Stream {
     }
 
     #[inline]
-    fn on_fpdu<C: CompletionSink>(
+    fn on_fpdu<C: StreamCallbacks>(
         &mut self,
         decoded: Result<&[u8], MpaFault>,
         io: &mut Io<'_, C>,
@@ -193,7 +195,7 @@ impl Stream {
     }
 
     #[inline]
-    fn on_ddp_segment<C: CompletionSink>(
+    fn on_ddp_segment<C: StreamCallbacks>(
         &mut self,
         ulpdu: &[u8],
         io: &mut Io<'_, C>,
@@ -281,7 +283,7 @@ impl Stream {
 
     /// A segment of a Send of any kind (RFC 5040 s5.3).
     #[inline]
-    fn on_send_segment<C: CompletionSink>(
+    fn on_send_segment<C: CompletionSink + SharedReceives>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
@@ -317,7 +319,7 @@ impl Stream {
 
     /// RFC 5041 s7.1, then RFC 5040 s7.2.
     #[inline]
-    fn check_send<C: CompletionSink>(
+    fn check_send<C: SharedReceives>(
         &self,
         header: &Untagged,
         payload: &[u8],
@@ -337,7 +339,7 @@ impl Stream {
 
     /// RFC 5041 s7.1: what is common to all segments on queue 0.
     #[inline(always)]
-    pub(super) fn check_receive<C: CompletionSink>(
+    pub(super) fn check_receive<C: SharedReceives>(
         &self,
         header: &Untagged,
         payload_bytes: usize,
@@ -358,7 +360,7 @@ impl Stream {
 
     /// Looks for a receive that has come since the last look, or for one of a shared queue. A segment that is
     /// refused anyway, because it is not the next message, takes none.
-    pub(super) fn fetch_receive<C: CompletionSink>(
+    pub(super) fn fetch_receive<C: SharedReceives>(
         &self,
         is_next: bool,
         io: &mut Io<'_, C>,
@@ -367,7 +369,7 @@ impl Stream {
             return Ok(());
         }
         let Some(rq_producer) = io.rq_producer.as_deref_mut() else { return Ok(()) };
-        match io.completions.take_from_srq(rq_producer) {
+        match io.callbacks.take_from_srq(rq_producer) {
             Ok(()) => {
                 io.receives.refresh();
                 Ok(())
@@ -381,7 +383,7 @@ impl Stream {
     /// Completes the receive at the front of its queue.
     #[inline]
     pub(super) fn complete_receive<C: CompletionSink>(&mut self, completion: Completion, io: &mut Io<'_, C>) {
-        io.completions.on_receive_completion(completion);
+        io.callbacks.on_receive_completion(completion);
         io.receives.release_to(io.receives.head().wrapping_add(1));
         io.stats.count(Counter::IwarpRxSends);
     }

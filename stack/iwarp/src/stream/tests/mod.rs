@@ -24,7 +24,7 @@ use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{CoreId, PdId, QpNum, STag};
 
 use super::*;
-use crate::completion::{CompletionOpcode, CompletionStatus};
+use crate::completion::{Completion, CompletionOpcode, CompletionStatus};
 use crate::mpa::fpdu;
 use crate::wr::{SendFlags, SendOpcode};
 
@@ -90,7 +90,11 @@ impl CompletionSink for CompletionLog {
     fn on_receive_completion(&mut self, completion: Completion) {
         self.receives.push(completion);
     }
+}
 
+impl SharedReceives for CompletionLog {}
+
+impl AtomicForwarder for CompletionLog {
     fn forward_atomic(
         &mut self,
         owner: CoreId,
@@ -172,7 +176,7 @@ impl Endpoint {
 
     fn with<R>(&mut self, call: impl FnOnce(&mut Stream, &mut Io<'_, CompletionLog>) -> R) -> R {
         let Endpoint { stream, sends, receives, memory, stats, log, .. } = self;
-        call(stream, &mut Io { sends, receives, rq_producer: None, completions: log, memory, stats })
+        call(stream, &mut Io { sends, receives, rq_producer: None, callbacks: log, memory, stats })
     }
 
     fn region(&self, bytes: usize, access: Access) -> Region {
@@ -224,7 +228,7 @@ impl Endpoint {
         let mut out = vec![0xee; room];
         let Endpoint { stream, sends, receives, memory, stats, log, .. } = self;
         let bytes = stream
-            .unit_source(Io { sends, receives, rq_producer: None, completions: log, memory, stats })
+            .unit_source(Io { sends, receives, rq_producer: None, callbacks: log, memory, stats })
             .fill(&mut out);
         self.pulled += bytes as u64;
         self.check();
@@ -239,7 +243,7 @@ impl Endpoint {
     fn feed(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
         self.arrived.push(bytes);
         let Endpoint { stream, sends, receives, memory, stats, log, arrived, scratch, .. } = self;
-        let mut io = Io { sends, receives, rq_producer: None, completions: log, memory, stats };
+        let mut io = Io { sends, receives, rq_producer: None, callbacks: log, memory, stats };
         let outcome = stream.on_readable(arrived, scratch, &mut io);
         self.check();
         outcome

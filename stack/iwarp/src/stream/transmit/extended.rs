@@ -20,7 +20,7 @@ use crate::rdmap::{
     RdmapFault, ResponderEntry, Rfc7306Profile, TerminatedHeaders,
 };
 use crate::stream::cursor::MemoryView;
-use crate::stream::{CompletionSink, Io, Stream};
+use crate::stream::{AtomicForwarder, CompletionSink, Io, Stream};
 use crate::wr::{SendOpcode, SendWqe};
 
 /// Octets of the word that an atomic operation changes.
@@ -104,7 +104,7 @@ impl Stream {
     /// there is no room for the answer.
     #[cold]
     #[inline(never)]
-    pub(super) fn atomic_response<C: CompletionSink, const MARKED: bool>(
+    pub(super) fn atomic_response<C: CompletionSink + AtomicForwarder, const MARKED: bool>(
         &mut self,
         mut room: SegmentSpace<'_, MARKED>,
         io: &mut Io<'_, C>,

@@ -22,7 +22,7 @@ pub(super) use segment_space::SegmentSpace;
 pub(super) use sender::Sender;
 
 use super::cursor::MemoryView;
-use super::{CompletionSink, Io, Stream, StreamError, StreamState};
+use super::{AtomicForwarder, CompletionSink, Io, Stream, StreamCallbacks, StreamError, StreamState};
 use crate::completion::CompletionStatus;
 use crate::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES, Untagged};
 use crate::mpa::MpaFault;
@@ -69,7 +69,7 @@ impl<C> StreamSource<'_, '_, C> {
     }
 }
 
-impl<C: CompletionSink> UnitSource for StreamSource<'_, '_, C> {
+impl<C: StreamCallbacks> UnitSource for StreamSource<'_, '_, C> {
     fn fill(&mut self, room: &mut [u8]) -> usize {
         if self.byte_limit <= 0 {
             return 0;
@@ -93,13 +93,13 @@ impl<C: CompletionSink> UnitSource for StreamSource<'_, '_, C> {
 impl Stream {
     /// What TCP pulls from, for one call. A send that cannot be carried out ends the stream; look at
     /// [`Stream::state`] afterwards.
-    pub fn unit_source<'s, 'i, C: CompletionSink>(&'s mut self, io: Io<'i, C>) -> StreamSource<'s, 'i, C> {
+    pub fn unit_source<'s, 'i, C: StreamCallbacks>(&'s mut self, io: Io<'i, C>) -> StreamSource<'s, 'i, C> {
         StreamSource { stream: self, io, byte_limit: i64::MAX }
     }
 
     /// Whether there is something to pull now.
     #[inline]
-    pub fn wants_tx<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
+    pub fn wants_tx<C>(&self, io: &mut Io<'_, C>) -> bool {
         !self.has_nothing_to_send(io) && self.has_sendable(io)
     }
 
@@ -113,7 +113,7 @@ impl Stream {
     }
 
     #[inline(never)]
-    fn has_sendable<C: CompletionSink>(&self, io: &mut Io<'_, C>) -> bool {
+    fn has_sendable<C>(&self, io: &mut Io<'_, C>) -> bool {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => {
                 io.sends.refresh();
@@ -129,7 +129,7 @@ impl Stream {
         }
     }
 
-    fn fill<C: CompletionSink>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
+    fn fill<C: StreamCallbacks>(&mut self, room: &mut [u8], io: &mut Io<'_, C>) -> usize {
         match self.state {
             StreamState::Open if self.sender.gate == Gate::Open => match self.tx_markers {
                 None => self.fill_open::<C, false>(room, io),
@@ -141,7 +141,7 @@ impl Stream {
         }
     }
 
-    fn fill_open<C: CompletionSink, const MARKED: bool>(
+    fn fill_open<C: StreamCallbacks, const MARKED: bool>(
         &mut self,
         room: &mut [u8],
         io: &mut Io<'_, C>,
@@ -183,7 +183,7 @@ impl Stream {
     }
 
     /// Writes one FPDU and answers its octets, 0 when nothing is sent.
-    fn next_fpdu<C: CompletionSink, const MARKED: bool>(
+    fn next_fpdu<C: StreamCallbacks, const MARKED: bool>(
         &mut self,
         room: SegmentSpace<'_, MARKED>,
         io: &mut Io<'_, C>,
@@ -390,7 +390,7 @@ impl Stream {
     /// A segment of the oldest Read Response. The source is looked up again for every segment, since it may have
     /// been revoked, and always copied, since it may change at any moment.
     #[inline(never)]
-    fn response_segment<C: CompletionSink, const MARKED: bool>(
+    fn response_segment<C: CompletionSink + AtomicForwarder, const MARKED: bool>(
         &mut self,
         mut room: SegmentSpace<'_, MARKED>,
         io: &mut Io<'_, C>,

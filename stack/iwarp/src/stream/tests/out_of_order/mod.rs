@@ -102,7 +102,7 @@ impl Endpoint {
     fn arrive(&mut self, arrival: &mut Arrival, segment: impl RangeBounds<usize>) -> Result<(), StreamError> {
         let next = arrival.arrive(within(segment, arrival.octets.len()));
         let Endpoint { stream, sends, receives, memory, stats, log, scratch, .. } = self;
-        let mut io = Io { sends, receives, rq_producer: None, completions: log, memory, stats };
+        let mut io = Io { sends, receives, rq_producer: None, callbacks: log, memory, stats };
         let outcome = if next {
             stream.on_readable(arrival, scratch, &mut io)
         } else {
