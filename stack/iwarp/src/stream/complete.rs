@@ -11,11 +11,22 @@ use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{Completion, CompletionOpcode, CompletionStatus};
 use crate::wr::{SendFlags, SendOpcode, SendWqe};
 
+/// The condition under which a request of the send queue is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum DoneWhen {
+    /// It waits for neither an acknowledgement nor memory.
+    #[default]
+    Now,
+    /// The peer has acknowledged this many payload octets of the stream.
+    Acked(u64),
+    /// This epoch has passed, so no core uses the invalidated memory any more.
+    Quiescent(Epoch),
+}
+
 /// What has been acknowledged, and what each request waits for.
 pub(super) struct SendProgress {
-    /// For each slot of the send ring, the stream's payload octets up to and with the request's last; an epoch for a
-    /// request that ends a tag of ours. A request of slot `seq` is at `seq & mask`.
-    end_offsets: Box<[u64]>,
+    /// One entry for each slot of the send ring. The entry of request `seq` is at `seq & mask`.
+    done_when: Box<[DoneWhen]>,
     mask: u32,
     /// Payload octets of ours that TCP has pulled.
     pulled_bytes: u64,
@@ -33,7 +44,7 @@ impl SendProgress {
     pub(super) fn new(send_depth: u32) -> Self {
         let slots = send_depth.max(1).next_power_of_two();
         SendProgress {
-            end_offsets: vec![0; slots as usize].into_boxed_slice(),
+            done_when: vec![DoneWhen::Now; slots as usize].into_boxed_slice(),
             mask: slots - 1,
             pulled_bytes: 0,
             acked_bytes: 0,
@@ -55,29 +66,36 @@ impl SendProgress {
         self.pulled_bytes += bytes as u64;
     }
 
-    /// The request of slot `seq` ends with what was pulled last.
+    /// Request `seq` is done when everything pulled so far is acknowledged.
     #[inline]
-    pub(super) fn set_end_here(&mut self, seq: u32) {
-        self.set_end(seq, self.pulled_bytes);
+    pub(super) fn set_done_when_acked(&mut self, seq: u32) {
+        self.set_done_when(seq, DoneWhen::Acked(self.pulled_bytes));
     }
 
-    /// The request of slot `seq` ends with `end`: an epoch, where it ends a steering tag of ours.
+    /// Sets the condition of request `seq`.
     #[inline]
-    pub(super) fn set_end(&mut self, seq: u32, end: u64) {
-        if let Some(place) = self.end_offsets.get_mut((seq & self.mask) as usize) {
-            *place = end;
+    pub(super) fn set_done_when(&mut self, seq: u32, condition: DoneWhen) {
+        if let Some(entry) = self.done_when.get_mut((seq & self.mask) as usize) {
+            *entry = condition;
         }
+    }
+
+    #[inline]
+    fn done_when(&self, seq: u32) -> Option<&DoneWhen> {
+        self.done_when.get((seq & self.mask) as usize)
     }
 
     pub(super) fn awaits_epoch(&self) -> bool {
         self.awaits_epoch
     }
 
-    /// Whether nobody uses the memory any more whose tag the request of slot `seq` ended.
+    /// Returns whether no core uses the memory any more whose tag request `seq` invalidated.
     #[cold]
     fn is_quiescent(&mut self, seq: u32, memory: &CoreMem) -> bool {
-        let end = self.end_offsets.get((seq & self.mask) as usize).copied().unwrap_or_default();
-        self.awaits_epoch = !memory.has_passed(Epoch::from_bits(end));
+        self.awaits_epoch = match self.done_when(seq) {
+            Some(&DoneWhen::Quiescent(epoch)) => !memory.has_passed(epoch),
+            _ => false,
+        };
         !self.awaits_epoch
     }
 
@@ -113,7 +131,7 @@ impl SendProgress {
     }
 
     fn is_acked(&self, seq: u32) -> bool {
-        self.end_offsets.get((seq & self.mask) as usize).is_some_and(|&end| end <= self.acked_bytes)
+        matches!(self.done_when(seq), Some(&DoneWhen::Acked(end)) if end <= self.acked_bytes)
     }
 }
 
@@ -276,7 +294,7 @@ mod tests {
         send_progress.start(28);
         assert!(send_progress.is_consistent());
         send_progress.on_pulled(4);
-        send_progress.set_end_here(0);
+        send_progress.set_done_when_acked(0);
         assert!(!send_progress.is_acked(0), "four octets that nobody has acknowledged");
     }
 }

@@ -11,10 +11,19 @@ use ironwarp_mem::{BindError, Epoch, Invalidator};
 use ironwarp_stats::Counter;
 use ironwarp_types::STag;
 
+use super::complete::DoneWhen;
 use super::{CompletionSink, Io, Stream, StreamState};
 use crate::completion::{Completion, CompletionStatus};
 use crate::rdmap::{OutstandingRequest, RdmapFault};
 use crate::wr::{SendOpcode, SendWqe};
+
+/// Why a request that sends nothing was not carried out.
+enum LocalError {
+    /// A core may still use the tag; the request is tried again.
+    TryLater,
+    /// The request fails with this status.
+    Failed(CompletionStatus),
+}
 
 /// A delivered Send with Invalidate whose completion waits. Nothing more is read meanwhile.
 #[derive(Clone, Copy)]
@@ -104,7 +113,7 @@ impl Stream {
         // Nothing of an empty Read's sink is looked at, but the tag to invalidate is.
         let epoch = io.memory.invalidate(read.sink_stag, self.reach(), Invalidator::Local);
         let epoch = epoch.map_err(|_| RdmapFault::LocalCatastrophic)?;
-        self.send_progress.set_end(read.seq, epoch.to_bits());
+        self.send_progress.set_done_when(read.seq, DoneWhen::Quiescent(epoch));
         Ok(())
     }
 
@@ -115,35 +124,38 @@ impl Stream {
         let seq = self.sender.next();
         let Some(wqe) = io.sends.at(seq) else { return false };
         match self.execute_local(wqe, io) {
-            Ok(epoch) => {
+            Ok(condition) => {
                 io.stats.count(Counter::IwarpLocalRequests);
-                self.send_progress.set_end(seq, epoch.to_bits());
+                self.send_progress.set_done_when(seq, condition);
                 self.sender.skip_to(seq.wrapping_add(1));
                 self.complete(io);
                 true
             }
-            Err(None) => {
+            Err(LocalError::TryLater) => {
                 self.sender.defer();
                 true
             }
-            Err(Some(status)) => {
+            Err(LocalError::Failed(status)) => {
                 self.fail_send(seq, status, io);
                 false
             }
         }
     }
 
-    /// The epoch that the request completes with; `None` where it must be tried again.
-    fn execute_local<C>(&self, wqe: &SendWqe, io: &Io<'_, C>) -> Result<Epoch, Option<CompletionStatus>> {
+    /// Carries out a request that sends nothing. Returns when it is done.
+    fn execute_local<C>(&self, wqe: &SendWqe, io: &Io<'_, C>) -> Result<DoneWhen, LocalError> {
         if wqe.opcode == SendOpcode::Invalidate {
-            let ended = io.memory.invalidate(wqe.remote_stag, self.reach(), Invalidator::Local);
-            return ended.map_err(|_| Some(CompletionStatus::LocalProtection));
+            let epoch = io.memory.invalidate(wqe.remote_stag, self.reach(), Invalidator::Local);
+            let epoch = epoch.map_err(|_| LocalError::Failed(CompletionStatus::LocalProtection))?;
+            return Ok(DoneWhen::Quiescent(epoch));
         }
-        let binding = wqe.binding().ok_or(Some(CompletionStatus::LocalOperation))?;
+        let binding = wqe.binding().ok_or(LocalError::Failed(CompletionStatus::LocalOperation))?;
         match io.memory.bind(&binding, self.reach()) {
-            Ok(()) => Ok(Epoch::default()),
-            Err(BindError::Soon) => Err(None),
-            Err(BindError::NotUnbound | BindError::Region(_)) => Err(Some(CompletionStatus::MemoryBind)),
+            Ok(()) => Ok(DoneWhen::Now),
+            Err(BindError::Soon) => Err(LocalError::TryLater),
+            Err(BindError::NotUnbound | BindError::Region(_)) => {
+                Err(LocalError::Failed(CompletionStatus::MemoryBind))
+            }
         }
     }
 }

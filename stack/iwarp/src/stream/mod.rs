@@ -375,8 +375,8 @@ impl core::fmt::Debug for Stream {
 /// Reads each way that a queue pair is made for unless its application says otherwise.
 const DEFAULT_READ_DEPTH: usize = 16;
 
-/// An idle queue pair's stream stays within 2 KiB beside what its application sized: the table of ends, eight octets
-/// for each slot of the send ring.
+/// The stream of an idle queue pair takes at most 2 KiB. Not counted is what the application sizes: 16 octets for each
+/// slot of the send ring ([`DoneWhen`](complete::DoneWhen)).
 const _: () = assert!(
     size_of::<Stream>()
         + DEFAULT_READ_DEPTH * (size_of::<OutstandingRequest>() + size_of::<ResponderEntry>())

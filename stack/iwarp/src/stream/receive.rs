@@ -26,6 +26,7 @@ use crate::rdmap::{
     TerminatedHeaders,
 };
 use crate::terminate::Terminate;
+use crate::wr::RecvWqe;
 
 /// Why a segment is refused, and what besides the stream it ends.
 pub(super) struct StreamFault {
@@ -289,8 +290,17 @@ impl Stream {
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
-        let opcode = self.check_send(header, payload, io)?;
-        let wqe = io.receives.at(io.receives.head()).ok_or(DdpFault::NoBuffer)?;
+        let head = io.receives.head();
+        if io.receives.at(head).is_none() {
+            self.fetch_receive(header.msn == self.rx_sends.msn(), io)?;
+        }
+        let wqe = io.receives.at(head);
+        let opcode = self.check_send(header, payload.len(), wqe)?;
+        // RFC 5040 s5.3: the tag is checked with the last segment of the message.
+        if opcode.invalidates() && header.last {
+            self.check_invalidate(STag(header.ulp_word), io)?;
+        }
+        let wqe = wqe.ok_or(DdpFault::NoBuffer)?;
         let view = MemoryView { memory: io.memory, reach: Reach::new(self.config.recv_pd, self.config.qp) };
         let from = self.recv_cursor;
         let landed = self.recv_cursor.scatter(wqe.scatter(), view, payload);
@@ -317,45 +327,23 @@ impl Stream {
         Ok(())
     }
 
-    /// RFC 5041 s7.1, then RFC 5040 s7.2.
+    /// The checks of RFC 5041 s7.1, then those of RFC 5040 s7.2. `wqe` is the oldest receive.
     #[inline]
-    fn check_send<C: SharedReceives>(
-        &self,
-        header: &Untagged,
-        payload: &[u8],
-        io: &mut Io<'_, C>,
-    ) -> Result<Opcode, StreamFault> {
-        self.check_receive(header, payload.len(), io)?;
-        let opcode = Opcode::decode(header.ulp)?;
-        if !opcode.is_send() {
-            return Err(RdmapFault::Opcode.into());
-        }
-        // RFC 5040 s5.3: the tag is looked at when the message is whole.
-        if opcode.invalidates() && header.last {
-            self.check_invalidate(STag(header.ulp_word), io)?;
-        }
-        Ok(opcode)
-    }
-
-    /// RFC 5041 s7.1: what is common to all segments on queue 0.
-    #[inline(always)]
-    pub(super) fn check_receive<C: SharedReceives>(
+    fn check_send(
         &self,
         header: &Untagged,
         payload_bytes: usize,
-        io: &mut Io<'_, C>,
-    ) -> Result<(), StreamFault> {
-        let head = io.receives.head();
-        if io.receives.at(head).is_none() {
-            self.fetch_receive(header.msn == self.rx_sends.msn(), io)?;
-        }
-        let room = io.receives.at(head).map(|wqe| wqe.capacity_bytes());
-        self.rx_sends.check(header, payload_bytes, room).map_err(|fault| match fault {
+        wqe: Option<&RecvWqe>,
+    ) -> Result<Opcode, StreamFault> {
+        let buffer = wqe.map(RecvWqe::capacity_bytes);
+        self.rx_sends.check(header, payload_bytes, buffer).map_err(|fault| match fault {
             DdpFault::TooLong => {
                 StreamFault::with_failed_wqe(fault, FailedWqe::Receive, CompletionStatus::LocalLength)
             }
             fault => fault.into(),
-        })
+        })?;
+        let opcode = Opcode::decode(header.ulp)?;
+        if opcode.is_send() { Ok(opcode) } else { Err(RdmapFault::Opcode.into()) }
     }
 
     /// Looks for a receive that has come since the last look, or for one of a shared queue. A segment that is

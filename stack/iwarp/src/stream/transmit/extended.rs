@@ -55,7 +55,7 @@ impl Stream {
         let bytes = wqe.inline_bytes().filter(|_| wqe.is_inline()).unwrap_or_default();
         let octets = Immediate::decode(bytes).map_err(|_| CompletionStatus::LocalLength)?.encode();
         let Some(written) = self.untagged_segment(profile, opcode, &octets, room) else { return Ok(None) };
-        self.send_progress.set_end_here(self.sender.next);
+        self.send_progress.set_done_when_acked(self.sender.next);
         self.sender.advance(octets.len(), true);
         Ok(Some(written))
     }

@@ -292,7 +292,7 @@ impl Stream {
         self.message_header(wqe, last, header);
         let written = self.encode_fpdu(room, header_bytes + payload_bytes);
         if last {
-            self.send_progress.set_end_here(self.sender.next);
+            self.send_progress.set_done_when_acked(self.sender.next);
             self.sender.send_msn =
                 self.sender.send_msn.wrapping_add(u32::from(wqe.opcode != SendOpcode::Write));
         }
@@ -318,6 +318,7 @@ impl Stream {
         Ok(())
     }
 
+    #[inline(always)]
     fn message_header(&self, wqe: &SendWqe, last: bool, out: &mut [u8]) {
         let (opcode, invalidate) = match wqe.opcode {
             SendOpcode::Send => (Opcode::Send, STag(0)),
