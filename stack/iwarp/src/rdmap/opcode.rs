@@ -49,19 +49,8 @@ impl Opcode {
     /// revision 1 and so never get here.
     #[inline]
     pub fn decode(control: u8) -> Result<Opcode, RdmapFault> {
-        let opcode = match control & OPCODE_MASK {
-            0 => Opcode::Write,
-            1 => Opcode::ReadRequest,
-            2 => Opcode::ReadResponse,
-            3 => Opcode::Send,
-            4 => Opcode::SendInvalidate,
-            5 => Opcode::SendSolicited,
-            6 => Opcode::SendSolicitedInvalidate,
-            7 => Opcode::Terminate,
-            // RFC 7306's Immediate and Atomic among them: a stream has those only where both sides want them.
-            _ => return Err(RdmapFault::Opcode),
-        };
-        check_version(control).map(|()| opcode)
+        let opcode = Opcode::operation(control)?;
+        Opcode::check_version(control).map(|()| opcode)
     }
 
     /// Whether a control octet may be of a message that RFC 5040 does not have, by the one bit that tells.
@@ -70,22 +59,45 @@ impl Opcode {
         control & EXTENDED_BIT != 0
     }
 
-    /// A control octet with its version replaced by ours.
-    pub(super) const fn with_our_version(control: u8) -> u8 {
-        VERSION << VERSION_SHIFT | control & OPCODE_MASK
+    /// Fails unless a control octet has version 1.
+    #[inline]
+    pub const fn check_version(control: u8) -> Result<(), RdmapFault> {
+        if control >> VERSION_SHIFT == VERSION { Ok(()) } else { Err(RdmapFault::Version) }
     }
 
     /// What a control octet says on a stream that has the operations of RFC 7306 as well.
     #[inline]
     pub fn decode_extended(control: u8) -> Result<Opcode, RdmapFault> {
-        let opcode = match control & OPCODE_MASK {
-            8 => Opcode::Immediate,
-            9 => Opcode::ImmediateSolicited,
-            10 => Opcode::AtomicRequest,
-            11 => Opcode::AtomicResponse,
-            _ => return Opcode::decode(control),
-        };
-        check_version(control).map(|()| opcode)
+        let opcode = Opcode::operation_extended(control)?;
+        Opcode::check_version(control).map(|()| opcode)
+    }
+
+    /// The operation of a control octet, RFC 7306 included. The version is not checked.
+    pub(super) fn operation_extended(control: u8) -> Result<Opcode, RdmapFault> {
+        match control & OPCODE_MASK {
+            8 => Ok(Opcode::Immediate),
+            9 => Ok(Opcode::ImmediateSolicited),
+            10 => Ok(Opcode::AtomicRequest),
+            11 => Ok(Opcode::AtomicResponse),
+            _ => Opcode::operation(control),
+        }
+    }
+
+    /// The operation of a control octet by RFC 5040. The version is not checked.
+    #[inline]
+    fn operation(control: u8) -> Result<Opcode, RdmapFault> {
+        match control & OPCODE_MASK {
+            0 => Ok(Opcode::Write),
+            1 => Ok(Opcode::ReadRequest),
+            2 => Ok(Opcode::ReadResponse),
+            3 => Ok(Opcode::Send),
+            4 => Ok(Opcode::SendInvalidate),
+            5 => Ok(Opcode::SendSolicited),
+            6 => Ok(Opcode::SendSolicitedInvalidate),
+            7 => Ok(Opcode::Terminate),
+            // The messages of RFC 7306 too: a stream has them only where both sides want them.
+            _ => Err(RdmapFault::Opcode),
+        }
     }
 
     /// Whether a segment of this message names its place itself.
@@ -115,10 +127,6 @@ impl Opcode {
             Opcode::Send | Opcode::SendInvalidate | Opcode::SendSolicited | Opcode::SendSolicitedInvalidate
         )
     }
-}
-
-fn check_version(control: u8) -> Result<(), RdmapFault> {
-    if control >> VERSION_SHIFT == VERSION { Ok(()) } else { Err(RdmapFault::Version) }
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl Rfc7306Profile {
     /// The kind that a segment's operation names, if messages of that kind may come on its queue. The version is not
     /// looked at: what DDP finds wrong with the segment goes before.
     pub fn expected(self, header: &Untagged) -> Option<Opcode> {
-        let opcode = Opcode::decode_extended(Opcode::with_our_version(header.ulp)).ok()?;
+        let opcode = Opcode::operation_extended(header.ulp).ok()?;
         (self.queue(opcode) == Some(header.qn)).then_some(opcode)
     }
 

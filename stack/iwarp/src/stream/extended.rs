@@ -68,7 +68,7 @@ impl Stream {
         match profile.expected(header) {
             Some(Opcode::AtomicRequest) => self.on_atomic_request(profile, header, payload, io),
             Some(Opcode::AtomicResponse) => self.on_atomic_response(header, payload, io),
-            Some(opcode) if opcode.is_immediate() => self.on_immediate(header, payload, io),
+            Some(opcode) if opcode.is_immediate() => self.on_immediate(opcode, header, payload, io),
             _ => self.on_unexpected(header, payload, io),
         }
     }
@@ -121,15 +121,17 @@ impl Stream {
     /// s6.3).
     fn on_immediate<C: CompletionSink + SharedReceives>(
         &mut self,
+        opcode: Opcode,
         header: &Untagged,
         payload: &[u8],
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
         let queue = self.immediate_queue(header);
         let wr_id = self.oldest_receive(queue, header, payload, io)?;
-        let opcode = Opcode::decode_extended(header.ulp)?;
-        // The message is one segment, and a Send that has begun to fill the receive ends first.
-        if !header.last || header.mo > 0 || self.rx_sends.placed() > 0 {
+        Opcode::check_version(header.ulp)?;
+        // The message is one segment. The offset is that of the queue, so on queue 0 it is 0 unless a Send has begun to
+        // fill the receive; a Send that was begun must end first.
+        if !header.last || self.rx_sends.placed() > 0 {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
         let Immediate(octets) = Immediate::decode(payload)?;
@@ -158,7 +160,7 @@ impl Stream {
         io: &mut Io<'_, C>,
     ) -> Result<(), StreamFault> {
         self.rx_requests.check(header, payload.len(), self.request_buffer_bytes())?;
-        Opcode::decode_extended(header.ulp)?;
+        Opcode::check_version(header.ulp)?;
         if !header.last {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
@@ -190,7 +192,7 @@ impl Stream {
         queue
             .check(header, payload.len(), self.response_buffer_bytes())
             .map_err(|fault| bad_response(fault.into()))?;
-        Opcode::decode_extended(header.ulp)?;
+        Opcode::check_version(header.ulp)?;
         let head = self.outstanding.front().filter(|head| head.atomic && header.last).copied();
         let head = head.ok_or_else(|| bad_response(RdmapFault::StreamCatastrophic.into()))?;
         let response = AtomicResponse::decode_for(payload, head.seq);
