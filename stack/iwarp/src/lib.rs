@@ -8,6 +8,8 @@
 //!
 //! Nothing here knows of sockets, time or threads. TCP's half of the boundary is in `ironwarp_tcp`.
 #![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing, clippy::unwrap_used)]
+#![cfg_attr(test, allow(clippy::indexing_slicing, clippy::unwrap_used))]
 
 pub mod completion;
 pub mod ddp;
