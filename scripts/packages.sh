@@ -26,9 +26,18 @@ install_packages() {
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# The oldest Rust that builds the workspace: rust-version in Cargo.toml.
+RUST_MIN=1.91
+
+# Fails unless cargo is there and new enough, and names the remedy.
 require_cargo() {
+    local remedy version
+    remedy="install it with rustup (https://rustup.rs): rustup toolchain install stable"
     [ -f "$HOME/.cargo/env" ] && . "$HOME/.cargo/env"
-    command -v cargo >/dev/null && return 0
-    echo "cargo is not installed: install a Rust toolchain (1.91 or newer) first" >&2
-    return 1
+    command -v cargo >/dev/null || { echo "cargo is not installed, Rust $RUST_MIN or newer is needed; $remedy" >&2; return 1; }
+    version=$(cargo --version | cut -d' ' -f2)
+    if [ "$(printf '%s\n%s\n' "$RUST_MIN" "$version" | sort -V | head -1)" != "$RUST_MIN" ]; then
+        echo "cargo is $version ($(command -v cargo)), Rust $RUST_MIN or newer is needed; $remedy" >&2
+        return 1
+    fi
 }

@@ -170,12 +170,17 @@ capi() {
     done
 }
 
+run_script_tests() {
+    local test
+    for test in scripts/tests/*.sh; do "$test" || return; done
+}
+
 stage format cargo fmt --all --check
 stage conformance scripts/conformance.sh --strict
 stage lints lints
 stage no-dpdk without_dpdk
 stage static static_dpdk
-stage scripts scripts/tests/nic.sh
+stage scripts run_script_tests
 stage capi capi
 stage tests cargo test --workspace --locked --no-fail-fast
 stage simulator simulator

@@ -28,11 +28,11 @@ int pool_open(struct pool *pool, struct iw_ctx *ctx, struct iw_pd pd, size_t len
 /* The bytes go back to DPDK only when no core can be using them. */
 int pool_close(struct pool *pool, turn_fn turn, void *arg)
 {
-    if (iw_mr_release(pool->mr) != IW_OK) {
+    if (iw_mr_deregister(pool->mr) != IW_OK) {
         return complain("releasing the pool");
     }
     int32_t over;
-    while ((over = iw_mr_released(pool->mr)) == 0) {
+    while ((over = iw_mr_poll_deregistered(pool->mr)) == 0) {
         turn(arg);
     }
     rte_free(pool->bytes);

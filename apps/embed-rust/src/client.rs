@@ -61,8 +61,12 @@ impl Client {
         let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let window = ctx.register(pd, pages(WINDOW * SPAN)?, rights)?;
         let answers = ctx.register(pd, pages(WINDOW * ANSWER_BYTES)?, Access::LOCAL_WRITE)?;
-        let attr =
-            QpAttr { send_depth: 2 * WINDOW as u32, recv_depth: WINDOW as u32, sges: 1, ..QpAttr::new(cq) };
+        let attr = QpAttr {
+            send_depth: 2 * WINDOW as u32,
+            recv_depth: WINDOW as u32,
+            max_sge: 1,
+            ..QpAttr::new(cq)
+        };
         let qp = ctx.create_qp(pd, &attr)?;
         for place in 0..WINDOW {
             let room = [answers.slice(place * ANSWER_BYTES, ANSWER_BYTES as u32)?];

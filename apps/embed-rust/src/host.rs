@@ -196,7 +196,7 @@ fn turn(worker: &mut Worker) {
 
 fn ring(address: &str) -> Result<Config, EmbedError> {
     Ok(Config::from_toml(&format!(
-        "[port]\ndevice.ring = {{}}\nring = 1024\nrx_frames = 8192\ntx_frames = 8192\n[net]\naddress = \"{address}\"\n\
+        "[port]\ndevice.ring = {{}}\nring_size = 1024\nrx_frames = 8192\ntx_frames = 8192\n[net]\naddress = \"{address}\"\n\
          [limits]\nqueue_pairs = 128\nhalf_open = 128\ncontexts = 80\n"
     ))?)
 }

@@ -125,7 +125,7 @@ impl Server {
             // A Write and its answer for each request of the window.
             send_depth: 2 * depth,
             recv_depth: depth,
-            sges: 1,
+            max_sge: 1,
             inline_bytes: ANSWER_BYTES,
             ..QpAttr::new(self.cq)
         };

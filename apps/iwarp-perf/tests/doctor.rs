@@ -24,7 +24,7 @@ impl Lab {
         std::fs::create_dir_all(&path).expect("a writable folder");
         let lab = Lab(path);
         let text = format!(
-            "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n[port]\ndevice.{device}\nring = 256\nrx_frames = 2048\n\
+            "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n[port]\ndevice.{device}\nring_size = 256\nrx_frames = 2048\n\
              tx_frames = 2048\n{more}[net]\naddress = \"10.78.0.2/24\"\n[core]\nidle = \"yield\"\n"
         );
         std::fs::write(lab.config(), text).expect("a writable folder");

@@ -77,13 +77,8 @@ impl Client {
         let source = room(&end, Access::REMOTE_READ)?;
         let sink = room(&end, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
         let messages = end.ctx.register(end.pd, vec![0; RECEIVES * RECEIVE_BYTES], Access::LOCAL_WRITE)?;
-        let attr = QpAttr {
-            send_depth: SENDS,
-            recv_depth: RECEIVES as u32,
-            inbound_reads: 1,
-            outbound_reads: 1,
-            ..QpAttr::new(end.cq)
-        };
+        let attr =
+            QpAttr { send_depth: SENDS, recv_depth: RECEIVES as u32, ird: 1, ord: 1, ..QpAttr::new(end.cq) };
         let qp = end.ctx.create_qp(end.pd, &attr)?;
         let (text, came) = (vec![0; call.bytes as usize], vec![0; call.bytes as usize]);
         let tally = ClientTally::new(call.bytes, call.verify);

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     };
     let outcome = if args.server { serve(&args, config, &stop) } else { call(&args, config, &stop) };
     #[cfg(feature = "dpdk")]
-    ironwarp::end_dpdk();
+    ironwarp::cleanup_dpdk();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(PingError::Argument(line)) => refuse(PROGRAM, line),

@@ -69,13 +69,8 @@ impl Session {
     pub(crate) fn new(end: &mut End, offer: &Offer, remote: SocketAddr) -> Result<Self, VerbsError> {
         let texts = end.ctx.register(end.pd, vec![0; offer.bytes_max as usize], Access::LOCAL_WRITE)?;
         let messages = end.ctx.register(end.pd, vec![0; RECEIVES * RECEIVE_BYTES], Access::LOCAL_WRITE)?;
-        let attr = QpAttr {
-            send_depth: SENDS,
-            recv_depth: RECEIVES as u32,
-            inbound_reads: 1,
-            outbound_reads: 1,
-            ..QpAttr::new(end.cq)
-        };
+        let attr =
+            QpAttr { send_depth: SENDS, recv_depth: RECEIVES as u32, ird: 1, ord: 1, ..QpAttr::new(end.cq) };
         let qp = end.ctx.create_qp(end.pd, &attr)?;
         let session = Session {
             qp,

@@ -94,8 +94,8 @@ fn an_argument_that_cannot_be_used_is_named_with_what_is_allowed() {
 fn a_configuration_that_cannot_be_used_is_named() {
     assert_names(&refusal("-s", None), &["--config"]);
     assert_names(&refusal("-s --config /no/such.toml", None), &["/no/such.toml", "No such file"]);
-    let wrong = Config::of(&MEMORY.replace("[net]", "ring = 100\n[net]"));
-    assert_eq!(refusal("-s", Some(&wrong)), "port.ring = 100: a power of two from 64 to 16384");
+    let wrong = Config::of(&MEMORY.replace("[net]", "ring_size = 100\n[net]"));
+    assert_eq!(refusal("-s", Some(&wrong)), "port.ring_size = 100: a power of two from 64 to 16384");
     let misspelt = Config::of(&MEMORY.replace("[net]", "rings = 128\n[net]"));
     assert_names(&refusal("-s", Some(&misspelt)), &["line 3", "`rings`", "`ring`"]);
 }

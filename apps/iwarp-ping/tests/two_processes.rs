@@ -41,8 +41,8 @@ impl Lab {
             let text = format!(
                 "[eal]\nhugepages = \"never\"\nmemory_mib = 128\n\
                  [port]\ndevice.memif = {{ role = \"{role}\", socket = {:?} }}\n\
-                 ring = 256\nrx_frames = 2048\ntx_frames = 2048\n\
-                 [net]\naddress = \"10.99.0.{host}/24\"\naddresses = [\"fd00:99::{host}/64\"]\nprobe_ipv6 = 0\n\
+                 ring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n\
+                 [net]\naddress = \"10.99.0.{host}/24\"\naddresses = [\"fd00:99::{host}/64\"]\ndad_probes_ipv6 = 0\n\
                  [core]\nidle = \"yield\"\n",
                 lab.folder.join("m.sock")
             );

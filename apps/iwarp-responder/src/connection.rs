@@ -51,7 +51,7 @@ impl Connection {
         args: &Args,
     ) -> Result<Self, VerbsError> {
         let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let offered = ctx.register_for(qp, zeros(args.bytes as usize)?, all)?;
+        let offered = ctx.register_for_qp(qp, zeros(args.bytes as usize)?, all)?;
         let connection = Connection { qp, offered, buffers, buffer_bytes: args.message_bytes };
         (0..args.receives.into()).try_for_each(|buffer| connection.post_receive(ctx, buffer))?;
         Ok(connection)

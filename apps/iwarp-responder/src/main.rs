@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     };
     let code = run(&args, config, &stop);
     #[cfg(feature = "dpdk")]
-    ironwarp::end_dpdk();
+    ironwarp::cleanup_dpdk();
     code
 }
 

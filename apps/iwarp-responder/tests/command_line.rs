@@ -118,8 +118,8 @@ fn text_that_is_not_toml_is_told_by_its_line() {
 
 #[test]
 fn a_value_out_of_range_is_named_with_its_key_and_what_is_allowed() {
-    let ring = refused(&MEMORY.replace("[net]", "ring = 100\n[net]"), &[]);
-    assert_eq!(ring, "port.ring = 100: a power of two from 64 to 16384");
+    let ring = refused(&MEMORY.replace("[net]", "ring_size = 100\n[net]"), &[]);
+    assert_eq!(ring, "port.ring_size = 100: a power of two from 64 to 16384");
     let address = refused(&MEMORY.replace("10.99.2.1/24", "10.99.2.1"), &[]);
     assert_names(&address, &["net.address", "\"10.99.2.1\"", "10.0.0.1/24"]);
     let memory = refused(&format!("{MEMORY}[eal]\nmemory_mib = 1\n"), &[]);
@@ -185,7 +185,7 @@ mod devices {
     const NOBODY: &str = "65534";
 
     fn config_of(device: &str) -> String {
-        let small = "ring = 64\nrx_frames = 512\ntx_frames = 512\n";
+        let small = "ring_size = 64\nrx_frames = 512\ntx_frames = 512\n";
         let eal = "[eal]\nhugepages = \"never\"\nmemory_mib = 64\n";
         format!("{eal}[port]\ndevice.{device}\n{small}[net]\naddress = \"10.99.2.1/24\"\n")
     }

@@ -124,7 +124,7 @@ fn print_summary(summary: &Summary, seconds: f64) {
     let totals = &summary.totals;
     println!(
         "{} connections, {} requests done, {} flushed, {} pieces lent, {} messages in shared receives, {} sleepers woken",
-        totals.established, totals.succeeded, totals.flushed, totals.lent, totals.shared, totals.woken,
+        totals.established, totals.succeeded, totals.flushed, totals.bound, totals.shared, totals.woken,
     );
     if totals.atomics > 0 {
         println!(

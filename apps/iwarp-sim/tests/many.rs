@@ -3,15 +3,15 @@
 use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::{LinkConfig, Node, SimNet};
 use ironwarp_stats::Counter;
-use ironwarp_tcp::{Holdings, TcpConfig};
+use ironwarp_tcp::{ResourceUsage, TcpConfig};
 use ironwarp_types::Nanos;
-use iwarp_sim::tcp::{Dialler, End, Held, OurNode, OurSetup, Task, link_address};
+use iwarp_sim::tcp::{Connector, EndAction, IronwarpNode, IronwarpSetup, SharedNode, Task, link_address};
 
 const CONNECTIONS: u64 = 100_000;
 const AT_ONCE: usize = 400;
 const PORT: u16 = 4_420;
 
-fn setup(host: u8) -> OurSetup {
+fn setup(host: u8) -> IronwarpSetup {
     let device = MemoryConfig {
         mac: link_address(host),
         rx_frames: 4_096,
@@ -28,41 +28,44 @@ fn setup(host: u8) -> OurSetup {
         time_wait_max: 16_384,
         ..TcpConfig::default()
     };
-    OurSetup { host, device, tcp, seed: 5, check_every: 10_000, connections: 0 }
+    IronwarpSetup { host, device, tcp, seed: 5, check_every: 10_000, connections: 0 }
 }
 
 /// Runs all connections, `answers` being what the host that is called does.
-fn run(task: Task, answers: Task, link: LinkConfig) -> [Held<OurNode>; 2] {
+fn run(task: Task, answers: Task, link: LinkConfig) -> [SharedNode<IronwarpNode>; 2] {
     let mut net = SimNet::new(7);
     let setups = [setup(1), setup(2)];
     let [(a, a_port), (b, b_port)] = [net.add_port(&setups[0].device), net.add_port(&setups[1].device)];
     net.connect(a, b, link);
     let [client, server] = setups;
-    let hosts = [Held::new(OurNode::new(client, a_port)), Held::new(OurNode::new(server, b_port))];
-    hosts[1].change().listen(PORT, answers).expect("room for a listener");
-    hosts[0].change().dialler = Some(Dialler::new(2, PORT, CONNECTIONS, AT_ONCE, task));
+    let hosts = [
+        SharedNode::new(IronwarpNode::new(client, a_port)),
+        SharedNode::new(IronwarpNode::new(server, b_port)),
+    ];
+    hosts[1].borrow_mut().listen(PORT, answers).expect("room for a listener");
+    hosts[0].borrow_mut().connector = Some(Connector::new(2, PORT, CONNECTIONS, AT_ONCE, task));
     for (host, port) in hosts.iter().zip([a, b]) {
-        host.change().keeps_finished = false;
+        host.borrow_mut().keeps_finished = false;
         net.add_node(Box::new(host.clone()) as Box<dyn Node>, &[port]);
     }
-    let done = |host: &Held<OurNode>| host.look().ends.closed == CONNECTIONS;
-    let over = net.run_until_done(Nanos::from_secs(600), |_| hosts.iter().all(done));
-    let over = over.unwrap_or_else(|error| panic!("{error}"));
-    assert!(over, "{:?} {:?}", hosts[0].look().ends, hosts[1].look().ends);
+    let done = |host: &SharedNode<IronwarpNode>| host.borrow().ends.closed == CONNECTIONS;
+    let finished = net.run_until_done(Nanos::from_secs(600), |_| hosts.iter().all(done));
+    let finished = finished.unwrap_or_else(|error| panic!("{error}"));
+    assert!(finished, "{:?} {:?}", hosts[0].borrow().ends, hosts[1].borrow().ends);
     println!("{CONNECTIONS} connections in {:?} of virtual time", net.now());
     // TIME-WAIT is bounded while it lasts, and then it ends.
     for host in &hosts {
-        assert!(host.look().tcp.holdings().time_wait <= 16_384);
+        assert!(host.borrow().tcp.resource_usage().time_wait <= 16_384);
     }
     net.run_until(net.now() + Nanos::from_secs(61)).unwrap_or_else(|error| panic!("{error}"));
     hosts
 }
 
 /// Every place, timer and buffer is back.
-fn assert_nothing_is_held(host: &Held<OurNode>) {
-    let host = host.look();
+fn assert_nothing_is_held(host: &SharedNode<IronwarpNode>) {
+    let host = host.borrow();
     host.tcp.check().unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(host.tcp.holdings(), Holdings::default());
+    assert_eq!(host.tcp.resource_usage(), ResourceUsage::default());
     assert_eq!(host.tcp.next_deadline(), None);
     let free = host.control().free_frames();
     // The engine keeps at most one transmit frame, for the next to send.
@@ -77,15 +80,15 @@ fn task() -> Task {
 
 #[test]
 fn a_hundred_thousand_connections_that_the_caller_closes_leave_nothing_behind() {
-    let answers = Task { end: End::Stay, ..task().mirrored() };
+    let answers = Task { end: EndAction::Stay, ..task().mirrored() };
     let hosts = run(task(), answers, LinkConfig::default());
     hosts.iter().for_each(assert_nothing_is_held);
-    assert_eq!(hosts[1].look().read(Counter::TcpEstablished), CONNECTIONS);
+    assert_eq!(hosts[1].borrow().read(Counter::TcpEstablished), CONNECTIONS);
 }
 
 #[test]
 fn a_hundred_thousand_connections_that_the_called_closes_leave_nothing_behind() {
-    let hosts = run(Task { end: End::Stay, ..task() }, task().mirrored(), LinkConfig::default());
+    let hosts = run(Task { end: EndAction::Stay, ..task() }, task().mirrored(), LinkConfig::default());
     hosts.iter().for_each(assert_nothing_is_held);
 }
 
@@ -99,7 +102,7 @@ fn a_bad_link_leaves_nothing_behind_either() {
         reorder_by: Nanos::from_micros(30),
         ..LinkConfig::default()
     };
-    let answers = Task { end: End::Stay, ..task().mirrored() };
+    let answers = Task { end: EndAction::Stay, ..task().mirrored() };
     let hosts = run(task(), answers, link);
     hosts.iter().for_each(assert_nothing_is_held);
 }

@@ -15,8 +15,8 @@ use ironwarp_sim::{LinkConfig, Node, SimNet};
 use ironwarp_stats::Counter;
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::Nanos;
-use iwarp_sim::tcp::lab::{Forger, Switch};
-use iwarp_sim::tcp::{Dialler, Ends, Held, OurNode, OurSetup, Task, link_address};
+use iwarp_sim::tcp::network::{SynFlooder, UnicastSwitch};
+use iwarp_sim::tcp::{Connector, EndCounts, IronwarpNode, IronwarpSetup, SharedNode, Task, link_address};
 
 struct Counting;
 
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// A node whose allocations are counted.
-struct Watched(Held<OurNode>);
+struct Watched(SharedNode<IronwarpNode>);
 
 impl Node for Watched {
     fn poll(&mut self, now: Nanos) -> Option<Nanos> {
@@ -77,22 +77,22 @@ fn device(host: u8) -> MemoryConfig {
     MemoryConfig { mac, rx_frames: 8_192, tx_frames: 8_192, rx_ring_frames: 1_024, ..MemoryConfig::default() }
 }
 
-fn host(host: u8, port: ironwarp_port::memory::MemoryPort) -> Held<OurNode> {
+fn host(host: u8, port: ironwarp_port::memory::MemoryPort) -> SharedNode<IronwarpNode> {
     let tcp = TcpConfig { connections_max: 512, rcv_window_bytes: 256 << 10, ..TcpConfig::default() };
     let setup =
-        OurSetup { host, device: device(host), tcp, seed: 3, check_every: 10_000, connections: 1_000 };
-    Held::new(OurNode::new(setup, port))
+        IronwarpSetup { host, device: device(host), tcp, seed: 3, check_every: 10_000, connections: 1_000 };
+    SharedNode::new(IronwarpNode::new(setup, port))
 }
 
 struct Run {
     /// Bytes that both ends of the connections took while the flood lasted.
     bytes: u64,
     /// How the calls made meanwhile ended, at the client.
-    calls: Ends,
+    calls: EndCounts,
     opened: u64,
     /// The server's allocations meanwhile.
     allocations: u64,
-    server: Held<OurNode>,
+    server: SharedNode<IronwarpNode>,
     answers: u64,
     refused: u64,
 }
@@ -113,25 +113,25 @@ fn run(syns: u64) -> Run {
         net.connect(port, *switch_port, cable(gbit_s));
     }
     let switch_ids = [behind[0].1.0, behind[1].1.0, behind[2].1.0];
-    let switch = Switch::new(behind.into_iter().map(|(host, (_, port))| (host, port)).collect());
+    let switch = UnicastSwitch::new(behind.into_iter().map(|(host, (_, port))| (host, port)).collect());
     net.add_node(Box::new(switch), &switch_ids);
     let (client, server) = (host(CLIENT, c.1), host(SERVER, s.1));
     let bulk = Task { sends: 1 << 40, expects: 1 << 40, ..Task::default() };
     let call = Task { sends: 2_000, expects: 1_000, ..Task::default() };
-    server.change().listen(BULK_PORT, bulk.mirrored()).expect("room for a listener");
-    server.change().listen(CALL_PORT, call.mirrored()).expect("room for a listener");
+    server.borrow_mut().listen(BULK_PORT, bulk.mirrored()).expect("room for a listener");
+    server.borrow_mut().listen(CALL_PORT, call.mirrored()).expect("room for a listener");
     for _ in 0..4 {
-        client.change().connect(Nanos::ZERO, None, (SERVER, BULK_PORT), bulk.clone()).expect("a place");
+        client.borrow_mut().connect(Nanos::ZERO, None, (SERVER, BULK_PORT), bulk.clone()).expect("a place");
     }
-    let calls = Dialler {
+    let calls = Connector {
         every: Nanos::from_millis(2),
         next_at: START,
-        ..Dialler::new(SERVER, CALL_PORT, CALLS, 200, call)
+        ..Connector::new(SERVER, CALL_PORT, CALLS, 200, call)
     };
-    client.change().dialler = Some(calls);
-    let mut forger = Forger::new(FORGER, f.1, (SERVER, CALL_PORT), syns, SYN_EVERY, 17);
+    client.borrow_mut().connector = Some(calls);
+    let mut forger = SynFlooder::new(FORGER, f.1, (SERVER, CALL_PORT), syns, SYN_EVERY, 17);
     forger.start = START;
-    let forger = Held::new(forger);
+    let forger = SharedNode::new(forger);
     net.add_node(Box::new(client.clone()), &[c.0]);
     let watched = net.add_node(Box::new(Watched(server.clone())), &[s.0]);
     net.set_frame_cost(watched, FRAME_COST);
@@ -144,19 +144,19 @@ fn run(syns: u64) -> Run {
     until(&mut net, START + SYN_EVERY.times(SYNS));
     let bytes = taken(&client) + taken(&server) - before;
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - allocations;
-    assert_eq!(forger.look().sent, syns);
+    assert_eq!(forger.borrow().sent, syns);
     let (calls, opened) =
-        (client.look().ends, client.look().dialler.as_ref().map_or(0, |dialler| dialler.opened));
-    let (answers, refused) = (forger.look().answers, net.refused_frames(s.0));
+        (client.borrow().ends, client.borrow().connector.as_ref().map_or(0, |connector| connector.opened));
+    let (answers, refused) = (forger.borrow().answers, net.refused_frames(s.0));
     Run { bytes, calls, opened, allocations, server, answers, refused }
 }
 
 /// Bytes that the bulk connections have taken.
-fn taken(host: &Held<OurNode>) -> u64 {
-    host.look()
+fn taken(host: &SharedNode<IronwarpNode>) -> u64 {
+    host.borrow()
         .connections()
-        .filter(|(_, work)| work.task.expects > 1 << 30)
-        .map(|(_, work)| work.taken)
+        .filter(|(_, task_progress)| task_progress.task.expects > 1 << 30)
+        .map(|(_, task_progress)| task_progress.taken)
         .sum()
 }
 
@@ -165,16 +165,16 @@ fn taken(host: &Held<OurNode>) -> u64 {
 fn a_flood_of_a_million_syns_takes_neither_throughput_nor_places_nor_memory() {
     let (calm, flood) = (run(0), run(SYNS));
     let share = flood.bytes * 1_000 / calm.bytes;
-    let held = flood.server.look().tcp.holdings();
+    let held = flood.server.borrow().tcp.resource_usage();
     println!(
         "{} of {} bytes ({share} per mille), calls {:?} of {}, {} answers to the forger, {} frames refused, {held:?}",
         flood.bytes, calm.bytes, flood.calls, flood.opened, flood.answers, flood.refused
     );
     assert!(share >= 900, "{share} per mille");
     assert_eq!((calm.opened, flood.opened), (CALLS, CALLS));
-    assert_eq!(calm.calls, Ends { closed: CALLS, ..Ends::default() });
+    assert_eq!(calm.calls, EndCounts { closed: CALLS, ..EndCounts::default() });
     assert_eq!(flood.calls, calm.calls);
     assert_eq!((calm.allocations, flood.allocations), (0, 0));
     assert!(held.half_open <= 256 && held.connections <= 4 + 256, "{held:?}");
-    assert_eq!(flood.server.look().read(Counter::TcpGivenUp), 0);
+    assert_eq!(flood.server.borrow().read(Counter::TcpTimeoutAborts), 0);
 }

@@ -19,7 +19,7 @@ const ROWS: [(&str, &str, f64); 12] = [
     ("Reads asked /s", "iwarp_rx_read_requests", 1.0),
     ("atomics asked /s", "iwarp_rx_atomic_requests", 1.0),
     ("immediates in /s", "iwarp_rx_immediates", 1.0),
-    ("sent again /s", "tcp_tx_resent", 1.0),
+    ("sent again /s", "tcp_tx_retransmits", 1.0),
 ];
 
 /// The first of them are counted by port.

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use ironwarp_stats::{Counter, Rows, StatsPage};
+use ironwarp_stats::{Counter, PageDimensions, StatsPage};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -92,14 +92,15 @@ fn a_screen_has_a_column_a_core_and_losses_by_reason() {
     let row = |title: &str| text.lines().find(|line| line.starts_with(title)).expect("a row").to_owned();
     assert_eq!(row("core ").split_whitespace().collect::<Vec<_>>(), ["core", "0", "1"]);
     assert!(text.contains("42  tcp_drop_paws: Segments older"), "{text}");
-    assert!(!text.contains("tcp_drop_header") && !text.contains('\x1b'), "{text}");
+    assert!(!text.contains("tcp_drop_bad_header") && !text.contains('\x1b'), "{text}");
 }
 
 /// Further ports are no cores: a core shows what it counts of all of them, and each port has a column of its own.
 #[test]
 fn several_ports_are_told_apart() {
     let path = std::env::temp_dir().join(format!("iwarp-top-ports-{}", std::process::id()));
-    let page = StatsPage::create_for(&path, Rows { cores: 2, ports: 3 }).expect("a writable folder");
+    let page = StatsPage::create_with_ports(&path, PageDimensions { cores: 2, ports: 3 })
+        .expect("a writable folder");
     page.core(0).add(Counter::PortRxFrames, 1);
     page.port(1, 0).add(Counter::PortRxFrames, 20);
     page.port(2, 1).add(Counter::PortRxFrames, 300);

@@ -4,7 +4,7 @@
  *
  * Calls answer 0 or a count, or a negative IW_E_*: iw_error_text has a text for each, iw_last_error the last one's own
  * words. No call blocks on a peer. A handle (struct iw_stack, iw_worker, iw_ctx, iw_mr) is used by one thread at a time: a
- * second one gets IW_E_IN_USE, a closed handle IW_E_HANDLE. Handles of different names may be used by different threads
+ * second one gets IW_E_CONCURRENT_CALL, a closed handle IW_E_HANDLE. Handles of different names may be used by different threads
  * at once. "Safety" tells what the library cannot check.
  */
 
@@ -28,7 +28,7 @@
 #define IW_E_HANDLE -2
 
 // Another call with the same handle is not over: on another thread, or below this one.
-#define IW_E_IN_USE -3
+#define IW_E_CONCURRENT_CALL -3
 
 // The library has a fault. The object is good for nothing but being closed.
 #define IW_E_INTERNAL -4
@@ -82,7 +82,7 @@
 #define IW_E_BUSY -20
 
 // The worker that would carry out the call has been closed.
-#define IW_E_WORKER_GONE -21
+#define IW_E_WORKER_CLOSED -21
 
 // The memory cannot be registered so, or has no word there for an atomic operation.
 #define IW_E_MEMORY -22
@@ -128,27 +128,27 @@
 // As draft -01 has it.
 #define IW_EXTENSIONS_DRAFT01 4
 
-// A peer asks for a connection: `request`, `local`, `remote`, private data; `settled.revision` is the revision of MPA that it
+// A peer asks for a connection: `request`, `local`, `remote`, private data; `negotiated.revision` is the revision of MPA that it
 // speaks.
 #define IW_EVENT_CONNECT_REQUEST 1
 
-// The connection is up: `qp`, `settled`, and on the connecting side private data.
+// The connection is up: `qp`, `negotiated`, and on the connecting side private data.
 #define IW_EVENT_ESTABLISHED 2
 
 // The peer refused: `qp`, private data.
 #define IW_EVENT_REJECTED 3
 
-// The connection did not come about: `qp`, `reason` is an IW_FAILED_*.
+// The connection did not come about: `qp`, `reason` is an IW_CONNECT_FAILURE_*.
 #define IW_EVENT_CONNECT_FAILED 4
 
 // A Terminate message was sent or received: `qp`, `terminate`. The end of the connection follows.
 #define IW_EVENT_TERMINATED 5
 
-// The connection has ended, and every request has its completion: `qp`, `reason` is an IW_ENDED_*.
+// The connection has ended, and every request has its completion: `qp`, `reason` is an IW_DISCONNECT_*.
 #define IW_EVENT_DISCONNECTED 6
 
 // The peer's first message has come to the accepting side: `qp`.
-#define IW_EVENT_COMMUNICATING 7
+#define IW_EVENT_COMM_EST 7
 
 // A request of ours could not be carried out, and the connection ends with it: `qp`.
 #define IW_EVENT_QP_FATAL 8
@@ -157,10 +157,10 @@
 #define IW_EVENT_CQ_ERROR 9
 
 // Fewer receives are left than asked for with `iw_srq_arm`: `srq`.
-#define IW_EVENT_SRQ_LIMIT 10
+#define IW_EVENT_SRQ_LIMIT_REACHED 10
 
 // A queue pair that has ended takes no more of its shared receives: `qp`.
-#define IW_EVENT_LAST_RECEIVE 11
+#define IW_EVENT_LAST_WQE_REACHED 11
 
 // The device of `port` has lost its link (`reason` 0), or has it again (1).
 #define IW_EVENT_LINK 12
@@ -169,52 +169,52 @@
 #define IW_EVENT_LISTEN_FAILED 13
 
 // The peer has no atomic operations, and ended the connection over one: `qp`, `remote` without a port.
-#define IW_EVENT_LACKS_ATOMICS 14
+#define IW_EVENT_PEER_LACKS_ATOMICS 14
 
 // Something that this version of the header has no number for.
 #define IW_EVENT_OTHER 15
 
 // Nobody answers for the address, or no route leads there.
-#define IW_FAILED_UNREACHABLE 1
+#define IW_CONNECT_FAILURE_UNREACHABLE 1
 
 // The peer's host refused.
-#define IW_FAILED_REFUSED 2
+#define IW_CONNECT_FAILURE_REFUSED 2
 
 // No answer in time.
-#define IW_FAILED_TIMED_OUT 3
+#define IW_CONNECT_FAILURE_TIMED_OUT 3
 
 // The peer closed or reset the connection during start-up.
-#define IW_FAILED_CLOSED 4
+#define IW_CONNECT_FAILURE_CLOSED 4
 
 // The peer's start-up frame breaks RFC 5044, or asks for what we do not have.
-#define IW_FAILED_PROTOCOL 5
+#define IW_CONNECT_FAILURE_PROTOCOL 5
 
 // No local port, connection or buffer was free.
-#define IW_FAILED_NO_RESOURCES 6
+#define IW_CONNECT_FAILURE_NO_RESOURCES 6
 
 // A Terminate ended it.
-#define IW_FAILED_TERMINATED 7
+#define IW_CONNECT_FAILURE_TERMINATED 7
 
 // Something else ended it.
-#define IW_FAILED_OTHER 8
+#define IW_CONNECT_FAILURE_OTHER 8
 
 // Both sides closed in order.
-#define IW_ENDED_CLOSED 1
+#define IW_DISCONNECT_CLOSED 1
 
 // A Terminate ended it.
-#define IW_ENDED_TERMINATED 2
+#define IW_DISCONNECT_TERMINATED 2
 
 // An error was found here that no Terminate could tell the peer of: `terminate` names it.
-#define IW_ENDED_FAILED 3
+#define IW_DISCONNECT_LOCAL_ERROR 3
 
 // The peer reset it.
-#define IW_ENDED_RESET 4
+#define IW_DISCONNECT_RESET 4
 
 // The peer no longer acknowledges.
-#define IW_ENDED_TIMED_OUT 5
+#define IW_DISCONNECT_TIMED_OUT 5
 
 // Something else ended it.
-#define IW_ENDED_OTHER 6
+#define IW_DISCONNECT_OTHER 6
 
 // Receives and answers to Reads may be placed here.
 #define IW_ACCESS_LOCAL_WRITE 1
@@ -265,11 +265,11 @@
 #define IW_WR_BIND 9
 
 // Makes `fast_mr` a region of the one element, as above: its tag is good here and, as `access` says, at the peer, for the
-// whole protection domain or with IW_SEND_THIS_STREAM for this queue pair alone.
+// whole protection domain or with IW_SEND_STREAM_SCOPED for this queue pair alone.
 #define IW_WR_FAST_REGISTER 10
 
 // Asks whether the peer has atomic operations, by adding 0 to a word of its, which stays as it is. A peer that has none ends
-// the connection: IW_EVENT_LACKS_ATOMICS.
+// the connection: IW_EVENT_PEER_LACKS_ATOMICS.
 #define IW_WR_PROBE_ATOMICS 11
 
 // Completes with an entry when it succeeds. What fails always does.
@@ -291,32 +291,32 @@
 #define IW_SEND_INVALIDATE 32
 
 // A fast region is for this queue pair alone, and its peer may end the tag by a Send that invalidates it.
-#define IW_SEND_THIS_STREAM 64
+#define IW_SEND_STREAM_SCOPED 64
 
 // It was carried out.
 #define IW_WC_SUCCESS 0
 
 // The connection ended first; how much of it the peer saw is unknown.
-#define IW_WC_FLUSHED 1
+#define IW_WC_WR_FLUSH_ERR 1
 
 // The message is longer than its buffer, or than a message may be.
-#define IW_WC_LENGTH 2
+#define IW_WC_LOC_LEN_ERR 2
 
 // An element names memory that may not be used so.
-#define IW_WC_PROTECTION 3
+#define IW_WC_LOC_PROT_ERR 3
 
 // The peer's answer is not the answer to the request.
-#define IW_WC_BAD_RESPONSE 4
+#define IW_WC_BAD_RESP_ERR 4
 
 // The request cannot be carried out on this queue pair.
-#define IW_WC_OPERATION 5
+#define IW_WC_LOC_QP_OP_ERR 5
 
 // Something else went wrong.
-#define IW_WC_OTHER 6
+#define IW_WC_GENERAL_ERR 6
 
 // A window or fast region cannot be bound so: it is bound already or has been destroyed, the rights are none that it or the
 // memory gives, or the piece is not within memory of its protection domain.
-#define IW_WC_MEMORY_BIND 7
+#define IW_WC_MW_BIND_ERR 7
 
 // A Send of any kind.
 #define IW_WC_SEND 0
@@ -349,13 +349,13 @@
 #define IW_WC_FAST_REGISTER 9
 
 // The Send that was received asked for an event.
-#define IW_WC_SOLICITED 1
+#define IW_WC_FLAG_SOLICITED 1
 
 // The Send that was received ended the steering tag in `invalidated_stag`.
-#define IW_WC_INVALIDATED 2
+#define IW_WC_FLAG_INVALIDATED 2
 
 // An atomic operation of `iw_atomic`: the word as it was is in `immediate`.
-#define IW_WC_LOCAL 4
+#define IW_WC_FLAG_LOCAL_ATOMIC 4
 
 // Made, not connected.
 #define IW_QP_IDLE 0
@@ -394,11 +394,11 @@ struct iw_worker;
 
 // Takes a line of the log: the `user` pointer that was given beside the function, an `IW_LOG_*`, a text that is good
 // during the call. May be called on any thread that calls the library, several at once. It must not call the library
-// with a handle of the call that it is called from, which is refused with IW_E_IN_USE, and must return.
+// with a handle of the call that it is called from, which is refused with IW_E_CONCURRENT_CALL, and must return.
 typedef void (*iw_log_fn)(void *user, uint32_t level, const char *text);
 
 // What one poll did.
-struct iw_polled {
+struct iw_poll_result {
     // Frames received and sent, doorbells and messages handled. 0 when there was nothing to do.
     uint64_t work;
     // Nanoseconds until the next timer is due: until then there is nothing to do unless a frame, a request or another
@@ -432,9 +432,9 @@ struct iw_conn_params {
     // To connect with: the revision of MPA to begin with, 1 or 2; 0 as the configuration says. Not used to accept.
     uint32_t revision;
     // The numbers of Reads to offer, at most those of the queue pair; negative: those of the queue pair.
-    int32_t inbound_reads;
+    int32_t ird;
     // As before, the other way.
-    int32_t outbound_reads;
+    int32_t ord;
 };
 
 // A queue pair. 0 is none.
@@ -471,27 +471,27 @@ struct iw_limits {
     // Contexts.
     uint32_t contexts;
     // Requests in a send or receive queue.
-    uint32_t work_depth;
+    uint32_t wq_depth;
     // Places in a completion queue.
-    uint32_t completion_depth;
+    uint32_t cq_depth;
     // Gather or scatter elements in a request.
-    uint32_t sges;
+    uint32_t max_sge;
     // Inline bytes in a request.
     uint32_t inline_bytes;
     // Bytes in a message.
     uint32_t message_bytes;
     // Reads and atomic operations outstanding in either direction of a queue pair.
-    uint32_t reads;
+    uint32_t read_depth;
     // Private data bytes that a connection can be begun or answered with, whatever revision of MPA the peer speaks.
     uint32_t private_data_bytes;
 };
 
 // How far a context has come with `iw_drain`.
-struct iw_drained {
+struct iw_drain_progress {
     // Queue pairs whose connections have not ended yet.
     uint32_t open;
     // Queue pairs that this call destroyed, because the deadline is past.
-    uint32_t cut;
+    uint32_t aborted;
 };
 
 // A completion queue. 0 is none.
@@ -507,13 +507,13 @@ struct iw_srq {
 };
 
 // What start-up settled.
-struct iw_settled {
+struct iw_negotiated {
     // The revision of MPA that was spoken.
     uint16_t revision;
     // Reads that the peer may have outstanding here.
-    uint16_t inbound_reads;
+    uint16_t ird;
     // Reads that we may have outstanding at the peer.
-    uint16_t outbound_reads;
+    uint16_t ord;
     // Not used.
     uint16_t reserved;
 };
@@ -534,7 +534,7 @@ struct iw_terminate {
 struct iw_event {
     // IW_EVENT_*.
     uint32_t kind;
-    // IW_FAILED_*, IW_ENDED_*, or whether there is a link.
+    // IW_CONNECT_FAILURE_*, IW_DISCONNECT_*, or whether there is a link.
     uint32_t reason;
     // The queue pair.
     struct iw_qp qp;
@@ -549,7 +549,7 @@ struct iw_event {
     // The peer's.
     struct iw_addr remote;
     // What start-up settled.
-    struct iw_settled settled;
+    struct iw_negotiated negotiated;
     // An error.
     struct iw_terminate terminate;
     // The port, from 0: 0 where there is one.
@@ -589,7 +589,7 @@ struct iw_atomic_op {
 };
 
 // The steering tags of a memory window or fast region.
-struct iw_tag_info {
+struct iw_stag_info {
     // The tag of the binding that was posted last, whatever has become of it; 0: none was.
     uint32_t stag;
     // The tag that the next binding will have.
@@ -638,7 +638,7 @@ struct iw_send_wr {
     uint64_t swap;
     // As above.
     uint64_t swap_mask;
-    // What IW_WR_BIND binds, with the tag that its `iw_tag_info.next_stag` says.
+    // What IW_WR_BIND binds, with the tag that its `iw_stag_info.next_stag` says.
     struct iw_mw *window;
     // What IW_WR_FAST_REGISTER registers, alike.
     struct iw_fast_mr *fast_mr;
@@ -664,19 +664,19 @@ struct iw_recv_wr {
 struct iw_wc {
     // The number that was posted.
     uint64_t wr_id;
-    // The queue pair's number (`iw_qp_info`); with IW_WC_LOCAL 0.
+    // The queue pair's number (`iw_qp_info`); with IW_WC_FLAG_LOCAL_ATOMIC 0.
     uint32_t qp_num;
     // Bytes of the message, where the status is IW_WC_SUCCESS.
     uint32_t byte_len;
-    // What became of it: IW_WC_SUCCESS to IW_WC_MEMORY_BIND.
+    // What became of it: IW_WC_SUCCESS to IW_WC_MW_BIND_ERR.
     uint32_t status;
     // What it was: IW_WC_SEND to IW_WC_FAST_REGISTER.
     uint32_t opcode;
-    // IW_WC_SOLICITED, IW_WC_INVALIDATED, IW_WC_LOCAL.
+    // IW_WC_FLAG_SOLICITED, IW_WC_FLAG_INVALIDATED, IW_WC_FLAG_LOCAL_ATOMIC.
     uint32_t flags;
-    // With IW_WC_INVALIDATED, the steering tag.
+    // With IW_WC_FLAG_INVALIDATED, the steering tag.
     uint32_t invalidated_stag;
-    // With IW_WC_RECV_IMMEDIATE, the eight octets; with IW_WC_LOCAL, the bytes of a uint64_t, to be copied into one.
+    // With IW_WC_RECV_IMMEDIATE, the eight octets; with IW_WC_FLAG_LOCAL_ATOMIC, the bytes of a uint64_t, to be copied into one.
     uint8_t immediate[8];
 };
 
@@ -685,7 +685,7 @@ struct iw_cq_info {
     // Places for work requests that were posted and not reaped. A larger depth that was asked for shows once it holds.
     uint32_t depth;
     // Places promised to work requests: posted and not reaped, and not known to have ended without an entry.
-    uint32_t promised;
+    uint32_t reserved_cqes;
     // Uses by queue pairs: one that sends and receives into it counts twice.
     uint32_t users;
 };
@@ -697,7 +697,7 @@ struct iw_srq_info {
     // Receives posted and not yet taken by a message.
     uint32_t posted;
     // Elements in a receive.
-    uint32_t sges;
+    uint32_t max_sge;
     // Queue pairs that take receives from it.
     uint32_t users;
 };
@@ -720,13 +720,13 @@ struct iw_qp_attr {
     // Receives outstanding.
     uint32_t recv_depth;
     // Elements in a request, 1 to 16.
-    uint32_t sges;
+    uint32_t max_sge;
     // Inline bytes in a request, 0 to 256.
     uint32_t inline_bytes;
     // Reads that the peer may have outstanding here (IRD).
-    uint16_t inbound_reads;
+    uint16_t ird;
     // Reads and atomic operations that we may have outstanding at the peer (ORD).
-    uint16_t outbound_reads;
+    uint16_t ord;
     // Not 0: complete Sends and Writes when their bytes are copied, not when the peer has acknowledged them.
     uint32_t complete_on_copy;
 };
@@ -824,12 +824,12 @@ int32_t iw_stack_open_file(const char *path, uint32_t flags, struct iw_stack **o
 //
 // # Safety
 // As for `iw_stack_open`, for each text and pointer.
-int32_t iw_stack_open_pair(const char *near_toml,
-                           const char *far_toml,
+int32_t iw_stack_open_pair(const char *first_toml,
+                           const char *second_toml,
                            uint32_t kind,
                            uint32_t flags,
-                           struct iw_stack **near_out,
-                           struct iw_stack **far_out);
+                           struct iw_stack **first_out,
+                           struct iw_stack **second_out);
 
 // Closes the handle. Contexts and workers that came of it go on, and the device stays open until the last worker is
 // closed; workers that were never taken are closed with it.
@@ -846,7 +846,7 @@ int32_t iw_stack_cores(const struct iw_stack *stack);
 
 // Cleans up the DPDK that the library has started, once the last stack is closed; no stack can be opened over a device
 // afterwards. At the end of a program that does not own DPDK itself.
-int32_t iw_dpdk_end(void);
+int32_t iw_dpdk_cleanup(void);
 
 // Takes the worker of one core, each once. It may be polled by any thread, by one at a time.
 //
@@ -863,7 +863,7 @@ int32_t iw_worker_take(struct iw_stack *stack, uint32_t core, struct iw_worker *
 // `worker` is null or a handle that this library gave out; `polled` is null or good for one value.
 int32_t iw_worker_poll(struct iw_worker *worker,
                        uint32_t budget,
-                       struct iw_polled *polled);
+                       struct iw_poll_result *polled);
 
 // Runs a worker on a thread of the library's until `iw_worker_stop`, pinned to `processor` unless that is negative. Who
 // polls it meanwhile gets IW_E_STATE.
@@ -885,7 +885,7 @@ int32_t iw_worker_stop(struct iw_worker *worker);
 // As for `iw_worker_start`.
 int32_t iw_worker_link_up(struct iw_worker *worker);
 
-// Closes a worker: connections that live on its core end without a word, calls that need it say IW_E_WORKER_GONE, and
+// Closes a worker: connections that live on its core end without a word, calls that need it say IW_E_WORKER_CLOSED, and
 // with the last worker of a stack the device is closed. Drain the contexts first (`iw_drain`).
 //
 // # Safety
@@ -965,8 +965,8 @@ int32_t iw_disconnect(struct iw_ctx *ctx,
                       struct iw_qp qp);
 
 // Whether the peer at an address, whatever its port, has turned out to lack atomic operations: 1 or 0. So it is from the time
-// that a context of the stack has heard IW_EVENT_LACKS_ATOMICS until a connection to it has had an answer to one, or for as
-// long as the configuration says (`rdmap.lacking_s`).
+// that a context of the stack has heard IW_EVENT_PEER_LACKS_ATOMICS until a connection to it has had an answer to one, or for as
+// long as the configuration says (`rdmap.lacks_atomics_cache_s`).
 //
 // # Safety
 // `ctx` is null or a handle that this library gave out; `peer` is null or leads to an address.
@@ -1007,7 +1007,7 @@ int32_t iw_limits_query(const struct iw_ctx *ctx, struct iw_limits *out);
 // `ctx` is null or a handle that this library gave out; `drained` is null or good for one value.
 int32_t iw_drain(struct iw_ctx *ctx,
                  uint64_t deadline_ns,
-                 struct iw_drained *drained);
+                 struct iw_drain_progress *drained);
 
 // Takes the next piece of news, oldest first: 1, or 0 when there is none. To be called as often as the program pleases, and
 // while objects are being destroyed: their memory is freed here.
@@ -1020,7 +1020,7 @@ int32_t iw_event_poll(struct iw_ctx *ctx,
 // Registers memory of the program's own: a pool of huge pages, a mapping, its heap. It stays the program's: nothing is
 // copied, and nothing is freed.
 //
-// From now until `iw_mr_released` answers 1 the bytes stay valid. The program does not touch bytes that a posted request
+// From now until `iw_mr_poll_deregistered` answers 1 the bytes stay valid. The program does not touch bytes that a posted request
 // may write or that a peer may write, and does not change bytes that a posted request may read, until their completion
 // or the peer's word says that they are done with.
 //
@@ -1038,12 +1038,12 @@ int32_t iw_mr_register(struct iw_ctx *ctx,
 //
 // # Safety
 // As for `iw_mr_register`.
-int32_t iw_mr_register_for(struct iw_ctx *ctx,
-                           struct iw_qp qp,
-                           void *address,
-                           uintptr_t length,
-                           uint32_t access,
-                           struct iw_mr **out);
+int32_t iw_mr_register_for_qp(struct iw_ctx *ctx,
+                              struct iw_qp qp,
+                              void *address,
+                              uintptr_t length,
+                              uint32_t access,
+                              struct iw_mr **out);
 
 // As `iw_mr_register`, with all words owned by one core: atomic operations on them are done there and nowhere else, instead
 // of where each cache line's hash says. Spares mail between cores where the connections that use a word live on one.
@@ -1052,16 +1052,16 @@ int32_t iw_mr_register_for(struct iw_ctx *ctx,
 //
 // # Safety
 // As for `iw_mr_register`.
-int32_t iw_mr_register_pinned(struct iw_ctx *ctx,
-                              struct iw_pd pd,
-                              void *address,
-                              uintptr_t length,
-                              uint32_t access,
-                              uint32_t core,
-                              struct iw_mr **out);
+int32_t iw_mr_register_on_core(struct iw_ctx *ctx,
+                               struct iw_pd pd,
+                               void *address,
+                               uintptr_t length,
+                               uint32_t access,
+                               uint32_t core,
+                               struct iw_mr **out);
 
 // Registers `length` zeroed bytes of the library's, at a multiple of 4096, and tells their address. They are freed soon
-// after `iw_mr_released` answers 1; until then what `iw_mr_register` says of the bytes holds.
+// after `iw_mr_poll_deregistered` answers 1; until then what `iw_mr_register` says of the bytes holds.
 //
 // # Safety
 // `ctx` is null or a handle that this library gave out; `address` and `out` are null or good for one pointer.
@@ -1079,25 +1079,25 @@ int32_t iw_mr_alloc(struct iw_ctx *ctx,
 int32_t iw_mr_query(const struct iw_mr *mr, struct iw_mr_info *out);
 
 // Ends the tag at once: no later message and no later request can use it. Cores may be finishing a copy: the bytes are in
-// use until `iw_mr_released` says otherwise.
+// use until `iw_mr_poll_deregistered` says otherwise.
 //
 // # Safety
 // `mr` is null or a handle that this library gave out.
-int32_t iw_mr_release(struct iw_mr *mr);
+int32_t iw_mr_deregister(struct iw_mr *mr);
 
-// Whether nobody uses the memory any more, after `iw_mr_release`: 1, and the handle has ended, or 0, and it is to be asked
+// Whether nobody uses the memory any more, after `iw_mr_deregister`: 1, and the handle has ended, or 0, and it is to be asked
 // again when the workers have been polled once more. A worker that nobody polls does not hold it up.
 //
 // # Safety
 // `mr` is null or a handle that this library gave out.
-int32_t iw_mr_released(struct iw_mr *mr);
+int32_t iw_mr_poll_deregistered(struct iw_mr *mr);
 
 // Runs an atomic operation on the 8-byte word that lies `offset` bytes into memory of ours, atomically with those of all
 // peers, as no plain access is. The memory has IW_ACCESS_LOCAL_WRITE; no connection and no extension is needed.
 //
-// The core that owns the word does it, so its worker is to be polled: an IW_WC_ATOMIC with IW_WC_LOCAL comes to `cq`, with
+// The core that owns the word does it, so its worker is to be polled: an IW_WC_ATOMIC with IW_WC_FLAG_LOCAL_ATOMIC comes to `cq`, with
 // the word as it was. Those on words of one cache line are done in the order of the calls. Memory that is released before
-// completes it as IW_WC_PROTECTION.
+// completes it as IW_WC_LOC_PROT_ERR.
 //
 // # Safety
 // `ctx` and `mr` are null or handles that this library gave out; `op` is null or leads to an operation.
@@ -1108,11 +1108,14 @@ int32_t iw_atomic(struct iw_ctx *ctx,
                   uintptr_t offset,
                   const struct iw_atomic_op *op);
 
-// The core that runs atomic operations on such a word. With `rdmap.atomics = "locked"` it means nothing.
+// The core that runs atomic operations on such a word. With `rdmap.atomic_execution = "locked"` it means nothing.
 //
 // # Safety
 // `ctx` and `mr` are null or handles that this library gave out; `core` is null or good for one number.
-int32_t iw_owner_core(struct iw_ctx *ctx, const struct iw_mr *mr, uintptr_t offset, uint32_t *core);
+int32_t iw_owner_core(struct iw_ctx *ctx,
+                      const struct iw_mr *mr,
+                      uintptr_t offset,
+                      uint32_t *core);
 
 // Makes a memory window, which takes the place of a region (`iw_limits.regions`).
 //
@@ -1124,7 +1127,7 @@ int32_t iw_mw_create(struct iw_ctx *ctx, struct iw_pd pd, struct iw_mw **out);
 //
 // # Safety
 // `mw` is null or a handle that this library gave out; `out` is null or good for one value.
-int32_t iw_mw_query(const struct iw_mw *mw, struct iw_tag_info *out);
+int32_t iw_mw_query(const struct iw_mw *mw, struct iw_stag_info *out);
 
 // Ends the window's present binding at once, without a request and whatever queue pair it is for: one that has ended may
 // have left it bound. A binding that waits in a send queue is not ended. Answers 1 when no core is in the middle of a copy
@@ -1135,7 +1138,7 @@ int32_t iw_mw_query(const struct iw_mw *mw, struct iw_tag_info *out);
 int32_t iw_mw_invalidate(struct iw_mw *mw);
 
 // Destroys a window and ends its tag at once; a binding of it that waits in a send queue fails. Cores may be finishing a
-// copy: `iw_mw_invalidate` before, or `iw_mr_released` of the memory beneath, tells when they have.
+// copy: `iw_mw_invalidate` before, or `iw_mr_poll_deregistered` of the memory beneath, tells when they have.
 //
 // # Safety
 // `mw` is null or a handle that this library gave out.
@@ -1151,7 +1154,7 @@ int32_t iw_fast_mr_create(struct iw_ctx *ctx, struct iw_pd pd, struct iw_fast_mr
 //
 // # Safety
 // As for `iw_mw_query`.
-int32_t iw_fast_mr_query(const struct iw_fast_mr *fast_mr, struct iw_tag_info *out);
+int32_t iw_fast_mr_query(const struct iw_fast_mr *fast_mr, struct iw_stag_info *out);
 
 // Ends the fast region's present registration, as `iw_mw_invalidate` does a window's binding.
 //
@@ -1249,17 +1252,23 @@ int32_t iw_cq_query(const struct iw_ctx *ctx, struct iw_cq cq, struct iw_cq_info
 int32_t iw_cq_destroy(struct iw_ctx *ctx,
                       struct iw_cq cq);
 
-// Makes a shared receive queue for `depth` receives a core of at most `sges` elements. Allocates.
+// Makes a shared receive queue for `depth` receives a core of at most `max_sge` elements. Allocates.
 //
 // # Safety
 // `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
-int32_t iw_srq_create(struct iw_ctx *ctx, struct iw_pd pd, uint32_t depth, uint32_t sges, struct iw_srq *out);
+int32_t iw_srq_create(struct iw_ctx *ctx,
+                      struct iw_pd pd,
+                      uint32_t depth,
+                      uint32_t max_sge,
+                      struct iw_srq *out);
 
-// Asks for one IW_EVENT_SRQ_LIMIT when fewer than `limit` receives are left on a core. 0 asks for none.
+// Asks for one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core. 0 asks for none.
 //
 // # Safety
 // `ctx` is null or a handle that this library gave out.
-int32_t iw_srq_arm(struct iw_ctx *ctx, struct iw_srq srq, uint32_t limit);
+int32_t iw_srq_arm(struct iw_ctx *ctx,
+                   struct iw_srq srq,
+                   uint32_t limit);
 
 // A shared receive queue as it is now.
 //
@@ -1297,7 +1306,7 @@ int32_t iw_qp_create(struct iw_ctx *ctx,
 // `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
 int32_t iw_qp_query(struct iw_ctx *ctx, struct iw_qp qp, struct iw_qp_info *out);
 
-// Destroys a queue pair at once: a connection that is up is reset, everything posted completes as IW_WC_FLUSHED.
+// Destroys a queue pair at once: a connection that is up is reset, everything posted completes as IW_WC_WR_FLUSH_ERR.
 //
 // # Safety
 // `ctx` is null or a handle that this library gave out.

@@ -51,7 +51,7 @@ impl Drop for File {
 
 fn config(name: &str, device: &str, address: &str, cores: u16) -> File {
     let text = format!(
-        "[port]\ndevice.{device}\nring = 256\nrx_frames = 2048\ntx_frames = 2048\n[core]\ncount = {cores}\n\
+        "[port]\ndevice.{device}\nring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n[core]\ncount = {cores}\n\
          [net]\naddress = \"{address}/24\"\n[limits]\nqueue_pairs = 32\nhalf_open = 32\n"
     );
     File::new(name, &text)

@@ -52,7 +52,7 @@ fn look_ups(rounds: usize, core: &CoreMem, regions: &[Region]) {
 fn iterations(rounds: usize, core: &mut CoreMem, region: &Region) {
     report("quiesce", rounds, 200_000, |_| black_box(&mut *core).quiesce());
     report("park and resolve", rounds, 200_000, |_| {
-        black_box(&mut *core).park();
+        black_box(&mut *core).go_offline();
         black_box(core.resolve(region.stag(), PD, region.base_to(), 64, WRITE).is_ok());
     });
 }

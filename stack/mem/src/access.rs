@@ -26,7 +26,7 @@ bitflags! {
 /// A tag has one of two scopes: a protection domain, or a single stream. A domain alone, as [`From`] makes it, reaches
 /// nothing that is limited to a stream. The two highest domains are nobody's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Reach {
+pub struct AccessScope {
     pd: PdId,
     qp: QpNum,
 }
@@ -35,9 +35,9 @@ pub struct Reach {
 pub(crate) const NO_PD: PdId = PdId(u32::MAX);
 
 /// The domain of a reach that asked for [`NO_PD`]. Nothing is ever registered in it.
-const NOBODYS_PD: PdId = PdId(u32::MAX - 1);
+const RESERVED_PD: PdId = PdId(u32::MAX - 1);
 
-impl Reach {
+impl AccessScope {
     /// The number that no queue pair has.
     pub(crate) const NO_STREAM: QpNum = QpNum(0);
 
@@ -45,8 +45,8 @@ impl Reach {
     #[inline]
     pub const fn new(pd: PdId, qp: QpNum) -> Self {
         // The table's memory safety rests on this: no reach equals the mark, so no look-up passes by it unchecked.
-        let pd = if pd.0 == NO_PD.0 { NOBODYS_PD } else { pd };
-        Reach { pd, qp }
+        let pd = if pd.0 == NO_PD.0 { RESERVED_PD } else { pd };
+        AccessScope { pd, qp }
     }
 
     /// The protection domain.
@@ -61,15 +61,15 @@ impl Reach {
     }
 
     /// Whether memory can be registered in a domain.
-    pub(crate) const fn is_somebodys(pd: PdId) -> bool {
-        pd.0 < NOBODYS_PD.0
+    pub(crate) const fn is_usable_pd(pd: PdId) -> bool {
+        pd.0 < RESERVED_PD.0
     }
 }
 
-impl From<PdId> for Reach {
+impl From<PdId> for AccessScope {
     #[inline]
     fn from(pd: PdId) -> Self {
-        Reach::new(pd, Self::NO_STREAM)
+        AccessScope::new(pd, Self::NO_STREAM)
     }
 }
 

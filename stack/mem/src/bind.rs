@@ -2,19 +2,19 @@
 //! invalidating.
 //!
 //! Nothing here waits. A tag is invalid for every look-up that begins after [`CoreMem::invalidate`] returns; that no
-//! other core is still in the middle of a copy is a matter of its epoch, which [`CoreMem::has_passed`] tells. A child
-//! that has just been invalidated can be bound again once that holds: before, [`BindError::Soon`].
+//! other core is still in the middle of a copy is a matter of its epoch, which [`CoreMem::is_quiescent`] tells. A child
+//! that has just been invalidated can be bound again once that holds: before, [`BindError::NotQuiescent`].
 //!
 //! *Source.* RFC 5040 s5.3, s7.2, s8.1.1; the checks of a bind follow the verbs of the RDMA Consortium.
 
-use crate::access::{Access, AccessError, Reach, Sge};
-use crate::table::{NO_PD, NotUnbound, Parent, Rights, Slot, State, Taken};
+use crate::access::{Access, AccessError, AccessScope, Sge};
+use crate::table::{BindClaim, BindClaimError, NO_PD, Parent, Rights, Slot, SlotState};
 use crate::view::{CoreMem, offset_within};
-use crate::{Extent, Scope};
+use crate::{ColdSlot, Extent};
 use ironwarp_types::STag;
 use thiserror::Error;
 
-/// An end of something: quiescent once every core has passed it ([`CoreMem::has_passed`]).
+/// An end of something: quiescent once every core has passed it ([`CoreMem::is_quiescent`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Epoch(pub(crate) u64);
 
@@ -47,7 +47,7 @@ pub enum InvalidateError {
     Access(#[from] AccessError),
     /// The tag may be used by several streams, so none of their peers may end it (RFC 5040 s8.1.1, 7).
     #[error("a tag of a whole protection domain cannot be invalidated by a peer")]
-    Shared,
+    NotStreamScoped,
 }
 
 /// A window or fast region and the memory that it is to lead to.
@@ -68,46 +68,51 @@ pub struct Binding {
 pub enum BindError {
     /// The tag was invalidated a moment ago, and some core may still be using it. Try again.
     #[error("the tag's last use is not over yet")]
-    Soon,
+    NotQuiescent,
     /// The tag is none that can be bound, or is bound.
     #[error("the tag cannot be bound now")]
-    NotUnbound,
+    NotBindable,
     /// The region does not allow it.
     #[error(transparent)]
     Region(#[from] AccessError),
 }
 
-impl From<NotUnbound> for BindError {
-    fn from(why: NotUnbound) -> Self {
+impl From<BindClaimError> for BindError {
+    fn from(why: BindClaimError) -> Self {
         match why {
-            NotUnbound::Soon => BindError::Soon,
-            NotUnbound::No => BindError::NotUnbound,
+            BindClaimError::NotQuiescent => BindError::NotQuiescent,
+            BindClaimError::NotBindable => BindError::NotBindable,
         }
     }
 }
 
 impl CoreMem {
     /// Whether no core can be touching what ended with `epoch` any more. The calling core holds nothing: it is here.
-    pub fn has_passed(&self, epoch: Epoch) -> bool {
-        self.attendance().others_reached(epoch.0)
+    pub fn is_quiescent(&self, epoch: Epoch) -> bool {
+        self.epoch_slot().others_reached(epoch.0)
     }
 
     /// Whether [`CoreMem::invalidate`] would be granted now.
-    pub fn may_invalidate(&self, stag: STag, reach: Reach, by: Invalidator) -> Result<(), InvalidateError> {
-        self.attendance().attend();
-        let (slot, scope) = self.place(stag).ok_or(AccessError::UnknownStag)?;
+    pub fn may_invalidate(
+        &self,
+        stag: STag,
+        scope: AccessScope,
+        by: Invalidator,
+    ) -> Result<(), InvalidateError> {
+        self.epoch_slot().ensure_online();
+        let (slot, cold) = self.lookup_slot(stag).ok_or(AccessError::UnknownStag)?;
         let (rights, state) = slot.find(stag).ok_or(AccessError::UnknownStag)?;
         match (state, by) {
-            (State::Free, _) => return Err(AccessError::UnknownStag.into()),
-            (State::Live, _) | (_, Invalidator::Local) => {}
+            (SlotState::Free, _) => return Err(AccessError::UnknownStag.into()),
+            (SlotState::Live, _) | (_, Invalidator::Local) => {}
             (_, Invalidator::Remote) => return Err(AccessError::Revoked.into()),
         }
         let stream_scope = slot.pd() == NO_PD && rights.is(Rights::STREAM);
-        let pd = if slot.pd() == NO_PD { scope.pd() } else { slot.pd() };
-        if pd != reach.pd() {
+        let pd = if slot.pd() == NO_PD { cold.pd() } else { slot.pd() };
+        if pd != scope.pd() {
             return Err(AccessError::WrongPd.into());
         }
-        if stream_scope && scope.qp() != reach.qp() {
+        if stream_scope && cold.qp() != scope.qp() {
             return Err(AccessError::WrongStream.into());
         }
         if by == Invalidator::Local {
@@ -115,42 +120,47 @@ impl CoreMem {
         }
         // RFC 5040 s8.1.1 (7): a peer ends no tag that other streams may share.
         if !stream_scope {
-            return Err(InvalidateError::Shared);
+            return Err(InvalidateError::NotStreamScoped);
         }
         let remote = rights.access().intersects(Access::REMOTE);
         if remote { Ok(()) } else { Err(AccessError::NoRight.into()) }
     }
 
-    /// Makes a tag invalid at once. What was granted before is over when [`CoreMem::has_passed`] says so of the answer.
+    /// Makes a tag invalid at once. What was granted before is over when [`CoreMem::is_quiescent`] says so of the answer.
     ///
     /// A region's tag is gone for good; a window or fast region can be bound again. Our own request for a tag that
     /// has ended already succeeds.
-    pub fn invalidate(&self, stag: STag, reach: Reach, by: Invalidator) -> Result<Epoch, InvalidateError> {
-        self.may_invalidate(stag, reach, by)?;
-        let (slot, scope) = self.place(stag).ok_or(AccessError::UnknownStag)?;
-        Ok(Epoch(self.table().end(slot, scope, stag)))
+    pub fn invalidate(
+        &self,
+        stag: STag,
+        scope: AccessScope,
+        by: Invalidator,
+    ) -> Result<Epoch, InvalidateError> {
+        self.may_invalidate(stag, scope, by)?;
+        let (slot, cold) = self.lookup_slot(stag).ok_or(AccessError::UnknownStag)?;
+        Ok(Epoch(self.table().invalidate_stag(slot, cold, stag)))
     }
 
     /// Makes the tag of a window or fast region lead to a piece of a region.
-    pub fn bind(&self, binding: &Binding, reach: Reach) -> Result<(), BindError> {
-        self.attendance().attend();
-        let (slot, scope) = self.place(binding.stag).ok_or(BindError::NotUnbound)?;
-        let taken = slot.begin()?;
-        match self.checked_binding(binding, reach, taken, scope) {
+    pub fn bind(&self, binding: &Binding, scope: AccessScope) -> Result<(), BindError> {
+        self.epoch_slot().ensure_online();
+        let (slot, cold) = self.lookup_slot(binding.stag).ok_or(BindError::NotBindable)?;
+        let claim = slot.claim_for_bind()?;
+        match self.checked_binding(binding, scope, claim, cold) {
             Ok((extent, parent, rights)) => {
-                scope.set_parent(parent);
+                cold.set_parent(parent);
                 // Offsets go on from the region's, and so does what decides owners: a word has one whatever names it.
-                if let Some((_, region)) = self.place(parent.stag) {
-                    scope.set_owner(region.pin(), region.owner_shift());
+                if let Some((_, region)) = self.lookup_slot(parent.stag) {
+                    cold.set_owner(region.pin(), region.owner_hash_offset());
                 }
                 // Offsets go on from the region's: a piece is named alike by either tag.
-                scope.set_first_to(binding.over.addr);
-                scope.set_home(reach.pd(), reach.qp());
-                let bound = slot.bind(taken, binding.stag, extent, rights);
-                if bound { Ok(()) } else { Err(BindError::NotUnbound) }
+                cold.set_base_to(binding.over.addr);
+                cold.set_pd_qp(scope.pd(), scope.qp());
+                let bound = slot.bind(claim, binding.stag, extent, rights);
+                if bound { Ok(()) } else { Err(BindError::NotBindable) }
             }
             Err(refused) => {
-                slot.forgo(taken);
+                slot.cancel_bind(claim);
                 Err(refused)
             }
         }
@@ -159,23 +169,23 @@ impl CoreMem {
     fn checked_binding(
         &self,
         binding: &Binding,
-        reach: Reach,
-        taken: Taken,
-        scope: &Scope,
+        scope: AccessScope,
+        claim: BindClaim,
+        cold: &ColdSlot,
     ) -> Result<(Extent, Parent, Rights), BindError> {
-        if !self.has_passed(Epoch(scope.mark())) {
-            return Err(BindError::Soon);
+        if !self.is_quiescent(Epoch(cold.epoch())) {
+            return Err(BindError::NotQuiescent);
         }
-        if scope.pd() != reach.pd() {
+        if cold.pd() != scope.pd() {
             return Err(AccessError::WrongPd.into());
         }
-        let window = taken.rights().is(Rights::WINDOW);
+        let window = claim.rights().is(Rights::WINDOW);
         // Neither a tag that was bound, nor one of a window that had the place before: its request may come late.
-        let is_fresh = self.table().tags.follows(binding.stag, taken.stag());
+        let is_fresh = self.table().tags.follows(binding.stag, claim.stag());
         if !is_fresh || !may_grant(binding.access, window) {
-            return Err(BindError::NotUnbound);
+            return Err(BindError::NotBindable);
         }
-        let (extent, parent) = self.parent(binding, reach)?;
+        let (extent, parent) = self.parent(binding, scope)?;
         let kind = Rights::CHILD
             | if window { Rights::WINDOW } else { 0 }
             | if window || binding.stream_scope { Rights::STREAM } else { 0 };
@@ -183,16 +193,16 @@ impl CoreMem {
     }
 
     /// The piece of the region that a binding is made over.
-    fn parent(&self, binding: &Binding, reach: Reach) -> Result<(Extent, Parent), AccessError> {
+    fn parent(&self, binding: &Binding, scope: AccessScope) -> Result<(Extent, Parent), AccessError> {
         let Sge { addr, len, lkey } = binding.over;
-        let (slot, scope) = self.place(lkey).ok_or(AccessError::UnknownStag)?;
+        let (slot, cold) = self.lookup_slot(lkey).ok_or(AccessError::UnknownStag)?;
         let (rights, extent) = slot.read(lkey)?;
-        if extent.pd != reach.pd() {
+        if extent.pd != scope.pd() {
             // A region of one stream may be bound by that stream; a child is no region.
-            if extent.pd != NO_PD || rights.is(Rights::CHILD) || scope.pd() != reach.pd() {
+            if extent.pd != NO_PD || rights.is(Rights::CHILD) || cold.pd() != scope.pd() {
                 return Err(AccessError::WrongPd);
             }
-            if scope.qp() != reach.qp() {
+            if cold.qp() != scope.qp() {
                 return Err(AccessError::WrongStream);
             }
         }
@@ -201,16 +211,16 @@ impl CoreMem {
         if !rights.access().contains(need) {
             return Err(AccessError::NoRight);
         }
-        let offset = offset_within(&extent, self.first_to(lkey, extent.base), addr, len)?;
+        let offset = offset_within(&extent, self.base_to(lkey, extent.base), addr, len)?;
         // SAFETY: `offset` lies within the extent, which is one allocation.
         let base = unsafe { extent.base.add(offset) };
         let piece = Extent { base, len: len.into(), pd: NO_PD };
-        Ok((piece, Parent { stag: lkey, mark: scope.mark() }))
+        Ok((piece, Parent { stag: lkey, epoch: cold.epoch() }))
     }
 
-    fn place(&self, stag: STag) -> Option<(&Slot, &Scope)> {
+    fn lookup_slot(&self, stag: STag) -> Option<(&Slot, &ColdSlot)> {
         let index = self.table().tags.slot_of(stag);
-        Some((self.table().slots.get(index)?, self.table().scopes.get(index)?))
+        Some((self.table().slots.get(index)?, self.table().cold_slots.get(index)?))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Quiescence by epochs: when may memory be given up that some core could still be copying to?
 //!
 //! The scheme is quiescent-state based reclamation. One word holds the current epoch; each core has a padded word
-//! with the epoch that it last announced, or [`PARKED`]. Whoever revokes something does so first and then advances
+//! with the epoch that it last announced, or [`OFFLINE`]. Whoever revokes something does so first and then advances
 //! the epoch; the thing is out of every core's hands once each core is parked or has announced that epoch.
 //!
 //! Why that is right:
@@ -22,8 +22,8 @@ use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
 /// The word of a core that can be in the middle of nothing.
-const PARKED: u64 = 0;
-/// The first epoch: any number but [`PARKED`]. 64 bits do not wrap.
+const OFFLINE: u64 = 0;
+/// The first epoch: any number but [`OFFLINE`]. 64 bits do not wrap.
 const FIRST: u64 = 1;
 /// The thread of a core that has not run yet; no thread has its descriptor at address 0.
 const NO_THREAD: usize = 0;
@@ -31,10 +31,10 @@ const NO_THREAD: usize = 0;
 /// The epoch of a table and the words of its cores.
 pub(crate) struct Epochs {
     now: CachePadded<AtomicU64>,
-    cores: Box<[CachePadded<CoreWord>]>,
+    cores: Box<[CachePadded<CoreEpoch>]>,
 }
 
-struct CoreWord {
+struct CoreEpoch {
     announced: AtomicU64,
     thread: AtomicUsize,
     claimed: AtomicBool,
@@ -44,7 +44,7 @@ impl Epochs {
     pub(crate) fn new(cores: usize) -> Self {
         Self {
             now: CachePadded::new(AtomicU64::new(FIRST)),
-            cores: (0..cores).map(|_| CachePadded::new(CoreWord::new())).collect(),
+            cores: (0..cores).map(|_| CachePadded::new(CoreEpoch::new())).collect(),
         }
     }
 
@@ -60,22 +60,22 @@ impl Epochs {
 
     /// The oldest epoch that some core is still in; `u64::MAX` when all are parked.
     pub(crate) fn oldest(&self) -> u64 {
-        // Pairs with the fence in `Attendance::come_online`: see the module's reasons.
+        // Pairs with the fence in `EpochSlot::go_online`: see the module's reasons.
         fence(Ordering::SeqCst);
-        let online = |core: &CachePadded<CoreWord>| {
+        let online = |core: &CachePadded<CoreEpoch>| {
             let announced = core.announced.load(Ordering::Acquire);
-            (announced != PARKED).then_some(announced)
+            (announced != OFFLINE).then_some(announced)
         };
         self.cores.iter().filter_map(online).min().unwrap_or(u64::MAX)
     }
 
     /// Whether every core but `core` is parked or past `target`.
     fn others_reached(&self, core: usize, target: u64) -> bool {
-        // Pairs with the fence in `Attendance::come_online`: see the module's reasons.
+        // Pairs with the fence in `EpochSlot::go_online`: see the module's reasons.
         fence(Ordering::SeqCst);
-        let reached = |(index, word): (usize, &CachePadded<CoreWord>)| {
-            let announced = word.announced.load(Ordering::Acquire);
-            index == core || announced == PARKED || announced >= target
+        let reached = |(index, core_epoch): (usize, &CachePadded<CoreEpoch>)| {
+            let announced = core_epoch.announced.load(Ordering::Acquire);
+            index == core || announced == OFFLINE || announced >= target
         };
         self.cores.iter().enumerate().all(reached)
     }
@@ -86,16 +86,16 @@ impl Epochs {
     }
 
     /// Whether the calling thread is the one that runs some core, as far as is known.
-    pub(crate) fn runs_core(&self) -> bool {
+    pub(crate) fn is_core_thread(&self) -> bool {
         let here = this_thread();
         self.cores.iter().any(|core| core.thread.load(Ordering::Relaxed) == here)
     }
 }
 
-impl CoreWord {
+impl CoreEpoch {
     fn new() -> Self {
         Self {
-            announced: AtomicU64::new(PARKED),
+            announced: AtomicU64::new(OFFLINE),
             thread: AtomicUsize::new(NO_THREAD),
             claimed: AtomicBool::new(false),
         }
@@ -103,7 +103,7 @@ impl CoreWord {
 }
 
 /// One core's part in the scheme. Dropping it parks the core for good.
-pub(crate) struct Attendance {
+pub(crate) struct EpochSlot {
     epochs: Arc<Epochs>,
     core: usize,
     /// What the core's own word holds, kept here so that the loop reads no line that others read.
@@ -114,17 +114,17 @@ pub(crate) struct Attendance {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClaimError {
     NoSuchCore,
-    Taken,
+    InUse,
 }
 
-impl Attendance {
+impl EpochSlot {
     /// Claims the word of `core`, parked.
     pub(crate) fn claim(epochs: &Arc<Epochs>, core: usize) -> Result<Self, ClaimError> {
-        let word = epochs.cores.get(core).ok_or(ClaimError::NoSuchCore)?;
-        if word.claimed.swap(true, Ordering::AcqRel) {
-            return Err(ClaimError::Taken);
+        let core_epoch = epochs.cores.get(core).ok_or(ClaimError::NoSuchCore)?;
+        if core_epoch.claimed.swap(true, Ordering::AcqRel) {
+            return Err(ClaimError::InUse);
         }
-        Ok(Self { epochs: Arc::clone(epochs), core, announced: Cell::new(PARKED) })
+        Ok(Self { epochs: Arc::clone(epochs), core, announced: Cell::new(OFFLINE) })
     }
 
     /// The core's number.
@@ -134,9 +134,9 @@ impl Attendance {
 
     /// Must come before every look-up: makes sure that the core is online.
     #[inline(always)]
-    pub(crate) fn attend(&self) {
-        if self.announced.get() == PARKED {
-            self.come_online();
+    pub(crate) fn ensure_online(&self) {
+        if self.announced.get() == OFFLINE {
+            self.go_online();
         }
     }
 
@@ -145,16 +145,16 @@ impl Attendance {
     pub(crate) fn quiesce(&mut self) {
         let now = self.epochs.now.load(Ordering::Acquire);
         let announced = self.announced.get();
-        if announced != now && announced != PARKED {
+        if announced != now && announced != OFFLINE {
             self.announce(now);
         }
     }
 
     /// States that the core holds nothing, and will hold nothing until it comes online again.
     #[inline]
-    pub(crate) fn park(&mut self) {
-        if self.announced.get() != PARKED {
-            self.announce(PARKED);
+    pub(crate) fn go_offline(&mut self) {
+        if self.announced.get() != OFFLINE {
+            self.announce(OFFLINE);
         }
     }
 
@@ -164,34 +164,34 @@ impl Attendance {
     }
 
     /// Notes that the calling thread runs this core.
-    pub(crate) fn adopt_thread(&self) {
-        self.word().thread.store(this_thread(), Ordering::Relaxed);
+    pub(crate) fn record_thread(&self) {
+        self.core_epoch().thread.store(this_thread(), Ordering::Relaxed);
     }
 
     #[inline(never)]
-    fn come_online(&self) {
-        self.adopt_thread();
+    fn go_online(&self) {
+        self.record_thread();
         self.announce(self.epochs.now.load(Ordering::Acquire));
         // Pairs with the fence in `Epochs::oldest`: see the module's reasons.
         fence(Ordering::SeqCst);
     }
 
     fn announce(&self, epoch: u64) {
-        self.word().announced.store(epoch, Ordering::Release);
+        self.core_epoch().announced.store(epoch, Ordering::Release);
         self.announced.set(epoch);
     }
 
-    fn word(&self) -> &CoreWord {
+    fn core_epoch(&self) -> &CoreEpoch {
         // `claim` found the word, and the slice never changes.
         &self.epochs.cores[self.core]
     }
 }
 
-impl Drop for Attendance {
+impl Drop for EpochSlot {
     fn drop(&mut self) {
-        self.park();
-        self.word().thread.store(NO_THREAD, Ordering::Relaxed);
-        self.word().claimed.store(false, Ordering::Release);
+        self.go_offline();
+        self.core_epoch().thread.store(NO_THREAD, Ordering::Relaxed);
+        self.core_epoch().claimed.store(false, Ordering::Release);
     }
 }
 
@@ -208,9 +208,9 @@ fn this_thread() -> usize {
 mod tests {
     use super::*;
 
-    fn one_core() -> (Arc<Epochs>, Attendance) {
+    fn one_core() -> (Arc<Epochs>, EpochSlot) {
         let epochs = Arc::new(Epochs::new(1));
-        let core = Attendance::claim(&epochs, 0).expect("a free core");
+        let core = EpochSlot::claim(&epochs, 0).expect("a free core");
         (epochs, core)
     }
 
@@ -218,17 +218,17 @@ mod tests {
     fn a_parked_core_holds_nothing_back() {
         let (epochs, mut core) = one_core();
         assert!(epochs.oldest() >= epochs.advance());
-        core.attend();
+        core.ensure_online();
         let target = epochs.advance();
         assert!(epochs.oldest() < target);
-        core.park();
+        core.go_offline();
         assert!(epochs.oldest() >= target);
     }
 
     #[test]
     fn an_online_core_holds_back_until_it_quiesces() {
         let (epochs, mut core) = one_core();
-        core.attend();
+        core.ensure_online();
         core.quiesce();
         let target = epochs.advance();
         assert!(epochs.oldest() < target, "what it announced before does not count");
@@ -246,14 +246,14 @@ mod tests {
     #[test]
     fn a_dropped_core_is_parked_and_can_be_claimed_again() {
         let (epochs, core) = one_core();
-        assert_eq!(Attendance::claim(&epochs, 0).err(), Some(ClaimError::Taken));
-        assert_eq!(Attendance::claim(&epochs, 1).err(), Some(ClaimError::NoSuchCore));
-        core.attend();
-        assert!(epochs.runs_core());
+        assert_eq!(EpochSlot::claim(&epochs, 0).err(), Some(ClaimError::InUse));
+        assert_eq!(EpochSlot::claim(&epochs, 1).err(), Some(ClaimError::NoSuchCore));
+        core.ensure_online();
+        assert!(epochs.is_core_thread());
         drop(core);
-        assert!(!epochs.runs_core());
+        assert!(!epochs.is_core_thread());
         assert_eq!(epochs.oldest(), u64::MAX);
-        assert!(Attendance::claim(&epochs, 0).is_ok());
+        assert!(EpochSlot::claim(&epochs, 0).is_ok());
     }
 }
 
@@ -286,11 +286,11 @@ mod model {
 
     const FREED: u32 = u32::MAX;
 
-    fn run(core_loop: impl Fn(&mut Attendance, &Registered) + Copy + Send + Sync + 'static) {
+    fn run(core_loop: impl Fn(&mut EpochSlot, &Registered) + Copy + Send + Sync + 'static) {
         loom::model(move || {
             let epochs = Arc::new(Epochs::new(1));
             let region = Arc::new(Registered { valid: AtomicBool::new(true), memory: UnsafeCell::new(0) });
-            let mut core = Attendance::claim(&epochs, 0).expect("a free core");
+            let mut core = EpochSlot::claim(&epochs, 0).expect("a free core");
             let core_region = Arc::clone(&region);
             let runner = thread::spawn(move || core_loop(&mut core, &core_region));
 
@@ -308,10 +308,10 @@ mod model {
     #[test]
     fn a_core_that_comes_online_during_revocation_never_touches_freed_memory() {
         run(|core, region| {
-            core.attend();
+            core.ensure_online();
             region.place();
-            core.park();
-            core.attend();
+            core.go_offline();
+            core.ensure_online();
             region.place();
         });
     }
@@ -319,13 +319,13 @@ mod model {
     #[test]
     fn a_core_that_quiesces_during_revocation_never_touches_freed_memory() {
         run(|core, region| {
-            core.attend();
+            core.ensure_online();
             region.place();
             core.quiesce();
-            core.attend();
+            core.ensure_online();
             region.place();
             core.quiesce();
-            core.attend();
+            core.ensure_online();
             region.place();
         });
     }

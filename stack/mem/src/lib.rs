@@ -11,7 +11,7 @@
 //! *Tagged offsets.* The TO of a region's first byte is its address ([`Region::base_to`]), so a local scatter or
 //! gather element ([`Sge`]) and a wire reference are the same three numbers.
 //!
-//! *Scope.* A tag is a whole protection domain's, or one stream's ([`Reach`]). [`Window`]s and [`FastRegion`]s are
+//! *Scope.* A tag is a whole protection domain's, or one stream's ([`AccessScope`]). [`Window`]s and [`FastRegion`]s are
 //! tags without memory of their own, bound to a piece of a region by a core (module `bind`) and ending with it.
 //!
 //! *Revocation is immediate, release is asynchronous.* [`Region::deregister`], or dropping the region, makes the
@@ -29,22 +29,22 @@
 mod access;
 mod atomic;
 mod bind;
+mod buffer;
 mod copy;
 mod epoch;
-mod owner;
 mod region;
 mod sync;
 mod table;
 mod view;
 
-pub use access::{Access, AccessError, RangeError, Reach, Sge};
+pub use access::{Access, AccessError, AccessScope, RangeError, Sge};
 pub use atomic::{
     AtomicCall, AtomicOp, AtomicReply, AtomicTarget, Compare, OwnedWord, Word, WordError, cmp_swap, fetch_add,
 };
 pub use bind::{BindError, Binding, Epoch, InvalidateError, Invalidator};
-pub use owner::{AlignedBuf, AlignedBufError, Guarded, Margins, RawMemory, StableBytes, guarded};
+pub use buffer::{AlignedBuf, AlignedBufError, GuardZones, GuardedBuf, RawMemory, StableBytes, guarded};
 pub use region::{Quiescence, Region, WaitError};
 pub use table::{CoreError, FastRegion, MemLimits, MemTable, REGIONS_MAX, RegisterError, TableError, Window};
 pub use view::{CoreMem, Span};
 
-pub(crate) use table::{Extent, Scope};
+pub(crate) use table::{ColdSlot, Extent};

@@ -1,8 +1,8 @@
 //! The application's side: a registered region, and the token that says when nobody touches it any more.
 
-use crate::access::{Access, RangeError, Reach, Sge, check_range};
+use crate::access::{Access, AccessScope, RangeError, Sge, check_range};
 use crate::copy;
-use crate::table::{Admitted, Shared};
+use crate::table::{RegisteredRange, TableInner};
 use ironwarp_types::{PdId, STag};
 use std::fmt;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use thiserror::Error;
 ///
 /// Dropping a region revokes it at once, never waits, and leaves the memory to the table's graveyard.
 pub struct Region {
-    shared: Arc<Shared>,
-    admitted: Admitted,
-    buried: bool,
+    shared: Arc<TableInner>,
+    registered: RegisteredRange,
+    deregistered: bool,
 }
 
 // SAFETY: the pointer is to memory that the table keeps for as long as the region is not buried, valid from any
@@ -28,34 +28,34 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    pub(crate) fn new(shared: Arc<Shared>, admitted: Admitted) -> Self {
-        Self { shared, admitted, buried: false }
+    pub(crate) fn new(shared: Arc<TableInner>, registered: RegisteredRange) -> Self {
+        Self { shared, registered, deregistered: false }
     }
 
     /// The tag that names this region, to the peer and in [`Sge::lkey`].
     pub fn stag(&self) -> STag {
-        self.admitted.stag
+        self.registered.stag
     }
 
     /// The protection domain that it belongs to.
     pub fn pd(&self) -> PdId {
-        self.admitted.pd
+        self.registered.pd
     }
 
     /// What it may be used for.
     pub fn access(&self) -> Access {
-        self.admitted.access
+        self.registered.access
     }
 
     /// Bytes.
     #[expect(clippy::len_without_is_empty, reason = "a region always has a byte")]
     pub fn len(&self) -> usize {
-        self.admitted.len
+        self.registered.len
     }
 
     /// The TO of the first byte: its address, unless the table was made to replay.
     pub fn base_to(&self) -> u64 {
-        self.shared.origin.first_to(self.admitted.slot as usize, self.admitted.base.as_ptr())
+        self.shared.base_to_mode.base_to(self.registered.slot as usize, self.registered.base.as_ptr())
     }
 
     /// The element that names `len` bytes from `offset`, for a work request.
@@ -117,39 +117,39 @@ impl Region {
     /// RFC 5040 s8.1.1 (6): once access is revoked the network can no longer modify the buffer. That holds when the
     /// token is complete; before, a core may be in the middle of its last copy.
     pub fn revoke(&self) -> Quiescence {
-        let Admitted { slot, stag, .. } = self.admitted;
+        let RegisteredRange { slot, stag, .. } = self.registered;
         Quiescence::new(&self.shared, self.shared.revoke(slot, stag))
     }
 
     /// Makes the tag invalid at once and gives the memory up when the token is complete.
     pub fn deregister(mut self) -> Quiescence {
-        let target = self.bury();
+        let target = self.deregister_now();
         Quiescence::new(&self.shared, target)
     }
 
-    fn bury(&mut self) -> u64 {
-        self.buried = true;
-        let Admitted { slot, stag, .. } = self.admitted;
-        let target = self.shared.bury(slot, stag);
-        self.shared.collect();
+    fn deregister_now(&mut self) -> u64 {
+        self.deregistered = true;
+        let RegisteredRange { slot, stag, .. } = self.registered;
+        let target = self.shared.deregister(slot, stag);
+        self.shared.reclaim();
         target
     }
 
     fn at(&self, offset: usize, len: usize) -> Result<*mut u8, RangeError> {
         check_range(self.len(), offset, len)?;
         // SAFETY: `offset` is at most the length of the region, which is one allocation.
-        Ok(unsafe { self.admitted.base.as_ptr().add(offset) })
+        Ok(unsafe { self.registered.base.as_ptr().add(offset) })
     }
 
     /// Whether it is one of that table's.
-    pub(crate) fn is_of(&self, table: &Arc<Shared>) -> bool {
+    pub(crate) fn belongs_to(&self, table: &Arc<TableInner>) -> bool {
         Arc::ptr_eq(&self.shared, table)
     }
 
     /// Whose it is: its domain's, or one stream's alone.
-    pub(crate) fn reach(&self) -> Reach {
-        let scope = self.shared.scopes.get(self.admitted.slot as usize);
-        Reach::new(self.pd(), scope.map_or(Reach::NO_STREAM, |scope| scope.qp()))
+    pub(crate) fn scope(&self) -> AccessScope {
+        let cold = self.shared.cold_slots.get(self.registered.slot as usize);
+        AccessScope::new(self.pd(), cold.map_or(AccessScope::NO_STREAM, |cold| cold.qp()))
     }
 
     pub(crate) fn word_at(&self, offset: usize) -> Result<*mut u8, RangeError> {
@@ -160,8 +160,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if !self.buried {
-            self.bury();
+        if !self.deregistered {
+            self.deregister_now();
         }
     }
 }
@@ -184,7 +184,7 @@ impl fmt::Debug for Region {
 /// registered raw is the application's own again. Dropping the token changes nothing.
 #[must_use = "memory registered raw may be freed only when the token is complete"]
 pub struct Quiescence {
-    shared: Arc<Shared>,
+    shared: Arc<TableInner>,
     target: u64,
 }
 
@@ -200,13 +200,13 @@ pub enum WaitError {
 }
 
 impl Quiescence {
-    pub(crate) fn new(shared: &Arc<Shared>, target: u64) -> Self {
+    pub(crate) fn new(shared: &Arc<TableInner>, target: u64) -> Self {
         Self { shared: Arc::clone(shared), target }
     }
 
     /// Whether every core has passed a quiescent point or is parked. Never waits. Drops some memory that is due.
     pub fn poll(&self) -> bool {
-        self.shared.collect();
+        self.shared.reclaim();
         self.shared.epochs.oldest() >= self.target
     }
 
@@ -214,7 +214,7 @@ impl Quiescence {
     ///
     /// Cores do not stop to wake anybody, so this polls, ever more rarely.
     pub fn wait(&self, limit: Duration) -> Result<(), WaitError> {
-        if self.shared.epochs.runs_core() {
+        if self.shared.epochs.is_core_thread() {
             return Err(WaitError::OnCoreThread);
         }
         let start = Instant::now();

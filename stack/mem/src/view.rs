@@ -3,10 +3,10 @@
 //! A span borrows its core's handle, and passing a quiescent point takes that handle exclusively. So no span outlives
 //! the iteration in which it was granted, and the compiler checks it.
 
-use crate::access::{Access, AccessError, RangeError, Reach, check_range};
+use crate::access::{Access, AccessError, AccessScope, RangeError, check_range};
 use crate::copy;
-use crate::epoch::Attendance;
-use crate::table::{Extent, NO_PD, Origin, Rights, Shared, Slot, TagSpace};
+use crate::epoch::EpochSlot;
+use crate::table::{BaseToMode, Extent, NO_PD, Rights, Slot, StagCodec, TableInner};
 use ironwarp_types::{CoreId, PdId, STag};
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,42 +15,42 @@ use std::sync::Arc;
 
 /// One core's view of the registered memory. Made parked.
 ///
-/// In the loop: [`CoreMem::quiesce`] once an iteration while there is work; [`CoreMem::park`] before the loop
+/// In the loop: [`CoreMem::quiesce`] once an iteration while there is work; [`CoreMem::go_offline`] before the loop
 /// sleeps, or hands control to code that may not come back soon. A look-up brings a parked core online by itself, at
 /// the price of one fence.
 pub struct CoreMem {
-    tags: TagSpace,
-    origin: Origin,
+    tags: StagCodec,
+    base_to_mode: BaseToMode,
     cores: u16,
     slots: Arc<[Slot]>,
     // Parks when dropped, hence before the table that it holds alive.
-    attendance: Attendance,
-    table: Arc<Shared>,
+    epoch_slot: EpochSlot,
+    table: Arc<TableInner>,
 }
 
 impl CoreMem {
-    pub(crate) fn new(table: Arc<Shared>, attendance: Attendance) -> Self {
+    pub(crate) fn new(table: Arc<TableInner>, epoch_slot: EpochSlot) -> Self {
         let slots = Arc::clone(&table.slots);
         let cores = table.epochs.cores() as u16;
-        Self { tags: table.tags, origin: table.origin, cores, slots, attendance, table }
+        Self { tags: table.tags, base_to_mode: table.base_to_mode, cores, slots, epoch_slot, table }
     }
 
-    pub(crate) fn table(&self) -> &Shared {
+    pub(crate) fn table(&self) -> &TableInner {
         &self.table
     }
 
     /// The TO of the first byte of a region.
-    pub(crate) fn first_to(&self, stag: STag, base: *const u8) -> u64 {
-        self.origin.first_to(self.tags.slot_of(stag), base)
+    pub(crate) fn base_to(&self, stag: STag, base: *const u8) -> u64 {
+        self.base_to_mode.base_to(self.tags.slot_of(stag), base)
     }
 
-    pub(crate) fn attendance(&self) -> &Attendance {
-        &self.attendance
+    pub(crate) fn epoch_slot(&self) -> &EpochSlot {
+        &self.epoch_slot
     }
 
     /// This core's number.
     pub(crate) fn core(&self) -> CoreId {
-        CoreId(self.attendance.core() as u16)
+        CoreId(self.epoch_slot.core() as u16)
     }
 
     /// How many cores the table was made for.
@@ -58,7 +58,7 @@ impl CoreMem {
         self.cores
     }
 
-    /// Grants access to the bytes \[`to`, `to + len`) of the region that `stag` names, to a stream: a [`Reach`], or
+    /// Grants access to the bytes \[`to`, `to + len`) of the region that `stag` names, to a stream: a [`AccessScope`], or
     /// a protection domain alone.
     ///
     /// `need` are the rights that the operation asks for, all of them: `REMOTE_WRITE` for an RDMA Write,
@@ -71,26 +71,26 @@ impl CoreMem {
     pub fn resolve(
         &self,
         stag: STag,
-        reach: impl Into<Reach>,
+        scope: impl Into<AccessScope>,
         to: u64,
         len: u32,
         need: Access,
     ) -> Result<Span<'_>, AccessError> {
-        let reach = reach.into();
-        self.attendance.attend();
+        let scope = scope.into();
+        self.epoch_slot.ensure_online();
         let at = self.tags.slot_of(stag);
         let slot = self.slots.get(at).ok_or(AccessError::UnknownStag)?;
         let (granted, extent) = slot.read(stag)?;
         // RFC 5041 s8.2: a stream reaches only the regions of its own protection domain. Tags of narrower scope fail
         // this compare too.
-        let mut first_to = self.origin.first_to(at, extent.base);
-        if extent.pd != reach.pd() {
-            first_to = self.check_scope((at, extent.pd, granted), reach, need)?.unwrap_or(first_to);
+        let mut base_to = self.base_to_mode.base_to(at, extent.base);
+        if extent.pd != scope.pd() {
+            base_to = self.check_scope((at, extent.pd, granted), scope, need)?.unwrap_or(base_to);
         }
-        if !granted.give(need) {
+        if !granted.grants(need) {
             return Err(AccessError::NoRight);
         }
-        let offset = offset_within(&extent, first_to, to, len)?;
+        let offset = offset_within(&extent, base_to, to, len)?;
         // SAFETY: `offset` and `len` lie within the extent, which is one allocation.
         let base = unsafe { extent.base.add(offset) };
         Ok(Span { base, len: len as usize, writable: need.intersects(Access::WRITING), core: PhantomData })
@@ -102,18 +102,18 @@ impl CoreMem {
     fn check_scope(
         &self,
         (index, pd, rights): (usize, PdId, Rights),
-        reach: Reach,
+        scope: AccessScope,
         need: Access,
     ) -> Result<Option<u64>, AccessError> {
         if pd != NO_PD {
             return Err(AccessError::WrongPd);
         }
-        let scope = self.table.scopes.get(index).ok_or(AccessError::UnknownStag)?;
-        if scope.pd() != reach.pd() {
+        let cold = self.table.cold_slots.get(index).ok_or(AccessError::UnknownStag)?;
+        if cold.pd() != scope.pd() {
             return Err(AccessError::WrongPd);
         }
         // RFC 5040 s8.1.1 (2): no other stream uses a tag that is limited to one.
-        if rights.is(Rights::STREAM) && scope.qp() != reach.qp() {
+        if rights.is(Rights::STREAM) && cold.qp() != scope.qp() {
             return Err(AccessError::WrongStream);
         }
         // A window is for the peer alone: no request of ours may name it.
@@ -123,33 +123,33 @@ impl CoreMem {
         if !rights.is(Rights::CHILD) {
             return Ok(None);
         }
-        let first_to = scope.first_to();
-        let parent = scope.parent();
+        let base_to = cold.base_to();
+        let parent = cold.parent();
         let index = self.tags.slot_of(parent.stag);
         self.slots.get(index).ok_or(AccessError::UnknownStag)?.read(parent.stag)?;
         // The same tag may come back for other memory: the mark tells one registration from another.
-        let same = self.table.scopes.get(index).is_some_and(|scope| scope.mark() == parent.mark);
-        if same { Ok(Some(first_to)) } else { Err(AccessError::Revoked) }
+        let same = self.table.cold_slots.get(index).is_some_and(|cold| cold.epoch() == parent.epoch);
+        if same { Ok(Some(base_to)) } else { Err(AccessError::Revoked) }
     }
 
     /// States that this core holds nothing from before. Once an iteration; one load, and a store when something has
     /// been revoked since.
     #[inline]
     pub fn quiesce(&mut self) {
-        self.attendance.quiesce();
+        self.epoch_slot.quiesce();
     }
 
     /// States that this core holds nothing and holds nobody up until its next look-up. One store, or nothing.
     #[inline]
-    pub fn park(&mut self) {
-        self.attendance.park();
+    pub fn go_offline(&mut self) {
+        self.epoch_slot.go_offline();
     }
 
     /// Notes that the calling thread runs this core, so that [`Quiescence::wait`](crate::Quiescence::wait) is refused
     /// on it. Coming online notes it too, so a loop needs this only to be refused from the start. The note stays
     /// until another thread takes the core over.
-    pub fn adopt_thread(&mut self) {
-        self.attendance.adopt_thread();
+    pub fn record_thread(&mut self) {
+        self.epoch_slot.record_thread();
     }
 }
 
@@ -161,9 +161,9 @@ impl fmt::Debug for CoreMem {
 
 /// Checks 3 to 5 of RFC 5041 s7.1: the sum does not wrap, and both ends lie in the region.
 #[inline(always)]
-pub(crate) fn offset_within(extent: &Extent, first_to: u64, to: u64, len: u32) -> Result<usize, AccessError> {
+pub(crate) fn offset_within(extent: &Extent, base_to: u64, to: u64, len: u32) -> Result<usize, AccessError> {
     // A region never wraps, so what lies within one does not either: one test for the usual case.
-    match to.checked_sub(first_to) {
+    match to.checked_sub(base_to) {
         Some(offset) if extent.len.checked_sub(offset).is_some_and(|rest| u64::from(len) <= rest) => {
             Ok(offset as usize)
         }

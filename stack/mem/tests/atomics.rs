@@ -2,8 +2,8 @@
 #![cfg(not(loom))]
 
 use ironwarp_mem::{
-    Access, AccessError, AlignedBuf, AtomicCall, AtomicOp, AtomicTarget, Binding, CoreMem, MemLimits,
-    MemTable, Reach, Region, RegisterError, Sge, WordError,
+    Access, AccessError, AccessScope, AlignedBuf, AtomicCall, AtomicOp, AtomicTarget, Binding, CoreMem,
+    MemLimits, MemTable, Region, RegisterError, Sge, WordError,
 };
 use ironwarp_types::{CoreId, PdId, QpNum, STag};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::thread;
 
 const PD: PdId = PdId(1);
-const STREAM: Reach = Reach::new(PD, QpNum(7));
+const STREAM: AccessScope = AccessScope::new(PD, QpNum(7));
 const ATOMIC: Access = Access::LOCAL_WRITE.union(Access::REMOTE_ATOMIC);
 const CORES: u16 = 4;
 const LIMITS: MemLimits = MemLimits { regions_max: 64, cores_max: CORES };
@@ -28,12 +28,12 @@ fn lines(count: usize) -> AlignedBuf {
     AlignedBuf::zeroed(count * 64, 64).unwrap()
 }
 
-fn asked(stag: STag, to: u64) -> AtomicTarget {
-    AtomicTarget { stag, to, reach: STREAM, need: Access::REMOTE_ATOMIC }
+fn target_of(stag: STag, to: u64) -> AtomicTarget {
+    AtomicTarget { stag, to, scope: STREAM, need: Access::REMOTE_ATOMIC }
 }
 
 fn word_of(region: &Region, offset: u64) -> AtomicTarget {
-    asked(region.stag(), region.base_to() + offset)
+    target_of(region.stag(), region.base_to() + offset)
 }
 
 /// Runs an operation where the word belongs, as a stack does: claimed at hand, or mailed.
@@ -92,15 +92,15 @@ fn only_a_live_tag_of_the_stream_with_the_atomic_right_is_granted() {
     let refused = |target: AtomicTarget| run(&cores, &target, AtomicOp::add(1)).err();
     let access = |error| Some(WordError::Access(error));
 
-    assert_eq!(refused(asked(STag(region.stag().0 ^ 1), base)), access(AccessError::UnknownStag));
+    assert_eq!(refused(target_of(STag(region.stag().0 ^ 1), base)), access(AccessError::UnknownStag));
     assert_eq!(
-        refused(AtomicTarget { reach: PdId(2).into(), ..asked(region.stag(), base) }),
+        refused(AtomicTarget { scope: PdId(2).into(), ..target_of(region.stag(), base) }),
         access(AccessError::WrongPd)
     );
     assert_eq!(refused(word_of(&rightless, 0)), access(AccessError::NoRight));
     assert_eq!(refused(word_of(&region, 57)), access(AccessError::Bounds));
     assert_eq!(refused(word_of(&region, 64)), access(AccessError::Bounds));
-    assert_eq!(refused(asked(region.stag(), u64::MAX - 6)), access(AccessError::Wrap));
+    assert_eq!(refused(target_of(region.stag(), u64::MAX - 6)), access(AccessError::Wrap));
     assert_eq!(
         refused(AtomicTarget { need: Access::empty(), ..word_of(&region, 0) }),
         access(AccessError::NoRight)
@@ -192,20 +192,20 @@ fn all_names_of_a_word_lead_to_one_owner() {
             cores[0].bind(&Binding { stag, over, access, stream_scope: true }, STREAM).unwrap();
             stag
         };
-        let window = bind(window.renew(), part.slice(8, 300).unwrap(), Access::REMOTE_ATOMIC);
-        let fast = bind(fast.renew(), whole.slice(48, 300).unwrap(), ATOMIC);
+        let window = bind(window.next_stag(), part.slice(8, 300).unwrap(), Access::REMOTE_ATOMIC);
+        let fast = bind(fast.next_stag(), whole.slice(48, 300).unwrap(), ATOMIC);
         let mut owners = vec![];
         for address in (48..344).step_by(8) {
             let (in_whole, in_part) = (whole.base_to() + address, part.base_to() + address - 40);
             let names =
                 [(whole.stag(), in_whole), (part.stag(), in_part), (window, in_part), (fast, in_whole)];
-            let owner = cores[0].word(&asked(whole.stag(), in_whole)).unwrap().owner();
+            let owner = cores[0].word(&target_of(whole.stag(), in_whole)).unwrap().owner();
             for (stag, to) in names {
                 for core in &cores {
-                    let word = core.word(&asked(stag, to)).unwrap();
+                    let word = core.word(&target_of(stag, to)).unwrap();
                     assert_eq!(word.owner(), owner);
                 }
-                let claims = cores.iter().map(|core| core.word(&asked(stag, to)).unwrap().claim());
+                let claims = cores.iter().map(|core| core.word(&target_of(stag, to)).unwrap().claim());
                 assert_eq!(claims.filter(Result::is_ok).count(), 1);
             }
             owners.push(owner);
@@ -266,15 +266,15 @@ fn a_pinned_range_belongs_to_its_core_by_every_name() {
         let table = if replays { MemTable::replayable(LIMITS, [3, 4]).unwrap() } else { table() };
         let cores = cores(&table);
         let access = ATOMIC | Access::BIND;
-        let pinned = table.register_pinned(PD.into(), lines(8), access, CoreId(2)).unwrap();
+        let pinned = table.register_on_core(PD.into(), lines(8), access, CoreId(2)).unwrap();
         let same = [0, 1].map(|at| raw_pinned(&table, arena.bytes(at * 64, 128), 3).unwrap());
         let mut window = table.window(PD).unwrap();
         let over = pinned.slice(0, 512).unwrap();
         let binding =
-            Binding { stag: window.renew(), over, access: Access::REMOTE_ATOMIC, stream_scope: true };
+            Binding { stag: window.next_stag(), over, access: Access::REMOTE_ATOMIC, stream_scope: true };
         cores[0].bind(&binding, STREAM).unwrap();
         for offset in (0..512).step_by(8) {
-            let names = [word_of(&pinned, offset), asked(window.stag(), pinned.base_to() + offset)];
+            let names = [word_of(&pinned, offset), target_of(window.stag(), pinned.base_to() + offset)];
             for name in names {
                 assert_eq!(cores[1].word(&name).unwrap().owner(), CoreId(2));
             }
@@ -309,7 +309,7 @@ fn registrations_that_overlap_with_another_pinning_are_refused() {
     assert_eq!(raw(&table, arena.bytes(64, 8), ATOMIC).err(), conflict);
     core.quiesce();
     assert!(token.poll());
-    table.collect();
+    table.reclaim();
     assert!(raw(&table, arena.bytes(64, 8), ATOMIC).is_ok());
 }
 
@@ -342,7 +342,7 @@ fn in_a_table_that_replays_owners_do_not_hang_on_addresses() {
 
 #[test]
 fn a_call_says_what_was_put_into_it() {
-    let target = AtomicTarget { stag: STag(9), to: u64::MAX, reach: STREAM, need: Access::LOCAL_WRITE };
+    let target = AtomicTarget { stag: STag(9), to: u64::MAX, scope: STREAM, need: Access::LOCAL_WRITE };
     let masked = AtomicOp::CmpSwap { compare: 1, compare_mask: 2, swap: 3, swap_mask: 4 };
     for operation in [AtomicOp::FetchAdd { add: 5, mask: 6 }, masked, AtomicOp::Swap { swap: 7 }] {
         let call = AtomicCall::new(8, &target, operation);

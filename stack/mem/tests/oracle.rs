@@ -22,7 +22,7 @@ enum Step {
         index: usize,
     },
     Quiesce,
-    Park,
+    GoOffline,
     /// An access whose offset may lie before the region and whose end may lie behind it.
     Write {
         index: usize,
@@ -56,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(len, pd, access)| Step::Register { len, pd, access }),
         1 => index.clone().prop_map(|index| Step::Deregister { index }),
         1 => Just(Step::Quiesce),
-        1 => Just(Step::Park),
+        1 => Just(Step::GoOffline),
         4 => (index.clone(), offset.clone(), len.clone(), pd.clone(), any::<u8>())
             .prop_map(|(index, offset, len, pd, byte)| Step::Write { index, offset, len, pd, byte }),
         4 => (index.clone(), offset, len, pd)
@@ -95,7 +95,7 @@ impl World {
             Step::Register { len, pd, access } => self.register(len, PdId(pd), access),
             Step::Deregister { index } => self.deregister(index),
             Step::Quiesce => self.core.quiesce(),
-            Step::Park => self.core.park(),
+            Step::GoOffline => self.core.go_offline(),
             Step::Write { index, offset, len, pd, byte } => {
                 return self.write(index, offset, len, PdId(pd), byte);
             }

@@ -2,15 +2,15 @@
 #![cfg(not(loom))]
 
 use ironwarp_mem::{
-    Access, AlignedBuf, AtomicCall, AtomicOp, AtomicReply, AtomicTarget, CoreMem, MemLimits, MemTable, Reach,
-    Region,
+    Access, AccessScope, AlignedBuf, AtomicCall, AtomicOp, AtomicReply, AtomicTarget, CoreMem, MemLimits,
+    MemTable, Region,
 };
 use ironwarp_rings::mailbox::{self, Mailboxes};
 use ironwarp_types::{CoreId, PdId, QpNum};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-const STREAM: Reach = Reach::new(PdId(1), QpNum(1));
+const STREAM: AccessScope = AccessScope::new(PdId(1), QpNum(1));
 const CORES: usize = 2;
 const WORDS: usize = 16;
 /// One line for each word, so that both cores own some.
@@ -23,14 +23,14 @@ const _: () = assert!(ADDITIONS.is_multiple_of(CORES * WORDS));
 /// A core that asks for operations and answers for the words that are its own.
 struct Core<'a> {
     mem: CoreMem,
-    mail: Mailboxes<AtomicCall, AtomicReply>,
+    mailboxes: Mailboxes<AtomicCall, AtomicReply>,
     region: &'a Region,
 }
 
 impl Core<'_> {
     fn target(&self, word: usize) -> AtomicTarget {
         let to = self.region.base_to() + (word * WORD_STRIDE) as u64;
-        AtomicTarget { stag: self.region.stag(), to, reach: STREAM, need: Access::REMOTE_ATOMIC }
+        AtomicTarget { stag: self.region.stag(), to, scope: STREAM, need: Access::REMOTE_ATOMIC }
     }
 
     /// Runs the operation, or mails it: `None` when no credit was left, the original value when it is known at once.
@@ -40,16 +40,17 @@ impl Core<'_> {
             Ok(owned) => Some(Some(owned.apply(&operation))),
             Err(owner) => {
                 let call = AtomicCall::new(word as u64, &target, operation);
-                self.mail.call(owner.0, call).is_ok().then_some(None)
+                self.mailboxes.call(owner.0, call).is_ok().then_some(None)
             }
         }
     }
 
     /// The rest of an iteration.
-    fn turn(&mut self, mut heard: impl FnMut(usize, u64)) {
+    fn poll(&mut self, mut on_reply: impl FnMut(usize, u64)) {
         let mem = &self.mem;
-        self.mail.answer(|_, call| call.run(mem));
-        self.mail.replies(|_, reply| heard(reply.token as usize, reply.outcome.expect("a live word")));
+        self.mailboxes.serve(|_, call| call.run(mem));
+        self.mailboxes
+            .replies(|_, reply| on_reply(reply.token as usize, reply.outcome.expect("a live word")));
         self.mem.quiesce();
         thread::yield_now();
     }
@@ -68,15 +69,15 @@ fn on_every_core<R: Send>(work: impl Fn(&mut Core<'_>, usize) -> R + Sync) -> (V
         let cores: Vec<_> = mailbox::mesh(CORES, CREDITS)
             .into_iter()
             .enumerate()
-            .map(|(name, mail)| {
+            .map(|(name, mailboxes)| {
                 let mem = table.core(CoreId(name as u16)).expect("a free core");
                 scope.spawn(move || {
-                    let mut core = Core { mem, mail, region };
+                    let mut core = Core { mem, mailboxes, region };
                     let outcome = work(&mut core, name);
-                    assert_eq!(core.mail.unanswered(), 0);
+                    assert_eq!(core.mailboxes.outstanding(), 0);
                     resting.fetch_add(1, Ordering::AcqRel);
                     while resting.load(Ordering::Acquire) < CORES {
-                        core.turn(|_, _| unreachable!("nothing was asked"));
+                        core.poll(|_, _| unreachable!("nothing was asked"));
                     }
                     outcome
                 })
@@ -96,14 +97,14 @@ fn a_million_additions_from_two_cores_lose_none() {
     let (seen, words) = on_every_core(|core, _| {
         let mut originals: Vec<Vec<u64>> = vec![vec![]; WORDS];
         let mut started = 0;
-        while started < EACH || core.mail.unanswered() > 0 {
+        while started < EACH || core.mailboxes.outstanding() > 0 {
             for _ in 0..CREDITS.min(EACH - started) {
                 let word = started % WORDS;
                 let Some(original) = core.start(word, AtomicOp::add(1)) else { break };
                 originals[word].extend(original);
                 started += 1;
             }
-            core.turn(|word, original| originals[word].push(original));
+            core.poll(|word, original| originals[word].push(original));
         }
         originals
     });
@@ -127,8 +128,8 @@ fn chains_of_compare_and_swap_have_one_winner_a_link() {
         // One try a word at a time, so that what is expected is known when the reply comes.
         let mut asked = [false; WORDS];
         let mut tries = 0;
-        while tries < TRIES || core.mail.unanswered() > 0 {
-            let mut heard = |word: usize, original: u64, expected: &mut [u64; WORDS]| {
+        while tries < TRIES || core.mailboxes.outstanding() > 0 {
+            let mut on_reply = |word: usize, original: u64, expected: &mut [u64; WORDS]| {
                 let matched = original == expected[word];
                 won[word] += u64::from(matched);
                 expected[word] = if matched { original + 1 } else { original };
@@ -139,15 +140,15 @@ fn chains_of_compare_and_swap_have_one_winner_a_link() {
                 }
                 let link = AtomicOp::compare_and_swap(expected[word], expected[word] + 1);
                 match core.start(word, link) {
-                    Some(Some(original)) => heard(word, original, &mut expected),
+                    Some(Some(original)) => on_reply(word, original, &mut expected),
                     Some(None) => asked[word] = true,
                     None => break,
                 }
                 tries += 1;
             }
-            core.turn(|word, original| {
+            core.poll(|word, original| {
                 asked[word] = false;
-                heard(word, original, &mut expected);
+                on_reply(word, original, &mut expected);
             });
         }
         won

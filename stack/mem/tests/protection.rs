@@ -25,26 +25,26 @@ fn region_of(table: &MemTable, len: usize, access: Access) -> Region {
 }
 
 /// An owner that counts how often it has been dropped.
-struct Witness {
+struct DropCounter {
     bytes: Vec<u8>,
     dropped: Arc<AtomicUsize>,
 }
 
 // SAFETY: the vector's bytes stay where they are, and nothing here touches them.
-unsafe impl StableBytes for Witness {
+unsafe impl StableBytes for DropCounter {
     fn stable_bytes(&mut self) -> NonNull<[u8]> {
         self.bytes.stable_bytes()
     }
 }
 
-impl Drop for Witness {
+impl Drop for DropCounter {
     fn drop(&mut self) {
         self.dropped.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-fn witness(dropped: &Arc<AtomicUsize>) -> Witness {
-    Witness { bytes: vec![0; 16], dropped: Arc::clone(dropped) }
+fn drop_counter(dropped: &Arc<AtomicUsize>) -> DropCounter {
+    DropCounter { bytes: vec![0; 16], dropped: Arc::clone(dropped) }
 }
 
 // RFC 5041 s7.1, checks of a tagged segment 3 and 4.
@@ -140,7 +140,7 @@ fn a_deregistered_tag_is_revoked_at_once_and_unknown_when_its_slot_is_free() {
     assert!(!token.poll(), "the core is online and has not quiesced");
     core.quiesce();
     assert!(token.poll());
-    table.collect();
+    table.reclaim();
     assert_eq!(core.resolve(stag, PD, base, 8, Access::REMOTE_WRITE).err(), Some(AccessError::UnknownStag));
 }
 
@@ -152,7 +152,7 @@ fn a_revoked_region_is_still_the_applications() {
     let token = region.revoke();
     core.quiesce();
     assert!(token.poll());
-    assert_eq!(table.collect(), 0);
+    assert_eq!(table.reclaim(), 0);
     let mut seen = [0; 3];
     region.read_at(0, &mut seen).unwrap();
     assert_eq!(&seen, b"abc");
@@ -164,15 +164,15 @@ fn memory_is_dropped_only_after_every_core_has_quiesced() {
     let (table, mut first) = table(4);
     let mut second = table.core(CoreId(1)).unwrap();
     let dropped = Arc::new(AtomicUsize::new(0));
-    let region = table.register(PD, witness(&dropped), WRITE).unwrap();
+    let region = table.register(PD, drop_counter(&dropped), WRITE).unwrap();
     for core in [&first, &second] {
         assert!(core.resolve(region.stag(), PD, region.base_to(), 1, WRITE).is_ok());
     }
     drop(region);
     first.quiesce();
-    assert_eq!((table.collect(), dropped.load(Ordering::SeqCst)), (0, 0));
-    second.park();
-    assert_eq!((table.collect(), dropped.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!((table.reclaim(), dropped.load(Ordering::SeqCst)), (0, 0));
+    second.go_offline();
+    assert_eq!((table.reclaim(), dropped.load(Ordering::SeqCst)), (1, 1));
     assert_eq!(table.regions_in_use(), 0);
 }
 
@@ -180,8 +180,8 @@ fn memory_is_dropped_only_after_every_core_has_quiesced() {
 fn the_last_handle_drops_everything() {
     let (table, core) = table(4);
     let dropped = Arc::new(AtomicUsize::new(0));
-    let kept = table.register(PD, witness(&dropped), WRITE).unwrap();
-    let gone = table.register(PD, witness(&dropped), WRITE).unwrap();
+    let kept = table.register(PD, drop_counter(&dropped), WRITE).unwrap();
+    let gone = table.register(PD, drop_counter(&dropped), WRITE).unwrap();
     assert!(core.resolve(gone.stag(), PD, gone.base_to(), 1, WRITE).is_ok());
     drop(gone);
     drop(table);
@@ -228,7 +228,7 @@ fn a_table_out_of_its_limits_is_a_named_error() {
 #[test]
 fn a_core_has_one_handle_at_a_time() {
     let (table, core) = table(2);
-    assert_eq!(table.core(CoreId(0)).err(), Some(CoreError::Taken));
+    assert_eq!(table.core(CoreId(0)).err(), Some(CoreError::InUse));
     assert_eq!(table.core(CoreId(2)).err(), Some(CoreError::NoSuchCore));
     drop(core);
     assert!(table.core(CoreId(0)).is_ok());
@@ -237,7 +237,7 @@ fn a_core_has_one_handle_at_a_time() {
 #[test]
 fn a_thread_that_runs_a_core_may_not_wait() {
     let (table, mut core) = table(2);
-    core.adopt_thread();
+    core.record_thread();
     let token = region_of(&table, 8, WRITE).deregister();
     assert_eq!(token.wait(Duration::MAX), Err(WaitError::OnCoreThread));
     assert!(token.poll(), "the core is parked");

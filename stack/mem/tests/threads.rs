@@ -28,7 +28,7 @@ fn place_until_revoked(mut core: CoreMem, region: Target, pauses: bool) {
             Err(error) => return assert!(matches!(error, AccessError::Revoked | AccessError::UnknownStag)),
         }
         if pauses {
-            core.park()
+            core.go_offline()
         } else {
             core.quiesce()
         }
@@ -126,7 +126,7 @@ fn a_core_keeps_looking_up_while_other_threads_register_and_drop() {
         churners.into_iter().for_each(|churner| churner.join().expect("no failure"));
         done.store(true, Ordering::Release);
     });
-    while table.collect() > 0 {}
+    while table.reclaim() > 0 {}
     assert_eq!(table.regions_in_use(), 0);
 }
 

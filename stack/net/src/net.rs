@@ -182,7 +182,7 @@ impl Net {
                 solicit(link, own, stats, (addr, mac), wire);
             }
         });
-        self.stats.add(Counter::NetNeighboursLost, u64::from(lost));
+        self.stats.add(Counter::NetNeighboursUnreachable, u64::from(lost));
         self.on_route_change(lost);
     }
 
@@ -227,7 +227,7 @@ fn solicit<P: Port>(
 /// Asks everybody for an address that we want to use, or tells everybody that we use it.
 fn tell_all<P: Port>(link: &Link, stats: &CoreStats, say: Say, addr: IpAddr, wire: &mut Wire<P>) {
     let counter = match (say, addr) {
-        (Say::Announce, IpAddr::V6(_)) => Counter::NetNdAnnouncementsSent,
+        (Say::Announce, IpAddr::V6(_)) => Counter::NetNdUnsolicitedSent,
         _ => asked_by(addr),
     };
     send(wire, stats, counter, |frame| match (say, addr) {
@@ -252,5 +252,5 @@ fn send<P: Port>(
 ) {
     let left =
         wire.alloc().is_some_and(|mut frame| fill(&mut frame) && wire.push(frame.seal(TxMeta::default())));
-    stats.count(if left { sent } else { Counter::NetNoTxFrame });
+    stats.count(if left { sent } else { Counter::NetTxNoBuffer });
 }

@@ -77,7 +77,7 @@ proptest! {
         for (path, l2_bytes) in shapes(TxOffloads::empty()) {
             let mut frame = unwritten(path.header_bytes(), &payload);
             let l4_bytes = frame.len() - path.header_bytes();
-            path.write(&mut frame, l4_bytes, ident, Ecn::NotCapable);
+            path.write(&mut frame, l4_bytes, ident, Ecn::NotEct);
             let tx = path.finish_tcp(&mut frame, 20);
             check_headers(&frame, &path, l2_bytes, ident);
             let tcp = TcpPacket::new_checked(&frame[path.header_bytes()..]).expect("a segment");
@@ -93,7 +93,7 @@ proptest! {
 fn an_offloading_device_gets_the_sum_of_the_pseudo_header() {
     for (path, l2_bytes) in shapes(TxOffloads::all()) {
         let mut frame = unwritten(path.header_bytes(), &[1, 2, 3]);
-        path.write(&mut frame, 23, 9, Ecn::Capable0);
+        path.write(&mut frame, 23, 9, Ecn::Ect0);
         let tx = path.finish_tcp(&mut frame, 20);
         check_headers(&frame, &path, l2_bytes, 9);
         let (from, to) = ends(&path);
@@ -127,7 +127,7 @@ fn a_frame_that_a_device_finishes_passes_the_far_ends_checks() {
         let bytes = unwritten(path.header_bytes(), b"payload");
         frame.resize(bytes.len());
         frame.bytes_mut().copy_from_slice(&bytes);
-        path.write(frame.bytes_mut(), bytes.len() - path.header_bytes(), 1, Ecn::NotCapable);
+        path.write(frame.bytes_mut(), bytes.len() - path.header_bytes(), 1, Ecn::NotEct);
         let tx = path.finish_tcp(frame.bytes_mut(), 20);
         assert!(bench.wire.push(frame.seal(tx)));
         let sent = bench.sent();
@@ -154,7 +154,7 @@ fn a_path_says_where_it_leads_and_can_be_led_elsewhere() {
 fn a_frame_too_short_for_the_headers_is_left_alone() {
     for (path, _) in shapes(TxOffloads::empty()) {
         let mut frame = [7u8; 33];
-        path.write(&mut frame, 0, 1, Ecn::NotCapable);
+        path.write(&mut frame, 0, 1, Ecn::NotEct);
         path.finish_tcp(&mut frame, 20);
         assert_eq!(frame, [7; 33]);
     }
@@ -164,7 +164,7 @@ fn a_frame_too_short_for_the_headers_is_left_alone() {
 /// class.
 #[test]
 fn the_congestion_bits_are_written_and_counted() {
-    for ecn in [Ecn::NotCapable, Ecn::Capable1, Ecn::Capable0, Ecn::Experienced] {
+    for ecn in [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce] {
         let mut frame = [0u8; HEADER_BYTES];
         Path::new(OURS, PEER, 1_500, TxOffloads::empty()).write(&mut frame, 0, 1, ecn);
         let packet = Ipv4Packet::new_unchecked(&frame[ETHERNET_BYTES..]);
@@ -185,12 +185,12 @@ fn hop_limit_and_code_point_are_those_that_were_set() {
         Path::over(&link, marking, ours.addr, theirs, 1_500, TxOffloads::empty())
     };
     let mut frame = [0u8; HEADER_BYTES];
-    over(OURS, PEER).write(&mut frame, 0, 1, Ecn::Capable0);
+    over(OURS, PEER).write(&mut frame, 0, 1, Ecn::Ect0);
     let packet = Ipv4Packet::new_unchecked(&frame[ETHERNET_BYTES..]);
-    assert_eq!((packet.hop_limit(), packet.dscp(), packet.ecn()), (7, 46, Ecn::Capable0.bits()));
+    assert_eq!((packet.hop_limit(), packet.dscp(), packet.ecn()), (7, 46, Ecn::Ect0.bits()));
     assert!(packet.verify_checksum());
     let mut frame = [0u8; 54];
-    over(OURS_6, PEER_6).write(&mut frame, 0, 1, Ecn::Capable0);
+    over(OURS_6, PEER_6).write(&mut frame, 0, 1, Ecn::Ect0);
     let packet = Ipv6Packet::new_unchecked(&frame[14..]);
-    assert_eq!((packet.hop_limit(), packet.traffic_class()), (7, 46 << 2 | Ecn::Capable0.bits()));
+    assert_eq!((packet.hop_limit(), packet.traffic_class()), (7, 46 << 2 | Ecn::Ect0.bits()));
 }

@@ -136,7 +136,7 @@ impl Net {
             }
             Answer::Failed => Route::Unreachable,
             Answer::Full => {
-                self.stats.count(Counter::NetNeighboursFull);
+                self.stats.count(Counter::NetNeighbourTableFull);
                 Route::Unreachable
             }
         }
@@ -162,7 +162,7 @@ impl Net {
         let moved = mac != path.remote_mac();
         if moved {
             path.set_remote_mac(mac);
-            self.stats.count(Counter::NetPathsMoved);
+            self.stats.count(Counter::NetPathsUpdated);
         }
         moved
     }

@@ -23,99 +23,99 @@ use crate::spsc;
 use crate::sync::{Arc, AtomicBool, Ordering};
 
 /// A doorbell for queues that are numbered from 0 to below `queues`.
-pub fn channel(queues: usize) -> (Ringer, Listener) {
+pub fn channel(queues: usize) -> (DoorbellSender, DoorbellReceiver) {
     let (producer, consumer) = spsc::channel(queues);
-    let overrun = Arc::new(CachePadded::new(AtomicBool::new(false)));
+    let overflowed = Arc::new(CachePadded::new(AtomicBool::new(false)));
     let queues = u32::try_from(queues).unwrap_or(u32::MAX);
     (
-        Ringer { names: producer, overrun: overrun.clone() },
-        Listener { names: consumer, overrun, queues, sweep: 0..0 },
+        DoorbellSender { queue_ids: producer, overflowed: overflowed.clone() },
+        DoorbellReceiver { queue_ids: consumer, overflowed, queues, rescan: 0..0 },
     )
 }
 
 /// One queue's bell, shared by the two ends. On a cache line of its own: bells of other queues ring on other cores.
 #[derive(Debug)]
 #[repr(align(64))]
-pub struct Bell {
-    rings: AtomicBool,
+pub struct DoorbellFlag {
+    pending: AtomicBool,
 }
 
-impl Default for Bell {
+impl Default for DoorbellFlag {
     fn default() -> Self {
-        Bell { rings: AtomicBool::new(false) }
+        DoorbellFlag { pending: AtomicBool::new(false) }
     }
 }
 
-impl Bell {
+impl DoorbellFlag {
     /// Silences the bell. The listener does it when it has heard the queue's number, before it looks at the queue.
     #[inline]
-    pub fn silence(&self) {
-        self.rings.swap(false, Ordering::AcqRel);
+    pub fn clear(&self) {
+        self.pending.swap(false, Ordering::AcqRel);
     }
 }
 
 /// The end that rings.
-pub struct Ringer {
-    names: spsc::Producer<u32>,
-    overrun: Arc<CachePadded<AtomicBool>>,
+pub struct DoorbellSender {
+    queue_ids: spsc::Producer<u32>,
+    overflowed: Arc<CachePadded<AtomicBool>>,
 }
 
-impl Ringer {
+impl DoorbellSender {
     /// Rings the bell of queue `id`, after work was published there. Answers whether the bell was silent.
     #[inline]
-    pub fn ring(&mut self, id: u32, bell: &Bell) -> bool {
-        if bell.rings.swap(true, Ordering::AcqRel) {
+    pub fn ring(&mut self, id: u32, bell: &DoorbellFlag) -> bool {
+        if bell.pending.swap(true, Ordering::AcqRel) {
             return false;
         }
-        if self.names.push(id).is_err() {
-            self.ring_for_all();
+        if self.queue_ids.push(id).is_err() {
+            self.set_overflowed();
         }
         true
     }
 
     #[cold]
-    fn ring_for_all(&self) {
-        self.overrun.store(true, Ordering::Release);
+    fn set_overflowed(&self) {
+        self.overflowed.store(true, Ordering::Release);
     }
 
     /// Whether the listener is gone.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.names.is_abandoned()
+        self.queue_ids.is_abandoned()
     }
 }
 
 /// The end that hears.
-pub struct Listener {
-    names: spsc::Consumer<u32>,
-    overrun: Arc<CachePadded<AtomicBool>>,
+pub struct DoorbellReceiver {
+    queue_ids: spsc::Consumer<u32>,
+    overflowed: Arc<CachePadded<AtomicBool>>,
     queues: u32,
     /// Numbers still to be heard because the ring was short of a place.
-    sweep: Range<u32>,
+    rescan: Range<u32>,
 }
 
-impl Listener {
+impl DoorbellReceiver {
     /// The number of the next queue that has work, or may have. Its bell is silenced before the queue is looked at.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "a listener is polled and never exhausted")]
     pub fn next(&mut self) -> Option<u32> {
-        if self.overrun.load(Ordering::Relaxed) {
-            self.begin_sweep();
+        if self.overflowed.load(Ordering::Relaxed) {
+            self.start_rescan();
         }
-        self.sweep.next().or_else(|| self.names.pop())
+        self.rescan.next().or_else(|| self.queue_ids.pop())
     }
 
     /// Begins with the lowest number, also when a sweep is under way: what was swept may have new work.
     #[cold]
-    fn begin_sweep(&mut self) {
-        self.overrun.swap(false, Ordering::AcqRel);
-        self.sweep = 0..self.queues;
+    fn start_rescan(&mut self) {
+        self.overflowed.swap(false, Ordering::AcqRel);
+        self.rescan = 0..self.queues;
     }
 
     /// Whether the ringer is gone. What it rang can still be heard.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.names.is_abandoned()
+        self.queue_ids.is_abandoned()
     }
 }
 
@@ -125,41 +125,41 @@ mod tests {
 
     #[test]
     fn a_bell_that_rings_is_not_put_in_again_until_it_is_silenced() {
-        let (mut ringer, mut listener) = channel(2);
-        let bells = [Bell::default(), Bell::default()];
-        assert!(ringer.ring(1, &bells[1]) && ringer.ring(0, &bells[0]));
-        assert!(!ringer.ring(1, &bells[1]) && !ringer.ring(0, &bells[0]));
-        assert_eq!([listener.next(), listener.next(), listener.next()], [Some(1), Some(0), None]);
-        assert!(!ringer.ring(1, &bells[1]), "heard, and not yet silenced");
-        bells[1].silence();
-        assert!(ringer.ring(1, &bells[1]));
-        assert_eq!([listener.next(), listener.next()], [Some(1), None]);
+        let (mut sender, mut receiver) = channel(2);
+        let bells = [DoorbellFlag::default(), DoorbellFlag::default()];
+        assert!(sender.ring(1, &bells[1]) && sender.ring(0, &bells[0]));
+        assert!(!sender.ring(1, &bells[1]) && !sender.ring(0, &bells[0]));
+        assert_eq!([receiver.next(), receiver.next(), receiver.next()], [Some(1), Some(0), None]);
+        assert!(!sender.ring(1, &bells[1]), "heard, and not yet silenced");
+        bells[1].clear();
+        assert!(sender.ring(1, &bells[1]));
+        assert_eq!([receiver.next(), receiver.next()], [Some(1), None]);
     }
 
     #[test]
     fn a_ring_without_a_place_makes_every_number_heard_once() {
-        let (mut ringer, mut listener) = channel(2);
+        let (mut sender, mut receiver) = channel(2);
         // One number after another belongs to three queues, whose names are all in the ring.
-        let bells: [Bell; 3] = core::array::from_fn(|_| Bell::default());
+        let bells: [DoorbellFlag; 3] = core::array::from_fn(|_| DoorbellFlag::default());
         for bell in &bells {
-            assert!(ringer.ring(0, bell));
+            assert!(sender.ring(0, bell));
         }
-        let heard: Vec<u32> = core::iter::from_fn(|| listener.next()).collect();
+        let heard: Vec<u32> = core::iter::from_fn(|| receiver.next()).collect();
         assert_eq!(heard, [0, 1, 0, 0]);
-        bells[2].silence();
-        assert!(ringer.ring(0, &bells[2]));
-        assert_eq!([listener.next(), listener.next()], [Some(0), None]);
+        bells[2].clear();
+        assert!(sender.ring(0, &bells[2]));
+        assert_eq!([receiver.next(), receiver.next()], [Some(0), None]);
     }
 
     #[test]
     fn each_end_can_tell_that_the_other_is_gone() {
-        let (mut ringer, mut listener) = channel(1);
-        ringer.ring(0, &Bell::default());
-        drop(ringer);
-        assert!(listener.is_abandoned());
-        assert_eq!([listener.next(), listener.next()], [Some(0), None]);
-        let (ringer, listener) = channel(1);
-        drop(listener);
-        assert!(ringer.is_abandoned());
+        let (mut sender, mut receiver) = channel(1);
+        sender.ring(0, &DoorbellFlag::default());
+        drop(sender);
+        assert!(receiver.is_abandoned());
+        assert_eq!([receiver.next(), receiver.next()], [Some(0), None]);
+        let (sender, receiver) = channel(1);
+        drop(receiver);
+        assert!(sender.is_abandoned());
     }
 }

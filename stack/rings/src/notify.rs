@@ -1,63 +1,63 @@
-//! The armed flag of a completion queue; the event descriptor behind it is somebody else's.
+//! The armed flag of a completion queue. The owner of the queue holds the event descriptor.
 //!
-//! An application arms, looks at the queue once more, and sleeps if it is empty. A core adds completions, then looks
-//! whether the queue is armed. Both are a store and then a load of different words, so both put a sequentially
-//! consistent fence between the two: one of them sees the other. Any number of cores may fire; one of them wins.
-//! Cost: firing a queue that is not armed is one fence and one load, 5 ns; done once an iteration.
+//! An application arms the flag, polls the queue once more, and sleeps if it is empty. A core adds completions, then reads
+//! the flag. Each side stores one word and then loads the other, with a sequentially consistent fence between the two, so at
+//! least one side sees the other's store. Several cores may fire; exactly one of them wakes the application.
+//! Cost: firing a queue that is not armed costs one fence and one load, 5 ns, once per loop iteration.
 
 use crate::sync::{AtomicU8, Ordering, fence};
 
-/// Nobody waits.
-const IDLE: u8 = 0;
-/// Somebody waits for a completion that is solicited or failed.
+/// No wake-up is requested.
+const DISARMED: u8 = 0;
+/// A wake-up is requested for a completion that is solicited or failed.
 const SOLICITED: u8 = 1;
-/// Somebody waits for any completion. Above [`SOLICITED`]: who asks for both is asking for this.
+/// A wake-up is requested for any completion. Greater than [`SOLICITED`], because a request for both is a request for this.
 const ANY: u8 = 2;
 
-/// Whether somebody wants to be woken, and by what. On a cache line of its own: others belong to other cores.
+/// The requested wake-up. It has a cache line of its own, because its neighbours belong to other cores.
 #[derive(Debug)]
 #[repr(align(64))]
-pub struct Armed {
+pub struct NotifyState {
     state: AtomicU8,
 }
 
-impl Default for Armed {
+impl Default for NotifyState {
     fn default() -> Self {
-        Armed { state: AtomicU8::new(IDLE) }
+        NotifyState { state: AtomicU8::new(DISARMED) }
     }
 }
 
-impl Armed {
-    /// Asks to be woken once, by any completion or by a solicited one only. The queue is looked at after this, and
-    /// sleep is safe only if it is empty then. Asking twice is asking once, for the more that was asked for.
+impl NotifyState {
+    /// Requests one wake-up, by any completion or by a solicited one only. The caller must poll the queue after this call and
+    /// may sleep only if it is empty. A second request widens the first and does not add a wake-up.
     pub fn arm(&self, solicited_only: bool) {
-        let wish = if solicited_only { SOLICITED } else { ANY };
-        self.state.fetch_max(wish, Ordering::AcqRel);
+        let requested = if solicited_only { SOLICITED } else { ANY };
+        self.state.fetch_max(requested, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes back what was asked for. A wake-up may be under way already.
+    /// Cancels the request. A wake-up may already be on its way.
     pub fn disarm(&self) {
-        self.state.store(IDLE, Ordering::Relaxed);
+        self.state.store(DISARMED, Ordering::Relaxed);
     }
 
-    /// Whether to wake somebody for completions published before this call, one of them solicited or not. Answers
-    /// `true` once for each arming.
+    /// Returns whether to wake the application for completions published before this call; `solicited` states whether one of
+    /// them is solicited or failed. Returns `true` once for each request.
     #[inline]
     pub fn fire(&self, solicited: bool) -> bool {
         fence(Ordering::SeqCst);
         match self.state.load(Ordering::Relaxed) {
-            IDLE => false,
+            DISARMED => false,
             SOLICITED if !solicited => false,
-            wish => self.claim(wish),
+            requested => self.claim(requested),
         }
     }
 
-    /// Another core may have fired meanwhile: then it wakes. Or more was asked for meanwhile: then whoever asked will
-    /// look at the queue after that, and sees what this call is about.
+    /// Fails if another core fired first, which then wakes the application. It also fails if the request was widened
+    /// meanwhile; then the application polls the queue after that and finds the completions of this call.
     #[cold]
-    fn claim(&self, wish: u8) -> bool {
-        self.state.compare_exchange(wish, IDLE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    fn claim(&self, requested: u8) -> bool {
+        self.state.compare_exchange(requested, DISARMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -67,8 +67,8 @@ mod tests {
 
     #[test]
     fn one_arming_wakes_once() {
-        let armed = Armed::default();
-        assert!(!armed.fire(true), "nobody waits");
+        let armed = NotifyState::default();
+        assert!(!armed.fire(true), "not armed");
         armed.arm(false);
         armed.arm(false);
         assert!(armed.fire(false));
@@ -78,8 +78,8 @@ mod tests {
     }
 
     #[test]
-    fn solicited_only_lets_others_pass_and_stays_armed() {
-        let armed = Armed::default();
+    fn an_unsolicited_completion_leaves_solicited_only_armed() {
+        let armed = NotifyState::default();
         armed.arm(true);
         assert!(!armed.fire(false));
         assert!(armed.fire(true));
@@ -87,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn asking_for_less_takes_nothing_back() {
-        let armed = Armed::default();
+    fn a_narrower_request_does_not_replace_a_wider_one() {
+        let armed = NotifyState::default();
         armed.arm(false);
         armed.arm(true);
         assert!(armed.fire(false));
@@ -98,8 +98,8 @@ mod tests {
     }
 
     #[test]
-    fn disarmed_is_silent() {
-        let armed = Armed::default();
+    fn a_disarmed_queue_does_not_fire() {
+        let armed = NotifyState::default();
         armed.arm(false);
         armed.disarm();
         assert!(!armed.fire(true));

@@ -17,7 +17,7 @@ use core::marker::PhantomData;
 
 use crossbeam_utils::CachePadded;
 
-use crate::end::{End, OneThread};
+use crate::end_state::{EndState, NotSync};
 use crate::sync::{Arc, AtomicU32, Ordering, UnsafeCell};
 
 /// The most slots a queue may have.
@@ -35,13 +35,13 @@ const DEPTH_MAX: usize = 1 << 20;
 pub fn ring<T: Default>(depth: usize) -> (SlotProducer<T>, SlotConsumer<T>) {
     let depth = depth.clamp(1, DEPTH_MAX).next_power_of_two();
     let ring = Arc::new(Ring {
-        producer: CachePadded::new(End::new()),
-        consumer: CachePadded::new(Released { end: End::new(), silent: AtomicU32::new(0) }),
+        producer: CachePadded::new(EndState::new()),
+        consumer: CachePadded::new(ConsumerState { end: EndState::new(), unsignaled: AtomicU32::new(0) }),
         slots: (0..depth).map(|_| Slot(UnsafeCell::new(T::default()))).collect(),
     });
     let producer =
-        SlotProducer { ring: ring.clone(), tail: 0, staged: 0, head_seen: 0, one_thread: PhantomData };
-    (producer, SlotConsumer { ring, head: 0, tail_seen: 0, silent: 0, one_thread: PhantomData })
+        SlotProducer { ring: ring.clone(), tail: 0, staged: 0, cached_head: 0, not_sync: PhantomData };
+    (producer, SlotConsumer { ring, head: 0, cached_tail: 0, unsignaled: 0, not_sync: PhantomData })
 }
 
 /// Every slot holds a request that has not been released.
@@ -64,8 +64,8 @@ pub struct SlotProducer<T> {
     /// The sequence number of the next request.
     staged: u32,
     /// The consumer's index when it was last looked at.
-    head_seen: u32,
-    one_thread: OneThread,
+    cached_head: u32,
+    not_sync: NotSync,
 }
 
 /// The end that works. It moves between threads, and one uses it at a time.
@@ -78,9 +78,9 @@ pub struct SlotConsumer<T> {
     ring: Arc<Ring<T>>,
     head: u32,
     /// The producer's index when it was last looked at.
-    tail_seen: u32,
-    silent: u32,
-    one_thread: OneThread,
+    cached_tail: u32,
+    unsignaled: u32,
+    not_sync: NotSync,
 }
 
 impl<T> SlotProducer<T> {
@@ -120,21 +120,21 @@ impl<T> SlotProducer<T> {
     /// Whether so many requests can be staged now. The consumer's index is looked at only when it seems that they cannot.
     #[inline]
     pub fn has_room(&mut self, requests: usize) -> bool {
-        self.seen_free() >= requests || {
-            self.head_seen = self.ring.consumer.end.published();
-            self.seen_free() >= requests
+        self.cached_free() >= requests || {
+            self.cached_head = self.ring.consumer.end.published();
+            self.cached_free() >= requests
         }
     }
 
     /// Requests that could be staged when the consumer's index was last looked at.
-    fn seen_free(&self) -> usize {
-        (self.depth() - self.staged.wrapping_sub(self.head_seen)) as usize
+    fn cached_free(&self) -> usize {
+        (self.depth() - self.staged.wrapping_sub(self.cached_head)) as usize
     }
 
     /// Requests that have been staged and not released. Always looks at the consumer's index.
     pub fn outstanding(&mut self) -> u32 {
-        self.head_seen = self.ring.consumer.end.published();
-        self.staged.wrapping_sub(self.head_seen)
+        self.cached_head = self.ring.consumer.end.published();
+        self.staged.wrapping_sub(self.cached_head)
     }
 
     /// Requests that the queue holds at most.
@@ -145,21 +145,21 @@ impl<T> SlotProducer<T> {
 
     /// Requests that ended without telling anybody, so far, modulo 2^32.
     #[inline]
-    pub fn silent(&self) -> u32 {
-        self.ring.consumer.silent.load(Ordering::Relaxed)
+    pub fn unsignaled(&self) -> u32 {
+        self.ring.consumer.unsignaled.load(Ordering::Relaxed)
     }
 
     /// Whether the consumer is gone: nobody will work on anything any more.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.consumer.end.has_left()
+        self.ring.consumer.end.is_dropped()
     }
 }
 
 impl<T> Drop for SlotProducer<T> {
     fn drop(&mut self) {
         self.publish();
-        self.ring.producer.leave();
+        self.ring.producer.mark_dropped();
     }
 }
 
@@ -167,8 +167,8 @@ impl<T> SlotConsumer<T> {
     /// Looks for newly published requests. Answers the sequence number behind the last.
     #[inline]
     pub fn refresh(&mut self) -> u32 {
-        self.tail_seen = self.ring.producer.published();
-        self.tail_seen
+        self.cached_tail = self.ring.producer.published();
+        self.cached_tail
     }
 
     /// The oldest request that has not been released.
@@ -180,13 +180,13 @@ impl<T> SlotConsumer<T> {
     /// The sequence number behind the last request that [`Self::refresh`] saw.
     #[inline]
     pub fn tail(&self) -> u32 {
-        self.tail_seen
+        self.cached_tail
     }
 
     /// The request numbered `seq`, if it lies from head to before tail.
     #[inline]
     pub fn at(&self, seq: u32) -> Option<&T> {
-        if seq.wrapping_sub(self.head) >= self.tail_seen.wrapping_sub(self.head) {
+        if seq.wrapping_sub(self.head) >= self.cached_tail.wrapping_sub(self.head) {
             return None;
         }
         // SAFETY: the slot was published and is not released while the answer is borrowed from `self`: releasing
@@ -198,7 +198,7 @@ impl<T> SlotConsumer<T> {
     /// of the caller and releases nothing.
     #[inline]
     pub fn release_to(&mut self, seq: u32) {
-        if seq.wrapping_sub(self.head) <= self.tail_seen.wrapping_sub(self.head) {
+        if seq.wrapping_sub(self.head) <= self.cached_tail.wrapping_sub(self.head) {
             self.head = seq;
             self.ring.consumer.end.publish(seq);
         }
@@ -207,9 +207,9 @@ impl<T> SlotConsumer<T> {
     /// Counts requests that ended without telling anybody. Done before they are released, it is seen by whoever sees
     /// their slots free.
     #[inline]
-    pub fn add_silent(&mut self, n: u32) {
-        self.silent = self.silent.wrapping_add(n);
-        self.ring.consumer.silent.store(self.silent, Ordering::Relaxed);
+    pub fn add_unsignaled(&mut self, n: u32) {
+        self.unsignaled = self.unsignaled.wrapping_add(n);
+        self.ring.consumer.unsignaled.store(self.unsignaled, Ordering::Relaxed);
     }
 
     /// Requests that the queue holds at most.
@@ -221,28 +221,28 @@ impl<T> SlotConsumer<T> {
     /// Whether the producer is gone. What it posted is still there, and nothing comes after that.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.producer.has_left()
+        self.ring.producer.is_dropped()
     }
 }
 
 impl<T> Drop for SlotConsumer<T> {
     fn drop(&mut self) {
-        self.ring.consumer.end.leave();
+        self.ring.consumer.end.mark_dropped();
     }
 }
 
 struct Ring<T> {
     /// Publishes `tail`.
-    producer: CachePadded<End>,
+    producer: CachePadded<EndState>,
     /// Publishes `head`.
-    consumer: CachePadded<Released>,
+    consumer: CachePadded<ConsumerState>,
     slots: Box<[Slot<T>]>,
 }
 
 /// What the consumer publishes, in one line.
-struct Released {
-    end: End,
-    silent: AtomicU32,
+struct ConsumerState {
+    end: EndState,
+    unsignaled: AtomicU32,
 }
 
 #[repr(align(64))]
@@ -257,10 +257,10 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 impl<T> Ring<T> {
     #[inline(always)]
     fn slot(&self, seq: u32) -> &UnsafeCell<T> {
-        let place = seq as usize & (self.slots.len() - 1);
-        debug_assert!(place < self.slots.len());
+        let slot_index = seq as usize & (self.slots.len() - 1);
+        debug_assert!(slot_index < self.slots.len());
         // SAFETY: `ring` makes at least one slot and a power of two of them, so the mask stays inside.
-        &unsafe { self.slots.get_unchecked(place) }.0
+        &unsafe { self.slots.get_unchecked(slot_index) }.0
     }
 }
 
@@ -332,8 +332,8 @@ mod tests {
     fn sequence_numbers_wrap() {
         let (mut producer, mut consumer) = ring::<u64>(2);
         let near_the_end = u32::MAX - 2;
-        (producer.tail, producer.staged, producer.head_seen) = (near_the_end, near_the_end, near_the_end);
-        (consumer.head, consumer.tail_seen) = (near_the_end, near_the_end);
+        (producer.tail, producer.staged, producer.cached_head) = (near_the_end, near_the_end, near_the_end);
+        (consumer.head, consumer.cached_tail) = (near_the_end, near_the_end);
         producer.ring.producer.publish(near_the_end);
         producer.ring.consumer.end.publish(near_the_end);
         for value in 0..20 {
@@ -352,10 +352,10 @@ mod tests {
     #[test]
     fn the_silent_counter_wraps_and_is_the_producers_to_read() {
         let (producer, mut consumer) = ring::<u64>(1);
-        consumer.add_silent(u32::MAX);
-        assert_eq!(producer.silent(), u32::MAX);
-        consumer.add_silent(3);
-        assert_eq!(producer.silent(), 2);
+        consumer.add_unsignaled(u32::MAX);
+        assert_eq!(producer.unsignaled(), u32::MAX);
+        consumer.add_unsignaled(3);
+        assert_eq!(producer.unsignaled(), 2);
     }
 
     #[test]

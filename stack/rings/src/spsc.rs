@@ -5,22 +5,22 @@
 //!         v               v               v
 //! ...free | full ... full | staged ...... | free...      0 <= staged - head <= capacity
 //! ```
-//! The producer owns `tail` and the slots from `tail` on round to `head`, the consumer owns `head` and the slots from
-//! there to `tail`. A slot changes hands by a release store of the index that its owner advances and an acquire load
-//! of it on the other side. Full and empty are ordinary answers; nothing else can happen.
-//! Cost: 1.5 ns for a push and a pop together on one core; 2 to 5 ns a value between two cores, and 60 to 100 ns for
-//! one that somebody waits for, which is a cache line's way across. Each end keeps its own state in itself: two ends
-//! that lie side by side in memory but are used by two threads slow each other down.
+//! The producer owns `tail` and the slots from `tail` round to `head`. The consumer owns `head` and the slots from `head`
+//! to `tail`. A slot changes owners by a release store of the index that its owner advances, and an acquire load of that
+//! index on the other side. Full and empty are ordinary results; there are no other errors.
+//! Cost: 1.5 ns for a push and a pop on one core. Between two cores, 2 to 5 ns a value in a stream, and 60 to 100 ns for a
+//! value that the consumer waits for, which is the latency of one cache line. Each end stores its own state: place the two
+//! ends on different cache lines when two threads use them.
 
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;
 
-use crate::end::{End, OneThread};
+use crate::end_state::{EndState, NotSync};
 use crate::sync::{Arc, UnsafeCell};
 
-/// The most slots a ring may have: indices wrap at 32 bits and must tell full from empty.
+/// The largest number of slots: indices wrap at 32 bits and must distinguish full from empty.
 const CAPACITY_MAX: usize = 1 << 30;
 
 /// A ring with room for at least `capacity` values, rounded up to a power of two of at most 2^30.
@@ -35,15 +35,15 @@ const CAPACITY_MAX: usize = 1 << 30;
 pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity.clamp(1, CAPACITY_MAX).next_power_of_two();
     let ring = Arc::new(Ring {
-        producer: CachePadded::new(End::new()),
-        consumer: CachePadded::new(End::new()),
+        producer: CachePadded::new(EndState::new()),
+        consumer: CachePadded::new(EndState::new()),
         slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
     });
-    let producer = Producer { ring: ring.clone(), tail: 0, staged: 0, head_seen: 0, one_thread: PhantomData };
-    (producer, Consumer { ring, head: 0, tail_seen: 0, one_thread: PhantomData })
+    let producer = Producer { ring: ring.clone(), tail: 0, staged: 0, cached_head: 0, not_sync: PhantomData };
+    (producer, Consumer { ring, head: 0, cached_tail: 0, not_sync: PhantomData })
 }
 
-/// The end that puts values in. It moves between threads, and one uses it at a time:
+/// The producer's end. It is `Send` but not `Sync`: one thread uses it at a time.
 ///
 /// ```compile_fail
 /// fn shared_between_threads<T: Sync>(_: T) {}
@@ -51,26 +51,29 @@ pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 /// ```
 pub struct Producer<T> {
     ring: Arc<Ring<T>>,
-    /// The index that the consumer knows.
+    /// The published index.
     tail: u32,
-    /// Where the next value goes.
+    /// The index of the next value.
     staged: u32,
-    /// The consumer's index when it was last looked at.
-    head_seen: u32,
-    one_thread: OneThread,
+    /// The consumer's index when it was last read.
+    cached_head: u32,
+    not_sync: NotSync,
 }
 
-/// The end that takes values out. It moves between threads, and one uses it at a time.
+/// The consumer's end. It is `Send` but not `Sync`: one thread uses it at a time.
 pub struct Consumer<T> {
     ring: Arc<Ring<T>>,
     head: u32,
-    /// The producer's index when it was last looked at.
-    tail_seen: u32,
-    one_thread: OneThread,
+    /// The producer's index when it was last read.
+    cached_tail: u32,
+    not_sync: NotSync,
 }
 
 impl<T> Producer<T> {
-    /// Puts a value in and hands it over, with any that are staged. Gives it back when the ring is full.
+    /// Adds a value and publishes it together with all staged values.
+    ///
+    /// # Errors
+    /// Returns the value if the ring is full.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), T> {
         self.stage(value)?;
@@ -78,20 +81,23 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Puts a value in; the consumer sees it once it is published. Gives it back when the ring is full.
+    /// Adds a value that the consumer sees after the next [`Self::publish`].
+    ///
+    /// # Errors
+    /// Returns the value if the ring is full.
     #[inline]
     pub fn stage(&mut self, value: T) -> Result<(), T> {
         if !self.has_room(1) {
             return Err(value);
         }
-        // SAFETY: the slot lies in front of `head`, so it is the producer's and holds nothing, and one thread at a
-        // time uses the one producer.
+        // SAFETY: the ring has room, so the slot belongs to the producer and holds no value. The producer is not
+        // `Sync`, so one thread at a time is here.
         self.ring.slot(self.staged).with_mut(|slot| unsafe { (*slot).write(value) });
         self.staged = self.staged.wrapping_add(1);
         Ok(())
     }
 
-    /// Hands over everything staged. One store, however many there are.
+    /// Publishes all staged values with one store.
     #[inline]
     pub fn publish(&mut self) {
         if self.tail != self.staged {
@@ -100,102 +106,102 @@ impl<T> Producer<T> {
         }
     }
 
-    /// Whether so many values can be put in now. The consumer's index is looked at only when it seems that they cannot.
+    /// Returns whether `values` more values fit now. Reads the consumer's index only if the cached one shows too little room.
     #[inline]
     pub fn has_room(&mut self, values: usize) -> bool {
-        self.seen_free() >= values || {
-            self.head_seen = self.ring.consumer.published();
-            self.seen_free() >= values
+        self.cached_free() >= values || {
+            self.cached_head = self.ring.consumer.published();
+            self.cached_free() >= values
         }
     }
 
-    /// Values that could be put in when the consumer's index was last looked at.
-    fn seen_free(&self) -> usize {
-        self.capacity() - self.staged.wrapping_sub(self.head_seen) as usize
+    /// Returns the number of free slots according to the cached consumer index.
+    fn cached_free(&self) -> usize {
+        self.capacity() - self.staged.wrapping_sub(self.cached_head) as usize
     }
 
-    /// Values that the ring holds at most.
+    /// Returns the number of slots.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.ring.slots.len()
     }
 
-    /// Whether the consumer is gone: nobody will take anything out any more.
+    /// Returns whether the consumer was dropped.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.consumer.has_left()
+        self.ring.consumer.is_dropped()
     }
 }
 
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
         self.publish();
-        self.ring.producer.leave();
+        self.ring.producer.mark_dropped();
     }
 }
 
 impl<T> Consumer<T> {
-    /// Takes the oldest value out.
+    /// Removes the oldest value.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         if self.available() == 0 {
             return None;
         }
-        // SAFETY: the slot lies between `head` and `tail`: the producer wrote it, published it and will not touch it
-        // before the consumer's index has passed it, which it does next, so the value is moved out once.
+        // SAFETY: the slot lies between `head` and `tail`: the producer has written and published it, and does not access
+        // it before the consumer's index passes it. `head` advances next, so the value is moved out once.
         let value = self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
         self.ring.consumer.publish(self.head);
         Some(value)
     }
 
-    /// The oldest value, left where it is.
+    /// Returns the oldest value without removing it.
     #[inline]
     pub fn peek(&mut self) -> Option<&T> {
         if self.available() == 0 {
             return None;
         }
-        // SAFETY: as in `pop`; and while the answer is borrowed from `self` nothing can be popped.
+        // SAFETY: as in `pop`. The returned reference borrows `self`, so nothing can be popped meanwhile.
         Some(self.ring.slot(self.head).with(|slot| unsafe { (*slot).assume_init_ref() }))
     }
 
-    /// Values that can be taken out now, at least: the producer's index is looked at only when none is known of.
+    /// Returns a lower bound of the values in the ring. Reads the producer's index only if the cached one shows none.
     #[inline]
     pub fn available(&mut self) -> usize {
-        if self.head == self.tail_seen {
-            self.tail_seen = self.ring.producer.published();
+        if self.head == self.cached_tail {
+            self.cached_tail = self.ring.producer.published();
         }
-        self.tail_seen.wrapping_sub(self.head) as usize
+        self.cached_tail.wrapping_sub(self.head) as usize
     }
 
-    /// Values that the ring holds at most.
+    /// Returns the number of slots.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.ring.slots.len()
     }
 
-    /// Whether the producer is gone. What it left can still be taken out, and nothing comes after that.
+    /// Returns whether the producer was dropped. Its published values can still be popped.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.producer.has_left()
+        self.ring.producer.is_dropped()
     }
 }
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        self.ring.consumer.leave();
+        self.ring.consumer.mark_dropped();
     }
 }
 
 struct Ring<T> {
     /// Publishes `tail`.
-    producer: CachePadded<End>,
+    producer: CachePadded<EndState>,
     /// Publishes `head`.
-    consumer: CachePadded<End>,
+    consumer: CachePadded<EndState>,
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
-// SAFETY: values only move through the ring, and the protocol above gives each slot one owner at a time.
+// SAFETY: the ring only moves values, and the protocol above gives each slot one owner at a time.
 unsafe impl<T: Send> Send for Ring<T> {}
 // SAFETY: as above; a shared `Ring` is reachable only through one `Producer` and one `Consumer`.
 unsafe impl<T: Send> Sync for Ring<T> {}
@@ -203,10 +209,10 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 impl<T> Ring<T> {
     #[inline(always)]
     fn slot(&self, index: u32) -> &UnsafeCell<MaybeUninit<T>> {
-        let place = index as usize & (self.slots.len() - 1);
-        debug_assert!(place < self.slots.len());
-        // SAFETY: `channel` makes at least one slot and a power of two of them, so the mask stays inside.
-        unsafe { self.slots.get_unchecked(place) }
+        let slot_index = index as usize & (self.slots.len() - 1);
+        debug_assert!(slot_index < self.slots.len());
+        // SAFETY: the number of slots is a power of two and at least one, so the masked index is in range.
+        unsafe { self.slots.get_unchecked(slot_index) }
     }
 }
 
@@ -214,8 +220,8 @@ impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         let (mut head, tail) = (self.consumer.published(), self.producer.published());
         while head != tail {
-            // SAFETY: both ends are gone, having published their last index, and the slots between the two hold
-            // values that nobody took.
+            // SAFETY: both ends were dropped after they published their last index. The slots between the two indices
+            // hold values that were not popped.
             self.slot(head).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
             head = head.wrapping_add(1);
         }
@@ -229,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn staged_values_are_handed_over_together() {
+    fn staged_values_are_published_together() {
         let (mut producer, mut consumer) = channel(4);
         producer.stage(1).unwrap();
         producer.stage(2).unwrap();
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_gives_the_value_back_until_there_is_room() {
+    fn a_full_ring_returns_the_value() {
         let (mut producer, mut consumer) = channel(3);
         assert_eq!((producer.capacity(), consumer.capacity()), (4, 4));
         (0..4).for_each(|value| producer.push(value).unwrap());
@@ -249,9 +255,9 @@ mod tests {
         assert_eq!((producer.push(4), producer.push(5)), (Ok(()), Err(5)));
     }
 
-    /// Room for several is found although room for one was left when the consumer's index was last looked at.
+    /// The cached consumer index shows room for one value, but there is room for more.
     #[test]
-    fn room_for_several_is_looked_for_before_the_ring_seems_full() {
+    fn has_room_for_several_reads_the_consumer_index_again() {
         let (mut producer, mut consumer) = channel(4);
         (0..3).for_each(|value| producer.push(value).unwrap());
         assert_eq!((producer.has_room(1), producer.has_room(2)), (true, false));
@@ -260,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn each_end_can_tell_that_the_other_is_gone() {
+    fn each_end_detects_that_the_other_was_dropped() {
         let (mut producer, mut consumer) = channel(4);
         assert!(!producer.is_abandoned() && !consumer.is_abandoned());
         producer.push(1).unwrap();
@@ -276,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_took_is_dropped_once() {
+    fn values_left_in_the_ring_are_dropped_once() {
         let value = Arc::new(());
         let (mut producer, mut consumer) = channel(4);
         (0..4).for_each(|_| producer.push(value.clone()).unwrap());
@@ -291,11 +297,11 @@ mod tests {
     #[test]
     fn indices_wrap() {
         let (mut producer, mut consumer) = channel(2);
-        let near_the_end = u32::MAX - 2;
-        (producer.tail, producer.staged, producer.head_seen) = (near_the_end, near_the_end, near_the_end);
-        (consumer.head, consumer.tail_seen) = (near_the_end, near_the_end);
-        producer.ring.producer.publish(near_the_end);
-        producer.ring.consumer.publish(near_the_end);
+        let before_wrap = u32::MAX - 2;
+        (producer.tail, producer.staged, producer.cached_head) = (before_wrap, before_wrap, before_wrap);
+        (consumer.head, consumer.cached_tail) = (before_wrap, before_wrap);
+        producer.ring.producer.publish(before_wrap);
+        producer.ring.consumer.publish(before_wrap);
         for value in 0..20 {
             producer.push(value).unwrap();
             producer.push(value + 100).unwrap();
@@ -308,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_size_are_counted() {
+    fn zero_sized_values_are_counted() {
         let (mut producer, mut consumer) = channel(2);
         assert_eq!([producer.push(()), producer.push(()), producer.push(())], [Ok(()), Ok(()), Err(())]);
         assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Some(()), Some(()), None]);

@@ -1,4 +1,4 @@
-//! The primitives: the standard ones, or loom's where a model is checked.
+//! Synchronisation primitives: those of the standard library, or loom's under `cfg(loom)`.
 
 #[cfg(loom)]
 pub(crate) use loom::{

@@ -167,7 +167,7 @@ fn a_stream_of_requests_crosses_two_threads_with_releases_that_lag() {
                 thread::yield_now();
             }
         }
-        while producer.silent() < STREAM {
+        while producer.unsignaled() < STREAM {
             thread::yield_now();
         }
     });
@@ -178,7 +178,7 @@ fn a_stream_of_requests_crosses_two_threads_with_releases_that_lag() {
         }
         // The newest few stay: their work is not acknowledged yet.
         let release = if tail == STREAM { tail } else { tail.saturating_sub(3).max(consumer.head()) };
-        consumer.add_silent(release - consumer.head());
+        consumer.add_unsignaled(release - consumer.head());
         consumer.release_to(release);
         thread::yield_now();
     }

@@ -26,7 +26,7 @@ impl CoreStats {
 
     /// Where the counters lie in memory, for a test of which of them share cache lines.
     #[doc(hidden)]
-    pub fn place(&self) -> usize {
+    pub fn address(&self) -> usize {
         self.words.as_ptr().addr()
     }
 

@@ -16,5 +16,5 @@ mod tests;
 
 pub use core_stats::CoreStats;
 pub use counter::Counter;
-pub use page::{Rows, StatsPage};
+pub use page::{PageDimensions, StatsPage};
 pub use reader::{CounterInfo, ReadError, Sample, StatsReader};

@@ -16,14 +16,14 @@ const FILE_MODE: u32 = 0o644;
 
 /// What a page has blocks of counters for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rows {
+pub struct PageDimensions {
     /// Cores.
     pub cores: u16,
     /// Ports that each of them polls, at least one.
     pub ports: u8,
 }
 
-impl Rows {
+impl PageDimensions {
     fn count(self) -> usize {
         usize::from(self.cores) * usize::from(self.ports.max(1))
     }
@@ -34,18 +34,18 @@ impl Rows {
 /// In a file, the page is there from [`StatsPage::create`] until it is dropped; handles that count may outlive it.
 pub struct StatsPage {
     words: SharedWords,
-    rows: Rows,
+    rows: PageDimensions,
     _file: Option<PageFile>,
 }
 
 impl StatsPage {
     /// A page on the heap, which only this process reads.
     pub fn private(cores: u16) -> Self {
-        Self::private_for(Rows { cores, ports: 1 })
+        Self::private_with_ports(PageDimensions { cores, ports: 1 })
     }
 
     /// The same for cores that may have several ports.
-    pub fn private_for(rows: Rows) -> Self {
+    pub fn private_with_ports(rows: PageDimensions) -> Self {
         let words = SharedWords::on_heap(HEADER_WORDS + rows.count() * CORE_WORDS);
         StatsPage { words, rows, _file: None }
     }
@@ -55,16 +55,16 @@ impl StatsPage {
     /// A page that a process left behind when it died is replaced. A page in use, and a file that is not a page, is
     /// an [`ErrorKind::AlreadyExists`]. Choose a path in memory, such as under `/run` or `/dev/shm`.
     pub fn create(path: impl AsRef<Path>, cores: u16) -> io::Result<Self> {
-        Self::create_for(path, Rows { cores, ports: 1 })
+        Self::create_with_ports(path, PageDimensions { cores, ports: 1 })
     }
 
     /// The same for cores that may have several ports.
-    pub fn create_for(path: impl AsRef<Path>, rows: Rows) -> io::Result<Self> {
-        let file = PageFile::claim(path.as_ref())?;
+    pub fn create_with_ports(path: impl AsRef<Path>, rows: PageDimensions) -> io::Result<Self> {
+        let file = PageFile::create_locked(path.as_ref())?;
         let names = layout::names();
         let names_at = HEADER_WORDS + rows.count() * CORE_WORDS;
         let words = SharedWords::in_file(&file.file, names_at + names.len().div_ceil(8))?;
-        describe(&words, rows, names_at, &names);
+        write_header(&words, rows, names_at, &names);
         Ok(StatsPage { words, rows, _file: Some(file) })
     }
 
@@ -80,7 +80,7 @@ impl StatsPage {
 
     /// What one core counts of one of its ports: of the first, number 0, among its own counters. The rest as above.
     pub fn port(&self, port: u8, core: u16) -> CoreStats {
-        let Rows { cores, ports } = self.rows;
+        let PageDimensions { cores, ports } = self.rows;
         let row = usize::from(port) * usize::from(cores) + usize::from(core);
         let from = HEADER_WORDS + row * CORE_WORDS;
         let is_there = core < cores && port < ports.max(1);
@@ -98,7 +98,7 @@ impl StatsPage {
 }
 
 /// Writes names and header, the magic word last: who sees it sees the rest.
-fn describe(words: &[core::sync::atomic::AtomicU64], rows: Rows, names_at: usize, names: &str) {
+fn write_header(words: &[core::sync::atomic::AtomicU64], rows: PageDimensions, names_at: usize, names: &str) {
     for (word, text) in words.iter().skip(names_at).zip(names.as_bytes().chunks(8)) {
         let mut bytes = [0; 8];
         bytes.iter_mut().zip(text).for_each(|(byte, text)| *byte = *text);
@@ -125,20 +125,20 @@ struct PageFile {
 }
 
 impl PageFile {
-    fn claim(path: &Path) -> io::Result<Self> {
+    fn create_locked(path: &Path) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder)?;
         }
         let file = match new_file(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                remove_left_behind(path)?;
+                remove_stale(path)?;
                 new_file(path)?
             }
             opened => opened?,
         };
-        let claimed = PageFile { file, path: path.to_path_buf() };
-        claimed.file.try_lock()?;
-        Ok(claimed)
+        let page_file = PageFile { file, path: path.to_path_buf() };
+        page_file.file.try_lock()?;
+        Ok(page_file)
     }
 }
 
@@ -158,16 +158,16 @@ fn new_file(path: &Path) -> io::Result<File> {
 
 /// Removes a page whose process is gone: the lock on it went with the process.
 #[cold]
-fn remove_left_behind(path: &Path) -> io::Result<()> {
-    let in_the_way = || io::Error::new(ErrorKind::AlreadyExists, format!("{} exists", path.display()));
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let already_exists = || io::Error::new(ErrorKind::AlreadyExists, format!("{} exists", path.display()));
     if !fs::symlink_metadata(path)?.is_file() {
-        return Err(in_the_way());
+        return Err(already_exists());
     }
     let file = File::open(path)?;
     let mut magic = [0; 8];
-    file.read_exact_at(&mut magic, 0).map_err(|_| in_the_way())?;
+    file.read_exact_at(&mut magic, 0).map_err(|_| already_exists())?;
     if u64::from_ne_bytes(magic) != layout::MAGIC || file.try_lock().is_err() {
-        return Err(in_the_way());
+        return Err(already_exists());
     }
     fs::remove_file(path)
 }

@@ -35,7 +35,7 @@ pub enum ReadError {
     Version(u64),
     /// It contradicts itself.
     #[error("a page that contradicts itself")]
-    Damaged,
+    Corrupt,
 }
 
 /// What a page says about one of its counters.
@@ -63,13 +63,13 @@ pub struct Sample {
 #[derive(Debug)]
 pub struct StatsReader {
     file: File,
-    shape: Shape,
+    header: PageHeader,
     counters: Box<[CounterInfo]>,
 }
 
 /// The header, checked: everything it names lies inside a file of bounded size.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct PageHeader {
     cores: usize,
     ports: usize,
     counters: usize,
@@ -88,9 +88,9 @@ impl StatsReader {
             return Err(ReadError::NotAPage);
         }
         let file = File::open(path)?;
-        let shape = Shape::read(&file)?;
-        let counters = names(&file, &shape)?;
-        Ok(StatsReader { file, shape, counters })
+        let header = PageHeader::read(&file)?;
+        let counters = names(&file, &header)?;
+        Ok(StatsReader { file, header, counters })
     }
 
     /// What is counted, in the order of a sample's values.
@@ -100,26 +100,26 @@ impl StatsReader {
 
     /// Number of cores.
     pub fn cores(&self) -> usize {
-        self.shape.cores
+        self.header.cores
     }
 
     /// Ports that each core polls, at least one.
     pub fn ports(&self) -> usize {
-        self.shape.ports
+        self.header.ports
     }
 
     /// The process that counts.
     pub fn pid(&self) -> u32 {
-        self.shape.pid
+        self.header.pid
     }
 
     /// Reads every value.
     pub fn sample(&self) -> Result<Sample, ReadError> {
-        let rows = (0..self.shape.rows()).map(|row| {
-            let words = read_words(&self.file, self.shape.block(row))?;
+        let rows = (0..self.header.rows()).map(|row| {
+            let words = read_words(&self.file, self.header.block(row))?;
             Ok(words.into_boxed_slice())
         });
-        Ok(Sample { rows: rows.collect::<Result<_, ReadError>>()?, cores: self.shape.cores })
+        Ok(Sample { rows: rows.collect::<Result<_, ReadError>>()?, cores: self.header.cores })
     }
 
     /// Whether the page's file is gone: its process has ended, or no longer counts there.
@@ -150,7 +150,7 @@ impl Sample {
     }
 }
 
-impl Shape {
+impl PageHeader {
     fn read(file: &File) -> Result<Self, ReadError> {
         let words = read_words(file, 0..HEADER_WORDS).map_err(|error| match error {
             ReadError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => error.into(),
@@ -162,17 +162,17 @@ impl Shape {
             (layout::MAGIC, version) => return Err(ReadError::Version(version)),
             _ => return Err(ReadError::NotAPage),
         }
-        let cores = at_most(word(Header::Cores), CORES_MAX)?;
-        let shape = Shape {
+        let cores = check_limit(word(Header::Cores), CORES_MAX)?;
+        let header = PageHeader {
             cores,
-            ports: at_most(word(Header::Ports).max(1), CORES_MAX / cores.max(1))?,
-            counters: at_most(word(Header::Counters), COUNTERS_MAX)?,
-            core_words: at_most(word(Header::CoreWords), 2 * COUNTERS_MAX)?,
-            names_at: at_most(word(Header::NamesAt), HEADER_WORDS + 2 * COUNTERS_MAX * CORES_MAX)?,
-            names_bytes: at_most(word(Header::NamesBytes), NAMES_BYTES_MAX)?,
-            pid: word(Header::Pid).try_into().map_err(|_| ReadError::Damaged)?,
+            ports: check_limit(word(Header::Ports).max(1), CORES_MAX / cores.max(1))?,
+            counters: check_limit(word(Header::Counters), COUNTERS_MAX)?,
+            core_words: check_limit(word(Header::CoreWords), 2 * COUNTERS_MAX)?,
+            names_at: check_limit(word(Header::NamesAt), HEADER_WORDS + 2 * COUNTERS_MAX * CORES_MAX)?,
+            names_bytes: check_limit(word(Header::NamesBytes), NAMES_BYTES_MAX)?,
+            pid: word(Header::Pid).try_into().map_err(|_| ReadError::Corrupt)?,
         };
-        shape.fits(file.metadata()?.len()).then_some(shape).ok_or(ReadError::Damaged)
+        header.fits(file.metadata()?.len()).then_some(header).ok_or(ReadError::Corrupt)
     }
 
     /// Whether blocks and names lie behind the header, apart from each other, inside a file of so many bytes. None
@@ -194,16 +194,16 @@ impl Shape {
     }
 }
 
-fn at_most(value: u64, limit: usize) -> Result<usize, ReadError> {
-    usize::try_from(value).ok().filter(|value| *value <= limit).ok_or(ReadError::Damaged)
+fn check_limit(value: u64, limit: usize) -> Result<usize, ReadError> {
+    usize::try_from(value).ok().filter(|value| *value <= limit).ok_or(ReadError::Corrupt)
 }
 
-fn names(file: &File, shape: &Shape) -> Result<Box<[CounterInfo]>, ReadError> {
-    let mut text = vec![0; shape.names_bytes];
-    file.read_exact_at(&mut text, shape.names_at as u64 * 8)?;
-    let text = String::from_utf8(text).map_err(|_| ReadError::Damaged)?;
+fn names(file: &File, header: &PageHeader) -> Result<Box<[CounterInfo]>, ReadError> {
+    let mut text = vec![0; header.names_bytes];
+    file.read_exact_at(&mut text, header.names_at as u64 * 8)?;
+    let text = String::from_utf8(text).map_err(|_| ReadError::Corrupt)?;
     let counters: Option<Box<[_]>> = text.lines().map(parse_name).collect();
-    counters.filter(|counters| counters.len() == shape.counters).ok_or(ReadError::Damaged)
+    counters.filter(|counters| counters.len() == header.counters).ok_or(ReadError::Corrupt)
 }
 
 fn parse_name(line: &str) -> Option<CounterInfo> {

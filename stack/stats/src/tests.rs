@@ -61,8 +61,9 @@ fn a_reader_sees_each_core_and_the_totals_as_they_are_now() {
 #[test]
 fn each_core_has_a_row_for_each_port() {
     let place = Place::new("ports");
-    let rows = Rows { cores: 2, ports: 3 };
-    let (page, private) = (StatsPage::create_for(place.page(), rows).unwrap(), StatsPage::private_for(rows));
+    let rows = PageDimensions { cores: 2, ports: 3 };
+    let (page, private) =
+        (StatsPage::create_with_ports(place.page(), rows).unwrap(), StatsPage::private_with_ports(rows));
     let reader = StatsReader::open(place.page()).unwrap();
     assert_eq!((reader.cores(), reader.ports()), (2, 3));
     for page in [&page, &private] {

@@ -29,7 +29,7 @@ pub enum Congestion {
 
 impl Congestion {
     /// Whether the receiver tells of every packet whether it was marked (RFC 8257 s3.2).
-    pub(crate) fn mirrors_marks(self) -> bool {
+    pub(crate) fn uses_dctcp_echo(self) -> bool {
         match self {
             Congestion::NewReno | Congestion::Cubic => false,
             Congestion::Dctcp => true,
@@ -58,9 +58,9 @@ pub struct TcpConfig {
     pub rx_frames_shared: u32,
     /// Received frames that one connection at a time may hold when all others are taken: enough for an FPDU of 64 KiB,
     /// so that something always moves on.
-    pub rx_frames_rescue: u16,
+    pub rx_frames_emergency_reserve: u16,
     /// Unacknowledged payload that one connection may retain, in bytes.
-    pub retained_bytes_max: u32,
+    pub retransmit_queue_bytes_max: u32,
     /// Unacknowledged units that one connection may retain.
     pub retained_units_max: u16,
     /// Units that every connection may retain whatever the others do. The transmit pool must cover these.
@@ -69,7 +69,7 @@ pub struct TcpConfig {
     pub retained_units_shared: u32,
     /// Transmit frames that are kept for the last units of sources ([`UnitSource::is_last`](crate::UnitSource::is_last)),
     /// for when the pool is empty.
-    pub frames_kept: u16,
+    pub terminate_reserve_frames: u16,
     /// The smallest retransmission timeout. RFC 6298 s2.4 recommends 1 s; a data centre's round trip is 10^5 times
     /// shorter.
     pub rto_min: Nanos,
@@ -100,7 +100,7 @@ pub struct TcpConfig {
     pub ack_delay_max: Nanos,
     /// After an idle time longer than the retransmission timeout a connection begins again with the first flight (RFC
     /// 5681 s4.1).
-    pub idle_restart: bool,
+    pub slow_start_after_idle: bool,
     /// Looks out for paths that swallow large segments without a word and lowers the segment size (RFC 4821 s7.7).
     pub plpmtud: bool,
     /// Offers and accepts time stamps (RFC 7323 s3): 12 bytes a segment, which keep old segments apart from new ones
@@ -125,12 +125,12 @@ impl Default for TcpConfig {
             ooo_frames_max: 512,
             rx_frames_reserve: 2,
             rx_frames_shared: 4096,
-            rx_frames_rescue: 48,
-            retained_bytes_max: 4 << 20,
+            rx_frames_emergency_reserve: 48,
+            retransmit_queue_bytes_max: 4 << 20,
             retained_units_max: 1024,
             retained_units_reserve: 4,
             retained_units_shared: 8192,
-            frames_kept: 0,
+            terminate_reserve_frames: 0,
             rto_min: Nanos::from_millis(5),
             rto_initial: Nanos::from_millis(200),
             rto_max: Nanos::from_secs(60),
@@ -143,7 +143,7 @@ impl Default for TcpConfig {
             replies_per_ms: 64,
             congestion: Congestion::Cubic,
             ack_delay_max: Nanos::from_millis(1),
-            idle_restart: true,
+            slow_start_after_idle: true,
             plpmtud: true,
             timestamps: true,
             sack: true,
@@ -194,7 +194,7 @@ impl TcpConfig {
             ("rx_frames_reserve and rx_frames_shared together", rx_frames),
             ("retained_units_reserve and retained_units_shared together", units),
             ("retained_units_max", u64::from(self.retained_units_max)),
-            ("retained_bytes_max", u64::from(self.retained_bytes_max)),
+            ("retransmit_queue_bytes_max", u64::from(self.retransmit_queue_bytes_max)),
             ("initial_window_segments", u64::from(self.initial_window_segments)),
             ("rto_min", self.rto_min.0),
             ("rto_initial", self.rto_initial.0),

@@ -28,14 +28,14 @@ bitflags! {
         const RETRANSMIT = 1 << 9;
         /// Comes with TIMED_OUT: routers had said that the peer cannot be reached.
         const UNREACHABLE = 1 << 10;
-        /// Bytes came that are held beyond a gap. Told only where [`Tcp::tell_early`](crate::Tcp::tell_early) asked.
-        const EARLY = 1 << 11;
+        /// Bytes came that are held beyond a gap. Told only where [`Tcp::report_out_of_order`](crate::Tcp::report_out_of_order) asked.
+        const OUT_OF_ORDER = 1 << 11;
     }
 }
 
 impl TcpEvents {
     /// Any of these ends the connection: read what is left, then release it.
-    pub const OVER: TcpEvents =
+    pub const ENDED: TcpEvents =
         TcpEvents::CLOSED.union(TcpEvents::RESET).union(TcpEvents::TIMED_OUT).union(TcpEvents::REFUSED);
 }
 

@@ -34,7 +34,7 @@ pub enum ConnectError {
     Full,
     /// One of the addresses or ports names nobody: unspecified, or port 0.
     #[error("the address or port cannot be connected")]
-    Unusable,
+    InvalidAddress,
 }
 
 /// Why a listener cannot be had.
@@ -48,5 +48,5 @@ pub enum ListenError {
     Full,
     /// Port 0 names nobody.
     #[error("port 0 cannot be listened on")]
-    Unusable,
+    InvalidAddress,
 }

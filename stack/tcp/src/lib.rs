@@ -13,11 +13,10 @@
 //! so with exactly one of the events CLOSED, RESET, REFUSED and TIMED_OUT, and harms no other.
 //!
 //! The folders, in the order a segment meets them: `header` (octets to values), `engine` (which connection, listeners,
-//! TIME-WAIT, timers), `arrival` (one function a step of s3.10.7), `conn` (a connection's state), `queue` (frames held),
+//! TIME-WAIT, timers), `input` (one function a step of s3.10.7), `conn` (a connection's state), `queue` (frames held),
 //! `output` (everything that is sent).
 #![forbid(unsafe_code)]
 
-mod arrival;
 mod config;
 mod congestion;
 mod conn;
@@ -25,6 +24,7 @@ mod engine;
 mod events;
 mod header;
 mod ids;
+mod input;
 mod output;
 mod queue;
 mod recovery;
@@ -32,8 +32,8 @@ mod stream;
 pub mod wheel;
 
 pub use config::{Congestion, TcpConfig, TcpConfigError};
-pub use conn::{KeepAlive, Patience, State};
-pub use engine::{Holdings, RxStream, Tcp};
+pub use conn::{KeepAlive, State, TcpTimeouts};
+pub use engine::{ResourceUsage, RxStream, Tcp};
 pub use events::{Blocked, TcpEvents, Transmitted};
 pub use ids::{ConnId, ConnectError, ListenError, ListenerId};
-pub use stream::{ByteStream, EarlyBytes, Latest, UnitSource};
+pub use stream::{ByteStream, LatestArrival, OutOfOrderBytes, UnitSource};

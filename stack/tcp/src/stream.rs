@@ -65,9 +65,9 @@ pub trait ByteStream {
 /// RFC 5044 appendix A.3: TCP shows a segment only once it has passed every check and will be kept, and says where in
 /// the order of the sender it belongs. Places are distances in bytes from the first byte of the [`ByteStream`] that has
 /// not been taken, so they need no arithmetic modulo 2^32 (RFC 5044 s4.3).
-pub trait EarlyBytes {
+pub trait OutOfOrderBytes {
     /// What came last; `None` when it is held no longer, or the gap before it has closed.
-    fn latest(&self) -> Option<Latest>;
+    fn latest(&self) -> Option<LatestArrival>;
 
     /// The held bytes from `at` on that lie in one piece. Empty when the byte at `at` is not held.
     fn piece(&self, at: u32) -> &[u8];
@@ -79,7 +79,7 @@ pub trait EarlyBytes {
 
 /// Where the bytes lie that came last of all that are held.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Latest {
+pub struct LatestArrival {
     /// The piece that they came in.
     pub piece: Range<u32>,
     /// The held bytes around it, without a gap.

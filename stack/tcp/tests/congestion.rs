@@ -45,15 +45,15 @@ fn a_window_that_is_not_used_does_not_grow() {
 /// RFC 5681 s4.1: after an idle time longer than the timeout a connection begins again with the first flight.
 #[test]
 fn after_idleness_the_first_flight_is_small_again() {
-    for (idle_restart, expected) in [(true, 4), (false, 8)] {
-        let config = TcpConfig { idle_restart, initial_window_segments: 4, ..config() };
+    for (slow_start_after_idle, expected) in [(true, 4), (false, 8)] {
+        let config = TcpConfig { slow_start_after_idle, initial_window_segments: 4, ..config() };
         let mut s = sacking(config);
         let mut source = Pattern { next: 100, ..Pattern::new(1 << 20, 1_460) };
         for _ in 0..2 {
             round(&mut s, &mut source);
         }
         s.advance(RTO + RTO);
-        assert_eq!(s.transmit(&mut source, 64).units, expected, "restart {idle_restart}");
+        assert_eq!(s.transmit(&mut source, 64).units, expected, "restart {slow_start_after_idle}");
     }
 }
 

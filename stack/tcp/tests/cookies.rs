@@ -18,11 +18,11 @@ fn flooded(config: TcpConfig) -> Script {
     let mut s = Script::with_options(config);
     s.node.tcp.listen(addr(1, 4_420)).expect("room");
     for port in [50_001, 50_002] {
-        s.talk_as(port);
+        s.set_peer_port(port);
         s.peer("S 0 win 65535 <mss 1460>");
         assert_eq!(s.sent().len(), 1);
     }
-    s.talk_as(50_003);
+    s.set_peer_port(50_003);
     s
 }
 
@@ -94,9 +94,9 @@ fn a_guessed_cookie_is_refused() {
     // Right for another number of the peer, or from another port: wrong.
     s.peer(". 2 ack 1 win 100");
     s.expect(&["R 1"]);
-    let ours = s.ours;
-    s.talk_as(50_004);
-    s.ours = ours;
+    let ours = s.our_numbers;
+    s.set_peer_port(50_004);
+    s.our_numbers = ours;
     s.peer(". 1 ack 1 win 100");
     s.expect(&["R 1"]);
     assert_eq!(s.node.read(Counter::TcpSynCookiesInvalid), 5);
@@ -133,15 +133,15 @@ fn a_flood_takes_no_memory_and_leaves_others_alone() {
     s.open_to(40_000);
     let id = s.id();
     for n in 0..5_000u16 {
-        s.talk_as(n.wrapping_mul(13) | 1);
+        s.set_peer_port(n.wrapping_mul(13) | 1);
         s.peer("S 0 win 65535 <mss 1460,sackOK,TS val 7 ecr 0,ws 3>");
         s.node.sent();
     }
     s.node.check();
-    assert!(s.node.far.in_use.get() <= 1);
+    assert!(s.node.port_handle.in_use.get() <= 1);
     assert!(s.node.read(Counter::TcpSynCookiesSent) > 4_900);
     assert_eq!(s.node.tcp.rx(id).available(), 0);
-    s.talk_as(51_000);
+    s.set_peer_port(51_000);
     s.peer("S 0 win 65535 <mss 1460>");
     s.sent();
     s.peer(". 1 ack 1 win 100");
@@ -155,14 +155,14 @@ fn a_cookie_waits_for_a_free_place() {
     s.peer("S 0 win 65535 <mss 1460>");
     s.sent();
     s.our_port = 1_000;
-    let ours = s.ours;
+    let ours = s.our_numbers;
     s.connect();
     s.node.sent();
     let taker = s.id();
-    (s.our_port, s.ours) = (4_420, ours);
+    (s.our_port, s.our_numbers) = (4_420, ours);
     s.peer("P. 1:11(10) ack 1 win 100");
     s.expect(&[]);
-    assert_eq!(s.node.read(Counter::TcpDropNoSlot), 1);
+    assert_eq!(s.node.read(Counter::TcpDropConnectionTableFull), 1);
     s.node.tcp.release(taker);
     s.peer("P. 1:11(10) ack 1 win 100");
     assert!(s.node.established().is_some());

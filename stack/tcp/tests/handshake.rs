@@ -152,7 +152,7 @@ fn connections_beyond_the_limit_are_refused_both_ways() {
     s.our_port = 4_420;
     s.peer("S 0 win 65535 <mss 1460>");
     s.expect(&[]);
-    assert_eq!(s.node.read(Counter::TcpDropNoSlot), 1);
+    assert_eq!(s.node.read(Counter::TcpDropConnectionTableFull), 1);
 }
 
 #[test]
@@ -300,10 +300,10 @@ fn a_listener_that_ended_takes_no_more_syns() {
 #[test]
 fn a_syn_that_found_no_frame_is_sent_when_its_timer_runs_out() {
     let mut s = Script::new(config());
-    s.node.far.may_alloc.set(false);
+    s.node.port_handle.may_alloc.set(false);
     s.connect();
     s.expect(&[]);
-    s.node.far.may_alloc.set(true);
+    s.node.port_handle.may_alloc.set(true);
     s.advance(Nanos::from_millis(101));
     s.expect(&["S 0 <mss 1460,ws 4>"]);
 }

@@ -30,7 +30,7 @@ fn config() -> TcpConfig {
 
 /// A TCP header with options and payload, every field anything, numbers relative to the right ones.
 #[derive(Clone, Debug)]
-struct Wild {
+struct ArbitrarySegment {
     port: u16,
     seq: u32,
     ack: u32,
@@ -42,7 +42,7 @@ struct Wild {
 }
 
 /// How far a number lies from the one that would be right.
-fn near() -> impl Strategy<Value = u32> {
+fn offset() -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => Just(0),
         3 => (-2_000i32..2_000).prop_map(|off| off as u32),
@@ -54,7 +54,7 @@ fn near() -> impl Strategy<Value = u32> {
 /// The header's length in words, and options: none, time stamps near the right ones, blocks, what a SYN offers, noise.
 fn options() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let stamps = || {
-        (near(), near()).prop_map(|(value, echo)| {
+        (offset(), offset()).prop_map(|(value, echo)| {
             [&[1, 1, 8, 10][..], &value.to_be_bytes(), &echo.to_be_bytes()].concat()
         })
     };
@@ -71,10 +71,10 @@ fn options() -> impl Strategy<Value = (u8, Vec<u8>)> {
     ]
 }
 
-fn wild() -> impl Strategy<Value = Wild> {
+fn arbitrary() -> impl Strategy<Value = ArbitrarySegment> {
     let flags = prop_oneof![3 => Just(0x10u8), 2 => Just(0x18u8), 1 => Just(0x02u8), 1 => Just(0x11u8), 3 => any::<u8>()];
-    (0u16..4, near(), near(), flags, any::<u16>(), options(), 0u16..1_400).prop_map(
-        |(port, seq, ack, flags, window, (header_words, options), payload)| Wild {
+    (0u16..4, offset(), offset(), flags, any::<u16>(), options(), 0u16..1_400).prop_map(
+        |(port, seq, ack, flags, window, (header_words, options), payload)| ArbitrarySegment {
             port,
             seq,
             ack,
@@ -89,7 +89,7 @@ fn wild() -> impl Strategy<Value = Wild> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Segment(Wild),
+    Segment(ArbitrarySegment),
     Time(u64),
     Transmit(usize),
     Read,
@@ -99,7 +99,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        8 => wild().prop_map(Step::Segment),
+        8 => arbitrary().prop_map(Step::Segment),
         1 => (0u64..200_000_000).prop_map(Step::Time),
         2 => (0usize..3_000).prop_map(Step::Transmit),
         1 => Just(Step::Read),
@@ -110,19 +110,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Hands a segment to TCP as `net` would after its checks, which wild segments would not pass.
-fn deliver(node: &mut Node, wild: &Wild, seen: &Seen) {
-    let (seq, ack) = seen.next[usize::from(wild.port)];
+fn deliver(node: &mut Node, arbitrary: &ArbitrarySegment, seen: &Seen) {
+    let (seq, ack) = seen.next[usize::from(arbitrary.port)];
     let mut frame = vec![0u8; 34];
-    frame.extend(40_000u16.wrapping_add(wild.port).to_be_bytes());
+    frame.extend(40_000u16.wrapping_add(arbitrary.port).to_be_bytes());
     frame.extend(4_420u16.to_be_bytes());
-    frame.extend(seq.wrapping_add(wild.seq).to_be_bytes());
-    frame.extend(ack.wrapping_add(wild.ack).to_be_bytes());
-    frame.extend([wild.header_words << 4, wild.flags]);
-    frame.extend(wild.window.to_be_bytes());
+    frame.extend(seq.wrapping_add(arbitrary.seq).to_be_bytes());
+    frame.extend(ack.wrapping_add(arbitrary.ack).to_be_bytes());
+    frame.extend([arbitrary.header_words << 4, arbitrary.flags]);
+    frame.extend(arbitrary.window.to_be_bytes());
     frame.extend([0; 4]);
-    frame.extend(&wild.options);
-    frame.resize(frame.len() + usize::from(wild.payload), 0x77);
-    let flow = Flow { local: addr(1, 4_420), remote: addr(2, 40_000 + wild.port) };
+    frame.extend(&arbitrary.options);
+    frame.resize(frame.len() + usize::from(arbitrary.payload), 0x77);
+    let flow = Flow { local: addr(1, 4_420), remote: addr(2, 40_000 + arbitrary.port) };
     let segment = TcpSegment {
         l4_end: frame.len() as u16,
         frame: QueuePort::arrived(&frame),
@@ -130,7 +130,7 @@ fn deliver(node: &mut Node, wild: &Wild, seen: &Seen) {
         flow,
         l4_offset: 34,
         remote_mac: mac(2),
-        ecn: Ecn::NotCapable,
+        ecn: Ecn::NotEct,
     };
     let net = &node.net;
     let event = node.tcp.on_segment(node.now, segment, || net.path_to(&flow, mac(2)), &mut node.wire);
@@ -144,7 +144,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(&mut self, frames: &[Vec<u8>]) {
+    fn observe(&mut self, frames: &[Vec<u8>]) {
         for frame in frames {
             let word =
                 |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
@@ -169,7 +169,7 @@ proptest! {
         for step in steps {
             let node = &mut bystander.node;
             match step {
-                Step::Segment(wild) => deliver(node, &wild, &seen),
+                Step::Segment(arbitrary) => deliver(node, &arbitrary, &seen),
                 Step::Time(ns) => {
                     node.now += Nanos(ns);
                     node.timers();
@@ -192,12 +192,12 @@ proptest! {
                     }
                 }
             }
-            seen.look(&node.sent());
+            seen.observe(&node.sent());
             for (id, events) in std::mem::take(&mut node.events) {
                 if events.contains(TcpEvents::ESTABLISHED) {
                     conns.push(id);
                 }
-                if events.intersects(TcpEvents::OVER) {
+                if events.intersects(TcpEvents::ENDED) {
                     conns.retain(|&conn| conn != id);
                     node.tcp.release(id);
                 }
@@ -236,5 +236,5 @@ fn a_reset_ends_one_connection_and_its_memory_is_there_for_the_next() {
         s.node.check();
     }
     // One frame may be kept for the next unit.
-    assert!(s.node.far.in_use.get() <= 1);
+    assert!(s.node.port_handle.in_use.get() <= 1);
 }

@@ -41,7 +41,7 @@ impl Side {
     }
 
     /// One turn of the core loop.
-    fn turn(&mut self, now: Nanos, arrived: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    fn poll(&mut self, now: Nanos, arrived: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         self.node.now = now;
         for frame in arrived {
             self.node.receive(&frame);
@@ -117,10 +117,10 @@ impl Run {
         let start = Nanos::from_secs(1);
         let mut now = start;
         while !(a.over && b.over) {
-            for frame in a.turn(now, towards_a.arrived(now)) {
+            for frame in a.poll(now, towards_a.arrived(now)) {
                 towards_b.send(now, frame, &mut rng);
             }
-            for frame in b.turn(now, towards_b.arrived(now)) {
+            for frame in b.poll(now, towards_b.arrived(now)) {
                 towards_a.send(now, frame, &mut rng);
             }
             now = next_time(now, [&a, &b], [&towards_a, &towards_b]);
@@ -137,8 +137,9 @@ impl Run {
 
 /// The next moment at which anything can happen.
 fn next_time(now: Nanos, sides: [&Side; 2], links: [&Link; 2]) -> Nanos {
-    let busy =
-        sides.iter().any(|side| side.node.tcp.owes_acks() || side.source.left > 0 && side.id.is_some());
+    let busy = sides
+        .iter()
+        .any(|side| side.node.tcp.has_pending_acks() || side.source.left > 0 && side.id.is_some());
     let arrivals = links.iter().filter_map(|link| link.next_arrival());
     let timers = sides.iter().filter_map(|side| side.node.tcp.next_deadline());
     let next = arrivals.chain(timers).min().unwrap_or(now + STEP);
@@ -149,7 +150,7 @@ fn next_time(now: Nanos, sides: [&Side; 2], links: [&Link; 2]) -> Nanos {
 fn a_clean_link_needs_no_retransmission_and_few_acks() {
     let (sides, took) = Run { bytes: [1_000_000, 0], ..Run::default() }.run(1);
     for side in &sides {
-        assert_eq!(side.node.read(Counter::TcpTxResent), 0);
+        assert_eq!(side.node.read(Counter::TcpTxRetransmits), 0);
     }
     let segments = sides[0].node.read(Counter::TcpTxSegments);
     assert!(sides[1].node.read(Counter::TcpTxAcks) * 2 < segments, "one ACK a burst, not one a segment");
@@ -159,14 +160,15 @@ fn a_clean_link_needs_no_retransmission_and_few_acks() {
 #[test]
 fn every_byte_arrives_over_a_link_that_loses() {
     for seed in 0..40 {
-        Run { faults: Faults { lost: 1 + seed % 20, ..Faults::default() }, ..Run::default() }.run(seed);
+        Run { faults: Faults { lost_percent: 1 + seed % 20, ..Faults::default() }, ..Run::default() }
+            .run(seed);
     }
 }
 
 #[test]
 fn every_byte_arrives_over_a_link_that_repeats_and_reorders() {
     for seed in 100..140 {
-        let faults = Faults { lost: 0, repeated: seed % 30, reordered: seed % 50 };
+        let faults = Faults { lost_percent: 0, duplicated_percent: seed % 30, reordered_percent: seed % 50 };
         Run { faults, ..Run::default() }.run(seed);
     }
 }
@@ -174,7 +176,8 @@ fn every_byte_arrives_over_a_link_that_repeats_and_reorders() {
 #[test]
 fn every_byte_arrives_over_a_link_that_does_all_of_it() {
     for seed in 200..260 {
-        let faults = Faults { lost: seed % 12, repeated: seed % 10, reordered: seed % 20 };
+        let faults =
+            Faults { lost_percent: seed % 12, duplicated_percent: seed % 10, reordered_percent: seed % 20 };
         let unit = 1 + (seed as usize * 137) % 1_460;
         Run { faults, unit, bytes: [40_000, 20_000], ..Run::default() }.run(seed);
     }
@@ -191,7 +194,7 @@ fn every_byte_arrives_through_narrow_windows_and_short_memory() {
             retained_units_max: 3,
             ..Run::default().config
         };
-        let faults = Faults { lost: seed % 8, repeated: 2, reordered: 5 };
+        let faults = Faults { lost_percent: seed % 8, duplicated_percent: 2, reordered_percent: 5 };
         Run { faults, config, mtus: [9_000, 1_500], bytes: [30_000, 30_000], unit: 8_960 }.run(seed);
     }
 }
@@ -199,7 +202,7 @@ fn every_byte_arrives_through_narrow_windows_and_short_memory() {
 /// RFC 6582: one lost segment of a flight costs round trips, not a timeout.
 #[test]
 fn light_loss_is_mostly_repaired_without_timeouts() {
-    let faults = Faults { lost: 1, ..Faults::default() };
+    let faults = Faults { lost_percent: 1, ..Faults::default() };
     let (sides, _) = Run { faults, bytes: [4_000_000, 0], ..Run::default() }.run(77);
     let (fast, timeouts) =
         (sides[0].node.read(Counter::TcpFastRetransmits), sides[0].node.read(Counter::TcpTimeouts));
@@ -214,7 +217,8 @@ fn every_byte_arrives_whatever_was_negotiated() {
         let [sack, timestamps, ecn] = [seed & 1 != 0, seed & 2 != 0, seed & 4 != 0];
         let congestion = controllers[seed as usize % 3];
         let config = TcpConfig { sack, timestamps, ecn, congestion, ..Run::default().config };
-        let faults = Faults { lost: seed % 9, repeated: seed % 7, reordered: seed % 25 };
+        let faults =
+            Faults { lost_percent: seed % 9, duplicated_percent: seed % 7, reordered_percent: seed % 25 };
         Run { faults, config, bytes: [60_000, 30_000], ..Run::default() }.run(seed);
     }
 }
@@ -222,9 +226,9 @@ fn every_byte_arrives_whatever_was_negotiated() {
 /// RFC 8985: with SACK hardly a loss waits for the timeout, whose minimum is fifty round trips here.
 #[test]
 fn with_sack_loss_is_repaired_without_timeouts() {
-    let faults = Faults { lost: 1, ..Faults::default() };
+    let faults = Faults { lost_percent: 1, ..Faults::default() };
     let (sides, _) = Run { faults, bytes: [2_000_000, 0], ..Run::default() }.run(78);
     let sent = &sides[0].node;
-    assert!(sent.read(Counter::TcpTxResent) >= 10);
+    assert!(sent.read(Counter::TcpTxRetransmits) >= 10);
     assert!(sent.read(Counter::TcpTimeouts) <= 1, "{} timeouts", sent.read(Counter::TcpTimeouts));
 }

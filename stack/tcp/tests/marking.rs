@@ -103,7 +103,7 @@ fn a_mark_is_echoed_until_the_peer_has_heard() {
     s.peer("P.W 31:41(10) ack 11 win 64000 [ce]");
     s.sent();
     s.expect(&[".E 11 ack 41"]);
-    assert_eq!(s.node.read(Counter::TcpRxMarked), 2);
+    assert_eq!(s.node.read(Counter::TcpRxCeMarked), 2);
 }
 
 /// RFC 3168 s6.1.5 and s6.1.6: marks on what is not payload in the window, and in connections without ECN, say nothing.

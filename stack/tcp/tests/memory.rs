@@ -4,7 +4,7 @@ mod common;
 
 use common::pattern::bytes_at;
 use common::script::Script;
-use common::trace::Ours;
+use common::trace::OurNumbers;
 use ironwarp_stats::Counter;
 use ironwarp_tcp::{ByteStream, ConnId, TcpConfig, TcpEvents};
 use ironwarp_types::Nanos;
@@ -23,43 +23,43 @@ fn config() -> TcpConfig {
 }
 
 /// Peers of one listener.
-struct Crowd {
+struct Peers {
     s: Script,
-    peers: Vec<(u16, Ours, ConnId)>,
+    peers: Vec<(u16, OurNumbers, ConnId)>,
 }
 
-impl Crowd {
+impl Peers {
     fn new(config: TcpConfig, peers: u16) -> Self {
-        Crowd::of(Script::new(config), peers)
+        Peers::of(Script::new(config), peers)
     }
 
     /// One whose invariants are checked only when asked for.
     fn unchecked(config: TcpConfig, peers: u16) -> Self {
         let mut s = Script::new(config);
         s.node.checks = false;
-        Crowd::of(s, peers)
+        Peers::of(s, peers)
     }
 
     fn of(mut s: Script, peers: u16) -> Self {
         s.node.tcp.listen(common::node::addr(1, 4_420)).expect("room");
         let peers = (0..peers)
             .map(|n| {
-                s.talk_as(20_000 + n);
+                s.set_peer_port(20_000 + n);
                 s.peer("S 0 win 65535 <mss 1460,ws 0>");
                 s.sent();
                 s.peer(". 1 ack 1 win 64000");
                 let id = s.node.established().expect("a connection");
                 assert_eq!(s.node.take_events(id), TcpEvents::ESTABLISHED);
-                (s.peer_port, s.ours, id)
+                (s.peer_port, s.our_numbers, id)
             })
             .collect();
-        Crowd { s, peers }
+        Peers { s, peers }
     }
 
     /// A peer sends `len` bytes of its stream from `at`.
     fn send(&mut self, peer: usize, at: u64, len: usize) {
-        let (port, ours, id) = self.peers[peer];
-        (self.s.peer_port, self.s.ours, self.s.id) = (port, ours, Some(id));
+        let (port, our_numbers, id) = self.peers[peer];
+        (self.s.peer_port, self.s.our_numbers, self.s.id) = (port, our_numbers, Some(id));
         self.s.peer(&format!("P. {}:{}({len}) ack 1 win 64000", at + 1, at + 1 + len as u64));
         self.s.node.flush();
         self.s.node.sent();
@@ -107,9 +107,9 @@ impl Crowd {
 #[test]
 fn a_crowd_of_half_fpdus_comes_to_an_end() {
     for (peers, len) in [(2, 1_460), (8, 1_460), (8, 1_000), (16, 1_030), (4, 300)] {
-        let mut crowd = Crowd::new(config(), peers);
-        crowd.deliver(len, 2);
-        crowd.s.node.check();
+        let mut all = Peers::new(config(), peers);
+        all.deliver(len, 2);
+        all.s.node.check();
     }
 }
 
@@ -118,9 +118,9 @@ fn a_crowd_of_half_fpdus_comes_to_an_end() {
 fn an_fpdu_in_small_segments_is_packed() {
     for len in [10, 100, 300, 700] {
         let config = TcpConfig { rx_frames_reserve: 0, rx_frames_shared: 140, ..config() };
-        let mut crowd = Crowd::new(TcpConfig { rx_frames_rescue: 0, ..config }, 1);
-        crowd.deliver(len, 1);
-        assert_eq!(crowd.s.node.read(Counter::TcpDropRxFull), 0, "segments of {len}");
+        let mut all = Peers::new(TcpConfig { rx_frames_emergency_reserve: 0, ..config }, 1);
+        all.deliver(len, 1);
+        assert_eq!(all.s.node.read(Counter::TcpDropRxBufferFull), 0, "segments of {len}");
     }
 }
 
@@ -128,69 +128,69 @@ fn an_fpdu_in_small_segments_is_packed() {
 #[test]
 fn a_stalled_reader_leaves_what_is_scarce_to_others() {
     let config = TcpConfig { rx_frames_shared: 400, ..config() };
-    let mut crowd = Crowd::new(config, 4);
+    let mut all = Peers::new(config, 4);
     for peer in 0..3 {
         for _ in 0..400 {
-            let at = crowd.available(peer) as u64;
-            crowd.send(peer, at, 1_460);
+            let at = all.available(peer) as u64;
+            all.send(peer, at, 1_460);
         }
     }
-    assert!(crowd.s.node.read(Counter::TcpDropRxFull) > 0);
-    let refused = crowd.s.node.read(Counter::TcpDropRxFull);
-    let last = crowd.peers.split_off(3);
-    crowd.peers = last;
-    crowd.deliver(1_460, 4);
-    assert_eq!(crowd.s.node.read(Counter::TcpDropRxFull), refused);
-    crowd.s.node.check();
+    assert!(all.s.node.read(Counter::TcpDropRxBufferFull) > 0);
+    let refused = all.s.node.read(Counter::TcpDropRxBufferFull);
+    let last = all.peers.split_off(3);
+    all.peers = last;
+    all.deliver(1_460, 4);
+    assert_eq!(all.s.node.read(Counter::TcpDropRxBufferFull), refused);
+    all.s.node.check();
 }
 
 /// A peer that stops in the middle of an FPDU with all shared frames and the rescue in its hands does not keep others
 /// waiting for ever: it is given up, and only because others wait.
 #[test]
 fn a_peer_that_never_ends_its_fpdu_is_given_up_when_others_need_the_room() {
-    let mut crowd = Crowd::new(config(), 3);
+    let mut all = Peers::new(config(), 3);
     for at in 0..40 {
-        crowd.send(0, at * 1_460, 1_460);
+        all.send(0, at * 1_460, 1_460);
     }
-    assert_eq!(crowd.available(0), 40 * 1_460);
-    crowd.s.advance(Nanos::from_secs(100));
-    assert!(crowd.s.node.events.is_empty(), "nobody was refused");
-    let hoarder = crowd.peers[0].2;
+    assert_eq!(all.available(0), 40 * 1_460);
+    all.s.advance(Nanos::from_secs(100));
+    assert!(all.s.node.events.is_empty(), "nobody was refused");
+    let hoarder = all.peers[0].2;
     // The peer of another connection tries again and again, backing off.
-    crowd.send(1, 0, 1_460);
+    all.send(1, 0, 1_460);
     for wait_ms in [200, 400, 800, 1_600, 3_200, 3_000] {
-        crowd.send(1, 1_460, 1_460);
-        crowd.s.advance(Nanos::from_millis(wait_ms));
-        assert!(crowd.s.node.events.is_empty() && crowd.available(1) <= 2_100);
+        all.send(1, 1_460, 1_460);
+        all.s.advance(Nanos::from_millis(wait_ms));
+        assert!(all.s.node.events.is_empty() && all.available(1) <= 2_100);
     }
-    crowd.s.advance(Nanos::from_secs(1));
-    crowd.send(1, 1_460, 1_460);
-    crowd.s.advance(Nanos::from_millis(1));
-    assert_eq!(crowd.s.node.take_events(hoarder), TcpEvents::TIMED_OUT);
-    assert_eq!(crowd.s.node.read(Counter::TcpHoardersReset), 1);
-    crowd.s.node.tcp.release(hoarder);
-    crowd.peers.remove(0);
-    crowd.s.node.check();
-    let (first, second) = (crowd.available(0), crowd.available(1));
+    all.s.advance(Nanos::from_secs(1));
+    all.send(1, 1_460, 1_460);
+    all.s.advance(Nanos::from_millis(1));
+    assert_eq!(all.s.node.take_events(hoarder), TcpEvents::TIMED_OUT);
+    assert_eq!(all.s.node.read(Counter::TcpRxPressureResets), 1);
+    all.s.node.tcp.release(hoarder);
+    all.peers.remove(0);
+    all.s.node.check();
+    let (first, second) = (all.available(0), all.available(1));
     assert!(first > 0 && second == 0);
-    crowd.deliver(1_460, 2);
-    crowd.s.node.check();
+    all.deliver(1_460, 2);
+    all.s.node.check();
 }
 
 /// semantics.md, Window: what others hold beyond gaps never keeps out bytes in order.
 #[test]
 fn early_bytes_of_others_do_not_keep_out_bytes_in_order() {
-    let mut crowd = Crowd::new(config(), 16);
+    let mut all = Peers::new(config(), 16);
     for peer in 1..16 {
         for at in 1..10 {
-            crowd.send(peer, at * 3_000, 1_000);
+            all.send(peer, at * 3_000, 1_000);
         }
     }
-    assert!(crowd.s.node.read(Counter::TcpDropOutOfOrderFull) > 0);
+    assert!(all.s.node.read(Counter::TcpDropOutOfOrderFull) > 0);
     for at in 0..10 {
-        crowd.send(0, at * 1_000, 1_000);
+        all.send(0, at * 1_000, 1_000);
     }
-    assert_eq!((crowd.available(0), crowd.s.node.read(Counter::TcpDropRxFull)), (10_000, 0));
+    assert_eq!((all.available(0), all.s.node.read(Counter::TcpDropRxBufferFull)), (10_000, 0));
 }
 
 /// issue, item 3: ten thousand connections, each in the middle of something, in a pool for a few hundred.
@@ -204,15 +204,15 @@ fn ten_thousand_connections_share_a_pool() {
         ..TcpConfig::default()
     };
     // The invariants of all are checked at the end, not after every segment.
-    let mut crowd = Crowd::unchecked(config, 10_000);
+    let mut all = Peers::unchecked(config, 10_000);
     for peer in 0..10_000 {
-        crowd.send(peer, 0, 1_000);
-        crowd.send(peer, 5_000, 1_000);
-        crowd.send(peer, 1_000, 1_000);
+        all.send(peer, 0, 1_000);
+        all.send(peer, 5_000, 1_000);
+        all.send(peer, 1_000, 1_000);
     }
-    assert!(crowd.s.node.read(Counter::TcpDropOutOfOrderFull) > 0);
+    assert!(all.s.node.read(Counter::TcpDropOutOfOrderFull) > 0);
     for peer in 0..10_000 {
-        assert!(crowd.available(peer) >= 1_000);
+        assert!(all.available(peer) >= 1_000);
     }
-    crowd.s.node.check();
+    all.s.node.check();
 }

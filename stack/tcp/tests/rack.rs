@@ -54,7 +54,7 @@ fn after_reordering_was_seen_even_three_sacked_units_wait() {
     s.peer(". 1 ack 801 win 64000");
     s.advance(WINDOW);
     s.expect(&[]);
-    assert_eq!(s.node.read(Counter::TcpTxResent), 0);
+    assert_eq!(s.node.read(Counter::TcpTxRetransmits), 0);
 }
 
 /// RFC 8985 s9.1, example 2: a lost retransmission is found by a later one, without a timeout.
@@ -113,11 +113,11 @@ fn a_reduction_for_nothing_is_taken_back() {
     assert_eq!(s.sent()[0], "P. 101:1561(1460) ack 1 win 65535");
     s.peer(". 1 ack 5941 win 64000");
     s.peer(". 1 ack 5941 win 64000 <nop,nop,sack 101:1561>");
-    assert_eq!(s.node.read(Counter::TcpUndone), 1);
+    assert_eq!(s.node.read(Counter::TcpDsackUndos), 1);
     // Four units are acknowledged and the window is whole again.
     s.transmit(&mut source, 32);
-    let flying = (source.next + 1 - 5_941) / 1_460;
-    assert!(flying >= before as u64, "{flying} units of {before}");
+    let in_flight = (source.next + 1 - 5_941) / 1_460;
+    assert!(in_flight >= before as u64, "{in_flight} units of {before}");
 }
 
 /// RFC 2018 s8: a peer that disowns what it had SACKed. The timeout finds the first unit SACKed and not acknowledged.
@@ -132,7 +132,7 @@ fn a_peer_that_reneges_is_served_again() {
     s.peer(". 1 ack 201 win 64000");
     s.advance(RTO + WINDOW);
     s.expect(&["P. 201:301(100) ack 1", "P. 301:401(100) ack 1"]);
-    assert_eq!(s.node.read(Counter::TcpRxReneged), 1);
+    assert_eq!(s.node.read(Counter::TcpSackReneging), 1);
 }
 
 /// RFC 6675 s5.1 and RFC 8985 s6.3: a timeout does not forget what the peer holds.

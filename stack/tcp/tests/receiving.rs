@@ -20,10 +20,10 @@ fn an_ack_is_held_for_one_iteration() {
     s.peer("P. 1:101(100) ack 1 win 64000");
     assert_eq!(s.events(), TcpEvents::READABLE);
     s.expect(&[]);
-    assert!(s.node.tcp.owes_acks());
+    assert!(s.node.tcp.has_pending_acks());
     s.expect(&[". 1 ack 101"]);
     s.expect(&[]);
-    assert!(!s.node.tcp.owes_acks());
+    assert!(!s.node.tcp.has_pending_acks());
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn single_byte_segments_share_buffers() {
     for at in 1..5_001 {
         s.peer(&format!("P. {at}:{}(1) ack 1 win 64000", at + 1));
     }
-    assert_eq!(s.node.read(Counter::TcpDropRxFull), 0);
+    assert_eq!(s.node.read(Counter::TcpDropRxBufferFull), 0);
     assert_eq!(s.read(), 5_000);
 }
 

@@ -68,7 +68,7 @@ impl Device for Queues {
 }
 
 /// The smoltcp side: one socket that sends a pattern and checks one.
-struct Stock {
+struct SmoltcpPeer {
     device: Queues,
     interface: Interface,
     sockets: SocketSet<'static>,
@@ -78,7 +78,7 @@ struct Stock {
     closed: bool,
 }
 
-impl Stock {
+impl SmoltcpPeer {
     fn new(buffer: usize) -> Self {
         let mut device = Queues::default();
         let config = Config::new(EthernetAddress(mac(2).0).into());
@@ -89,19 +89,19 @@ impl Stock {
         let ring = || tcp::SocketBuffer::new(vec![0; buffer]);
         let mut sockets = SocketSet::new(Vec::new());
         let socket = sockets.add(tcp::Socket::new(ring(), ring()));
-        Stock { device, interface, sockets, socket, sent: 0, taken: 0, closed: false }
+        SmoltcpPeer { device, interface, sockets, socket, sent: 0, taken: 0, closed: false }
     }
 
-    fn turn(&mut self, now: Nanos, arrived: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    fn poll(&mut self, now: Nanos, arrived: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         self.device.rx.extend(arrived);
         let at = Instant::from_micros((now.0 / 1_000) as i64);
         self.interface.poll(at, &mut self.device, &mut self.sockets);
-        self.work();
+        self.read_and_write();
         self.interface.poll(at, &mut self.device, &mut self.sockets);
         std::mem::take(&mut self.device.tx)
     }
 
-    fn work(&mut self) {
+    fn read_and_write(&mut self) {
         let socket = self.sockets.get_mut::<tcp::Socket>(self.socket);
         while socket.can_recv() {
             let taken = self.taken;
@@ -136,7 +136,7 @@ impl Stock {
 }
 
 /// Our side.
-struct Ours {
+struct TcpSide {
     node: Node,
     id: Option<ConnId>,
     source: Pattern,
@@ -145,8 +145,8 @@ struct Ours {
     over: bool,
 }
 
-impl Ours {
-    fn turn(&mut self, now: Nanos, arrived: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+impl TcpSide {
+    fn poll(&mut self, now: Nanos, arrived: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         self.node.now = now;
         for frame in arrived {
             self.node.receive(&frame);
@@ -173,7 +173,7 @@ impl Ours {
     }
 }
 
-fn run(active: bool, faults: Faults, buffer: usize, seed: u64) -> Ours {
+fn run(active: bool, faults: Faults, buffer: usize, seed: u64) -> TcpSide {
     let mut rng = Rng(seed);
     let config = TcpConfig {
         // smoltcp delays its ACKs by 10 ms.
@@ -184,7 +184,7 @@ fn run(active: bool, faults: Faults, buffer: usize, seed: u64) -> Ours {
         user_timeout: Nanos::from_secs(120),
         ..TcpConfig::default()
     };
-    let mut ours = Ours {
+    let mut tcp_side = TcpSide {
         node: Node::new(1, 1_500, config),
         id: None,
         source: Pattern::new(BYTES, 1_460),
@@ -192,50 +192,50 @@ fn run(active: bool, faults: Faults, buffer: usize, seed: u64) -> Ours {
         closed: false,
         over: false,
     };
-    let mut stock = Stock::new(buffer);
-    let socket = stock.sockets.get_mut::<tcp::Socket>(stock.socket);
+    let mut smoltcp_peer = SmoltcpPeer::new(buffer);
+    let socket = smoltcp_peer.sockets.get_mut::<tcp::Socket>(smoltcp_peer.socket);
     if active {
         socket.listen(PORT).expect("a closed socket");
-        ours.id = Some(ours.node.connect(50_000, addr(2, PORT), 2));
+        tcp_side.id = Some(tcp_side.node.connect(50_000, addr(2, PORT), 2));
     } else {
-        ours.node.tcp.listen(addr(1, PORT)).expect("room");
+        tcp_side.node.tcp.listen(addr(1, PORT)).expect("room");
         let remote = (IpAddress::v4(10, 0, 0, 1), PORT);
-        socket.connect(stock.interface.context(), remote, 50_000).expect("a closed socket");
+        socket.connect(smoltcp_peer.interface.context(), remote, 50_000).expect("a closed socket");
     }
-    let (mut to_ours, mut to_stock) = (Link::new(faults, DELAY), Link::new(faults, DELAY));
+    let (mut to_tcp, mut to_smoltcp) = (Link::new(faults, DELAY), Link::new(faults, DELAY));
     let mut now = Nanos::from_secs(1);
-    while !(ours.over && stock.is_over()) {
-        for frame in ours.turn(now, to_ours.arrived(now)) {
-            to_stock.send(now, frame, &mut rng);
+    while !(tcp_side.over && smoltcp_peer.is_over()) {
+        for frame in tcp_side.poll(now, to_tcp.arrived(now)) {
+            to_smoltcp.send(now, frame, &mut rng);
         }
-        for frame in stock.turn(now, to_stock.arrived(now)) {
-            to_ours.send(now, frame, &mut rng);
+        for frame in smoltcp_peer.poll(now, to_smoltcp.arrived(now)) {
+            to_tcp.send(now, frame, &mut rng);
         }
-        let idle = to_ours.next_arrival().is_none() && to_stock.next_arrival().is_none();
+        let idle = to_tcp.next_arrival().is_none() && to_smoltcp.next_arrival().is_none();
         now += if idle { Nanos::from_millis(1) } else { Nanos::from_micros(25) };
         assert!(
             now < Nanos::from_secs(600),
             "seed {seed}: ours took {}, smoltcp {}",
-            ours.taken,
-            stock.taken
+            tcp_side.taken,
+            smoltcp_peer.taken
         );
     }
-    assert_eq!((ours.taken, stock.taken), (BYTES, BYTES));
-    ours.node.tcp.release(ours.id.expect("a connection"));
-    ours.node.check();
-    ours
+    assert_eq!((tcp_side.taken, smoltcp_peer.taken), (BYTES, BYTES));
+    tcp_side.node.tcp.release(tcp_side.id.expect("a connection"));
+    tcp_side.node.check();
+    tcp_side
 }
 
 #[test]
 fn we_connect_to_smoltcp() {
-    let ours = run(true, Faults::default(), 65_536, 1);
-    assert_eq!(ours.node.read(Counter::TcpTxResent), 0);
+    let tcp_side = run(true, Faults::default(), 65_536, 1);
+    assert_eq!(tcp_side.node.read(Counter::TcpTxRetransmits), 0);
 }
 
 #[test]
 fn smoltcp_connects_to_us() {
-    let ours = run(false, Faults::default(), 65_536, 1);
-    assert_eq!(ours.node.read(Counter::TcpTxResent), 0);
+    let tcp_side = run(false, Faults::default(), 65_536, 1);
+    assert_eq!(tcp_side.node.read(Counter::TcpTxRetransmits), 0);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_scaled_window_and_one_below_a_few_segments_both_work() {
 #[test]
 fn the_stream_survives_loss_in_both_roles() {
     for seed in 0..6 {
-        let faults = Faults { lost: 1 + seed % 4, repeated: 1, reordered: 2 };
+        let faults = Faults { lost_percent: 1 + seed % 4, duplicated_percent: 1, reordered_percent: 2 };
         run(seed % 2 == 0, faults, 32_768, seed);
     }
 }

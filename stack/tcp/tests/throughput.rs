@@ -17,7 +17,7 @@ const PORT: u16 = 4_420;
 /// Preamble, inter-frame gap and check sequence of Ethernet, in bytes.
 const WIRE_OVERHEAD: u64 = 24;
 /// What a core loop takes for an iteration that does something.
-const TURN: Nanos = Nanos::from_micros(1);
+const ITERATION: Nanos = Nanos::from_micros(1);
 
 /// Both directions of a link.
 #[derive(Clone, Copy)]
@@ -44,13 +44,13 @@ struct Pipe {
     shape: Shape,
     lost_ppm: u64,
     free_at: Nanos,
-    flying: BinaryHeap<Reverse<(Nanos, u64, Vec<u8>)>>,
+    in_flight: BinaryHeap<Reverse<(Nanos, u64, Vec<u8>)>>,
     count: u64,
 }
 
 impl Pipe {
     fn new(shape: Shape, lost_ppm: u64) -> Self {
-        Pipe { shape, lost_ppm, free_at: Nanos::ZERO, flying: BinaryHeap::new(), count: 0 }
+        Pipe { shape, lost_ppm, free_at: Nanos::ZERO, in_flight: BinaryHeap::new(), count: 0 }
     }
 
     fn send(&mut self, now: Nanos, mut frame: Vec<u8>, rng: &mut Rng) {
@@ -65,16 +65,16 @@ impl Pipe {
         self.free_at = self.free_at.max(now) + Nanos(bytes * 8 / self.shape.gbit);
         self.count += 1;
         let arrives = self.free_at + Nanos(self.shape.rtt.0 / 2);
-        self.flying.push(Reverse((arrives, self.count, frame)));
+        self.in_flight.push(Reverse((arrives, self.count, frame)));
     }
 
     fn arrived(&mut self, now: Nanos) -> Option<Vec<u8>> {
         self.next().filter(|&at| at <= now)?;
-        self.flying.pop().map(|Reverse((.., frame))| frame)
+        self.in_flight.pop().map(|Reverse((.., frame))| frame)
     }
 
     fn next(&self) -> Option<Nanos> {
-        self.flying.peek().map(|Reverse((at, ..))| *at)
+        self.in_flight.peek().map(|Reverse((at, ..))| *at)
     }
 }
 
@@ -108,7 +108,7 @@ struct Side {
 }
 
 impl Side {
-    fn turn(&mut self, now: Nanos, from: &mut Pipe, source: &mut Pattern) -> Vec<Vec<u8>> {
+    fn poll(&mut self, now: Nanos, from: &mut Pipe, source: &mut Pattern) -> Vec<Vec<u8>> {
         self.node.now = now;
         for _ in 0..32 {
             let Some(frame) = from.arrived(now) else { break };
@@ -116,7 +116,7 @@ impl Side {
         }
         self.node.timers();
         for (id, events) in std::mem::take(&mut self.node.events) {
-            assert!(!events.intersects(TcpEvents::OVER), "{events:?}");
+            assert!(!events.intersects(TcpEvents::ENDED), "{events:?}");
             self.id.get_or_insert(id);
             read_all(&mut self.node.tcp.rx(id), &mut self.taken);
         }
@@ -128,7 +128,7 @@ impl Side {
     }
 
     fn busy(&self) -> bool {
-        self.node.tcp.owes_acks()
+        self.node.tcp.has_pending_acks()
     }
 }
 
@@ -150,22 +150,22 @@ fn transfer(shape: Shape, config: &TcpConfig, bytes: u64, seed: u64) -> Measured
     let (mut source, mut nothing) = (Pattern::new(bytes, 65_535), Pattern::new(0, 1));
     let (mut towards_b, mut towards_a) = (Pipe::new(shape, shape.lost_ppm), Pipe::new(shape, 0));
     while b.taken < bytes {
-        for frame in a.turn(now, &mut towards_a, &mut source) {
+        for frame in a.poll(now, &mut towards_a, &mut source) {
             towards_b.send(now, frame, &mut rng);
         }
-        for frame in b.turn(now, &mut towards_b, &mut nothing) {
+        for frame in b.poll(now, &mut towards_b, &mut nothing) {
             towards_a.send(now, frame, &mut rng);
         }
         let soonest =
             [towards_a.next(), towards_b.next(), a.node.tcp.next_deadline(), b.node.tcp.next_deadline()];
         let soonest = soonest.into_iter().flatten().min().unwrap_or(now);
         let idle = !a.busy() && !b.busy();
-        now = if idle { soonest.max(now + TURN) } else { now + TURN };
+        now = if idle { soonest.max(now + ITERATION) } else { now + ITERATION };
         assert!(now < start + Nanos::from_secs(100), "no end in sight");
     }
     Measured {
         gbit: bytes as f64 * 8.0 / now.since(start).0 as f64,
-        resent: a.node.read(Counter::TcpTxResent),
+        resent: a.node.read(Counter::TcpTxRetransmits),
         timeouts: a.node.read(Counter::TcpTimeouts),
     }
 }

@@ -28,7 +28,7 @@ fn a_lost_tail_is_repaired_by_a_probe() {
     s.peer(". 1 ack 201 win 64000 <nop,nop,sack 301:401>");
     s.expect(&["P. 201:301(100) ack 1"]);
     s.peer(". 1 ack 401 win 64000");
-    assert_eq!((s.node.read(Counter::TcpTimeouts), s.node.read(Counter::TcpTailProbes)), (0, 1));
+    assert_eq!((s.node.read(Counter::TcpTimeouts), s.node.read(Counter::TcpTailLossProbes)), (0, 1));
 }
 
 /// RFC 8985 s7.2: the acknowledgement of a lone unit may be held back.
@@ -62,7 +62,7 @@ fn a_probe_without_an_answer_is_followed_by_the_timeout() {
     s.expect(&[]);
     s.advance(RTT + Nanos::from_micros(40));
     assert_eq!(s.sent()[0], "P. 101:201(100) ack 1 win 65535");
-    assert_eq!((s.node.read(Counter::TcpTimeouts), s.node.read(Counter::TcpTailProbes)), (1, 1));
+    assert_eq!((s.node.read(Counter::TcpTimeouts), s.node.read(Counter::TcpTailLossProbes)), (1, 1));
 }
 
 /// How many units of full size leave after the probe's story is over.
@@ -112,7 +112,7 @@ fn a_peer_without_sack_is_not_probed() {
     send(&mut s, 100, 2);
     s.advance(RTO - RTT);
     s.expect(&[]);
-    assert_eq!(s.node.read(Counter::TcpTailProbes), 0);
+    assert_eq!(s.node.read(Counter::TcpTailLossProbes), 0);
 }
 
 /// A FIN is the end of a flight like any other.

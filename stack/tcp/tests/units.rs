@@ -14,7 +14,7 @@ use ironwarp_types::{Nanos, Seq};
 /// A router says that the segment numbered `seq` was too big.
 fn too_big(s: &mut Script, seq: u32, mtu_bytes: u16) {
     let flow = s.node.tcp.flow(s.id()).expect("a connection");
-    let seq = Seq(s.ours.iss.expect("a SYN")).plus(seq);
+    let seq = Seq(s.our_numbers.iss.expect("a SYN")).plus(seq);
     let hash = s.node.net.hasher().hash(&flow);
     let error = IcmpError { flow, hash, seq, kind: IcmpErrorKind::TooBig { mtu_bytes } };
     let event = s.node.tcp.on_icmp_error(s.node.now, &error, &mut s.node.wire);
@@ -212,7 +212,7 @@ fn a_black_hole_lowers_the_segment_size() {
     s.peer(". 1 ack 1561 win 64000");
     s.transmit(&mut source, 1);
     s.expect(&["P. 1561:2271(710) ack 1"]);
-    assert_eq!(s.node.read(Counter::TcpBlackHoles), 1);
+    assert_eq!(s.node.read(Counter::TcpPmtuBlackHoles), 1);
     // Was it an outage? A second later the old size is tried again.
     s.peer(". 1 ack 2271 win 64000");
     s.advance(Nanos::from_millis(1_100));

@@ -6,13 +6,13 @@
 pub enum Ecn {
     /// Not ECN-capable: congestion drops it.
     #[default]
-    NotCapable = 0,
+    NotEct = 0,
     /// ECT(1).
-    Capable1 = 1,
+    Ect1 = 1,
     /// ECT(0): what a sender sets that uses ECN.
-    Capable0 = 2,
+    Ect0 = 2,
     /// Congestion was experienced on the way.
-    Experienced = 3,
+    Ce = 3,
 }
 
 impl Ecn {
@@ -20,10 +20,10 @@ impl Ecn {
     #[inline]
     pub const fn from_bits(bits: u8) -> Self {
         match bits & 0b11 {
-            0 => Ecn::NotCapable,
-            1 => Ecn::Capable1,
-            2 => Ecn::Capable0,
-            _ => Ecn::Experienced,
+            0 => Ecn::NotEct,
+            1 => Ecn::Ect1,
+            2 => Ecn::Ect0,
+            _ => Ecn::Ce,
         }
     }
 

@@ -15,18 +15,18 @@ pub struct Flow {
 impl Flow {
     /// Whether both are one. The same as `==`, and short for IPv4, so that a look-up stays small.
     #[inline]
-    pub fn is(&self, other: &Flow) -> bool {
+    pub fn same_as(&self, other: &Flow) -> bool {
         match (self, other) {
             (
                 Flow { local: SocketAddr::V4(local), remote: SocketAddr::V4(remote) },
                 Flow { local: SocketAddr::V4(other_local), remote: SocketAddr::V4(other_remote) },
             ) => local == other_local && remote == other_remote,
-            _ => self.is_in_ipv6(other),
+            _ => self.same_as_ipv6(other),
         }
     }
 
     #[inline(never)]
-    fn is_in_ipv6(&self, other: &Flow) -> bool {
+    fn same_as_ipv6(&self, other: &Flow) -> bool {
         self == other
     }
 }

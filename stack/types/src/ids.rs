@@ -7,10 +7,10 @@ use core::fmt;
 pub struct CoreId(pub u16);
 
 /// Bytes of the unit that one core owns, as a shift: a cache line, so that no line moves between two owners.
-const LINE_SHIFT: u32 = 6;
+const CACHE_LINE_SHIFT: u32 = 6;
 
 /// An odd number without pattern: 2^64 divided by the golden ratio.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl CoreId {
     /// The core that runs the atomic operations on the word at `address`, of `cores` numbered from 0.
@@ -20,9 +20,9 @@ impl CoreId {
     /// the upper half of the result is scaled to the number of cores, which costs no division. 0 cores count as 1.
     #[inline]
     pub const fn owner_of(address: u64, cores: u16) -> CoreId {
-        let line = address >> LINE_SHIFT;
-        let mixed = line.wrapping_mul(SPREAD);
-        let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(SPREAD);
+        let line = address >> CACHE_LINE_SHIFT;
+        let mixed = line.wrapping_mul(HASH_MULTIPLIER);
+        let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(HASH_MULTIPLIER);
         CoreId((((mixed >> 32) * cores as u64) >> 32) as u16)
     }
 }

@@ -31,7 +31,7 @@ impl SeededEntropy {
     /// A second generator, whose numbers have nothing to do with what this one gives from here on.
     #[must_use]
     pub fn split(&mut self) -> SeededEntropy {
-        SeededEntropy::new(self.next_u64() ^ SPLIT)
+        SeededEntropy::new(self.next_u64() ^ SPLIT_CONSTANT)
     }
 }
 
@@ -49,7 +49,7 @@ impl Entropy for SeededEntropy {
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Sets a split generator's state apart from the outputs of its parent.
-const SPLIT: u64 = 0x6a09_e667_f3bc_c909;
+const SPLIT_CONSTANT: u64 = 0x6a09_e667_f3bc_c909;
 
 #[cfg(test)]
 mod tests {

@@ -69,7 +69,7 @@ fn wait<T>(mut ask: impl FnMut() -> Result<Option<T>, VerbsError>) -> Result<T, 
     loop {
         match ask()? {
             Some(answer) => return Ok(answer),
-            None if Instant::now() > deadline => return Err(VerbsError::WorkerGone),
+            None if Instant::now() > deadline => return Err(VerbsError::WorkerDropped),
             None => std::thread::yield_now(),
         }
     }

@@ -1,7 +1,7 @@
 //! An application that owns `main`, DPDK and its own loop, and polls the stack from it.
 //!
 //! Two stacks over two DPDK ports that are joined inside the process, so that it runs anywhere. The reactor gives each
-//! worker a budget, does its own work in between, and looks at `Polled` to know whether it may rest and until when.
+//! worker a budget, does its own work in between, and looks at `PollResult` to know whether it may rest and until when.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ fn is_up(client: &mut Context) -> bool {
 
 fn config(address: &str) -> Result<Config, ironwarp::ConfigError> {
     Config::from_toml(&format!(
-        "[port]\ndevice.ring = {{}}\nring = 256\nrx_frames = 2048\ntx_frames = 2048\n[net]\naddress = \"{address}\"\n\
+        "[port]\ndevice.ring = {{}}\nring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n[net]\naddress = \"{address}\"\n\
          [limits]\nqueue_pairs = 16\nhalf_open = 16\n"
     ))
 }

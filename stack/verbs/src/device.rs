@@ -24,19 +24,19 @@ static NEXT_DEVICE: AtomicU16 = AtomicU16::new(0);
 
 /// Cleans DPDK up as soon as the last stack is gone, so that nothing of it is left behind. Called at a program's end: no
 /// later stack of the process can open a device.
-pub fn end_dpdk() {
+pub fn cleanup_dpdk() {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
 
 /// Looks whether this machine has what a port needs, and with the first one what all need together: before any is opened.
 pub(crate) fn examine(config: &Config, number: usize, adopted: bool) -> Result<(), SetupError> {
-    let host = Host::this();
-    let of_port = config.of_port(number);
+    let host = Host::local();
+    let port_config = config.for_port(number);
     let findings = match number {
         // An application that owns DPDK's environment has settled memory and processors by itself.
-        _ if adopted => host.device(&of_port),
+        _ if adopted => host.check_device(&port_config),
         0 => host.examine_all(config),
-        _ => host.examine_port(&of_port),
+        _ => host.examine_port(&port_config),
     };
     for finding in findings {
         match finding.severity {
@@ -55,11 +55,11 @@ pub(crate) fn open(
     adopted: Option<Eal>,
     stats: Vec<CoreStats>,
 ) -> Result<Vec<DpdkPort>, SetupError> {
-    let config = &config.of_port(number);
+    let config = &config.for_port(number);
     let device = Device::from_config(config)?;
     let eal = match adopted {
-        Some(eal) => plug(eal, &device)?,
-        None => start_or_plug(config, &device)?,
+        Some(eal) => hotplug(eal, &device)?,
+        None => start_or_hotplug(config, &device)?,
     };
     Ok(DpdkPort::open_queues(&eal, device.name(), &settings(config), stats)?)
 }
@@ -72,7 +72,7 @@ pub(crate) fn open_ring(
 ) -> Result<[Vec<DpdkPort>; 2], SetupError> {
     let eal = match adopted {
         Some(eal) => eal,
-        None => start_or_plug(config, &Device::None)?,
+        None => start_or_hotplug(config, &Device::None)?,
     };
     Ok(ring_pair_of_queues(&eal, &settings(config), stats)?)
 }
@@ -137,21 +137,21 @@ fn memif(config: &Config, role: config::MemifRole, socket: &Path, id: u32, buffe
         let _ = Memif::clear_stale_socket(socket);
     }
     let buffer_bytes = u16::try_from(buffer_bytes).unwrap_or(u16::MAX);
-    let ring_log2 = config.port.ring.trailing_zeros() as u8;
+    let ring_log2 = config.port.ring_size.trailing_zeros() as u8;
     Memif { role, id, buffer_bytes, ring_log2, ..Memif::server(socket) }
 }
 
-fn plug(eal: Eal, device: &Device) -> Result<Eal, SetupError> {
+fn hotplug(eal: Eal, device: &Device) -> Result<Eal, SetupError> {
     if let Device::Virtual(vdev) = device {
         eal.add_vdev(vdev)?;
     }
     Ok(eal)
 }
 
-fn start_or_plug(config: &Config, device: &Device) -> Result<Eal, SetupError> {
+fn start_or_hotplug(config: &Config, device: &Device) -> Result<Eal, SetupError> {
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(eal) = started.clone() {
-        return plug(eal, device);
+        return hotplug(eal, device);
     }
     let eal = Eal::start(&environment(config, device))?;
     *started = Some(eal.clone());
@@ -174,7 +174,7 @@ fn environment(config: &Config, device: &Device) -> EalConfig {
             environment = environment.pci(address);
         }
     }
-    config.eal.extra.iter().fold(environment, |environment, argument| environment.extra(argument))
+    config.eal.extra_args.iter().fold(environment, |environment, argument| environment.extra(argument))
 }
 
 fn memory(config: &Config) -> Memory {
@@ -183,7 +183,7 @@ fn memory(config: &Config) -> Memory {
     match config.eal.hugepages {
         Hugepages::Require => Memory::Hugepages,
         Hugepages::Never => ordinary,
-        Hugepages::Auto if Host::this().free_hugepages_mib() >= u64::from(mib) => Memory::Hugepages,
+        Hugepages::Auto if Host::local().free_hugepages_mib() >= u64::from(mib) => Memory::Hugepages,
         Hugepages::Auto => ordinary,
     }
 }
@@ -195,8 +195,8 @@ fn settings(config: &Config) -> PortSettings {
     PortSettings {
         multicast: ipv6,
         mtu_bytes: port.mtu,
-        rx_ring_frames: port.ring,
-        tx_ring_frames: port.ring,
+        rx_ring_frames: port.ring_size,
+        tx_ring_frames: port.ring_size,
         rx_frames: port.rx_frames,
         tx_frames: port.tx_frames,
         ..PortSettings::default()

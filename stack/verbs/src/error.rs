@@ -33,14 +33,14 @@ pub enum VerbsError {
     SharedReceiveQueueInUse,
     /// The queue pair's receives come from a shared queue.
     #[error("the queue pair takes its receives from a shared queue")]
-    SharedReceives,
+    UsesSharedReceiveQueue,
     /// More work requests are outstanding than the completion queue is to have places.
-    #[error("{promised} places are promised, which is more than {asked}")]
-    CqInUse {
+    #[error("{reserved_cqes} places are promised, which is more than {requested}")]
+    CqDepthTooSmall {
         /// Places promised to work requests that have not been reaped.
-        promised: u32,
+        reserved_cqes: u32,
         /// What was asked for.
-        asked: u32,
+        requested: u32,
     },
     /// The queue pair is not in a state that allows the call.
     #[error("the queue pair is {0:?}, which does not allow this")]
@@ -52,18 +52,18 @@ pub enum VerbsError {
     #[error("the completion queue has no place left to promise")]
     CqFull,
     /// More scatter or gather elements than the queue pair was made for.
-    #[error("{asked} scatter or gather elements, the queue pair allows {allowed}")]
+    #[error("{requested} scatter or gather elements, the queue pair allows {allowed}")]
     TooManySges {
         /// What the work request has.
-        asked: usize,
+        requested: usize,
         /// What the queue pair allows.
         allowed: usize,
     },
     /// More inline bytes than the queue pair was made for.
-    #[error("{asked} inline bytes, the queue pair allows {allowed}")]
+    #[error("{requested} inline bytes, the queue pair allows {allowed}")]
     InlineTooLong {
         /// What the work request has.
-        asked: usize,
+        requested: usize,
         /// What the queue pair allows.
         allowed: usize,
     },
@@ -75,10 +75,10 @@ pub enum VerbsError {
     NoSuchOperation,
     /// The answer to an atomic operation is a word of eight bytes.
     #[error("an atomic operation has a sink of exactly 8 bytes")]
-    AtomicSink,
+    AtomicSinkLength,
     /// A Read's data lands in one place.
     #[error("a Read has exactly one sink element")]
-    ReadSink,
+    ReadSinkCount,
     /// More private data than a start-up frame carries.
     #[error(
         "{0} bytes of private data; 255 are carried, 251 by MPA revision 2, and with mpa.long_private_data 512 and 508"
@@ -86,7 +86,7 @@ pub enum VerbsError {
     PrivateDataTooLong(usize),
     /// A setting of a new object is out of range.
     #[error("{what} = {value}: {allowed}")]
-    Attribute {
+    OutOfRange {
         /// The setting.
         what: &'static str,
         /// What it was set to.
@@ -102,7 +102,7 @@ pub enum VerbsError {
     Busy,
     /// The worker that would carry out the call has been dropped.
     #[error("the worker has gone")]
-    WorkerGone,
+    WorkerDropped,
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),

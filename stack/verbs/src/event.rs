@@ -27,7 +27,7 @@ pub enum Event {
         /// What it says.
         private_data: PrivateData,
         /// How it wants to be connected.
-        asked: Asked,
+        mpa_request: MpaRequestInfo,
     },
     /// The connection is up: Sends, Writes and Reads run.
     Established {
@@ -36,7 +36,7 @@ pub enum Event {
         /// What the accepting side said; empty on the accepting side itself.
         private_data: PrivateData,
         /// What start-up settled.
-        settled: Settled,
+        negotiated: NegotiatedParams,
     },
     /// The peer refused the connection and said why.
     Rejected {
@@ -81,7 +81,7 @@ pub enum Event {
         reason: DisconnectReason,
     },
     /// The first message of the peer has come to the accepting side: both are in full operation (COMM_EST).
-    Communicating {
+    CommunicationEstablished {
         /// The queue pair.
         qp: QueuePair,
     },
@@ -100,20 +100,20 @@ pub enum Event {
         qp: QueuePair,
     },
     /// Fewer requests are left in a shared receive queue than its limit says (SRQ_LIMIT). Told once for each arming.
-    SharedReceiveLimit {
+    SrqLimitReached {
         /// The queue.
         srq: SharedReceiveQueue,
     },
     /// The peer of a queue pair has taken more than its share of a shared receive queue
     /// ([`ReceiveShare`](crate::ReceiveShare)). Told once for each time that it passes the share.
-    SharedReceiveShare {
+    SrqShareExceeded {
         /// The shared receive queue.
         srq: SharedReceiveQueue,
         /// The queue pair. It ends where its share is enforced.
         qp: QueuePair,
     },
     /// A queue pair that has ended will take no more of its shared receives (LAST_WQE_REACHED).
-    LastReceiveReached {
+    LastWqeReached {
         /// The queue pair.
         qp: QueuePair,
     },
@@ -133,7 +133,7 @@ pub enum Event {
 
 /// How a peer wants to be connected (RFC 5044 s7.1.1, RFC 6581 s9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub struct MpaRequestInfo {
     /// The revision of MPA that it speaks.
     pub revision: u8,
     /// The numbers of Reads that it takes (IRD) and would like to make (ORD), where it speaks revision 2.
@@ -145,7 +145,7 @@ pub struct Asked {
 
 /// What start-up settled (RFC 5044 s7.1.1, RFC 6581 s9.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settled {
+pub struct NegotiatedParams {
     /// The revision of MPA that was spoken.
     pub revision: u8,
     /// The numbers of Reads that the peer named, where revision 2 was spoken.
@@ -204,7 +204,7 @@ pub enum ConnectFailure {
     /// A Terminate ended it, sent or received, before it was up: [`Event::Terminated`] said which.
     Terminated,
     /// An error of our own ended it before it was up, and before the peer could be told.
-    Failed,
+    LocalError,
 }
 
 /// Why a connection ended.
@@ -217,7 +217,7 @@ pub enum DisconnectReason {
     Terminated,
     /// An error was found here, the one that this Terminate would name, and none could be sent: the peer had not sent
     /// its first message yet, or sent a start-up frame where that should have been, or our side was closed already.
-    Failed(Terminate),
+    LocalError(Terminate),
     /// The peer reset the TCP connection.
     Reset,
     /// The peer no longer acknowledges.

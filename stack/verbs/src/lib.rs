@@ -21,6 +21,7 @@
 //! at the far end ends the connection, since iWARP has no receiver-not-ready.
 #![forbid(unsafe_code)]
 
+mod channel;
 pub mod config;
 mod context;
 mod core_loop;
@@ -29,7 +30,6 @@ mod device;
 mod error;
 mod event;
 pub mod host;
-mod link;
 mod shared;
 mod stack;
 mod worker;
@@ -37,14 +37,16 @@ mod wr;
 
 pub use config::{Config, ConfigError, Extensions, IdlePolicy};
 pub use context::{
-    AcceptParams, CompletionQueue, ConnectParams, Context, CqInfo, Drained, Framing, KeepAlive, Limits,
+    AcceptParams, CompletionQueue, ConnectParams, Context, CqInfo, DrainProgress, Framing, KeepAlive, Limits,
     MpaRevision, ProtectionDomain, QpAttr, QpInfo, QpState, QueuePair, ReceiveShare, RejectParams,
     SharedReceiveQueue, SrqInfo,
 };
 #[cfg(feature = "dpdk")]
-pub use device::end_dpdk;
+pub use device::cleanup_dpdk;
 pub use error::{SetupError, VerbsError};
-pub use event::{Asked, ConnectFailure, ConnectionRequest, DisconnectReason, Event, PrivateData, Settled};
+pub use event::{
+    ConnectFailure, ConnectionRequest, DisconnectReason, Event, MpaRequestInfo, NegotiatedParams, PrivateData,
+};
 pub use ironwarp_iwarp::mpa::startup::{Markers, READS_UNNEGOTIATED, ReadDepths, RtrKinds};
 pub use ironwarp_iwarp::{Completion, CompletionFlags, CompletionOpcode, CompletionStatus, Terminate};
 pub use ironwarp_mem::{
@@ -52,7 +54,7 @@ pub use ironwarp_mem::{
     RegisterError, Sge, StableBytes, Window, WordError,
 };
 #[doc(hidden)]
-pub use ironwarp_mem::{Margins, guarded};
+pub use ironwarp_mem::{GuardZones, guarded};
 #[cfg(feature = "dpdk")]
 pub use ironwarp_port::dpdk;
 pub use ironwarp_port::instrument;
@@ -60,6 +62,6 @@ pub use ironwarp_port::memory;
 pub use ironwarp_types::{MacAddr, Nanos, QpNum, STag};
 pub use stack::{Stack, StackBuilder};
 #[doc(hidden)]
-pub use worker::Holdings;
-pub use worker::{Polled, PortVisit, Worker, WorkerThread, idle, pin};
+pub use worker::ResourceUsage;
+pub use worker::{PollResult, PortVisit, Worker, WorkerThread, idle, pin};
 pub use wr::{RecvWr, RemoteMemory, SendWr};

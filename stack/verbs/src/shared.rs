@@ -9,85 +9,85 @@ use crossbeam_utils::CachePadded;
 use ironwarp_mem::MemTable;
 use ironwarp_types::PdId;
 
+use crate::channel::ContextChannel;
 use crate::config::{Config, LimitsConfig};
-use crate::context::Lacking;
+use crate::context::LacksAtomicsCache;
 use crate::error::VerbsError;
-use crate::link::ContextLink;
 
 /// Numbers the stacks, queue pairs and completion queues of the process, so that a handle never names an object of another
 /// stack.
-static NEXT_OBJECT: AtomicU32 = AtomicU32::new(1);
+static NEXT_HANDLE_ID: AtomicU32 = AtomicU32::new(1);
 
 /// A number that no other object of the process has.
-pub(crate) fn next_object() -> u32 {
-    NEXT_OBJECT.fetch_add(1, Ordering::Relaxed)
+pub(crate) fn next_handle_id() -> u32 {
+    NEXT_HANDLE_ID.fetch_add(1, Ordering::Relaxed)
 }
 
 /// One stack's shared state.
-pub(crate) struct Shared {
+pub(crate) struct StackShared {
     pub(crate) config: Config,
     pub(crate) mem: MemTable,
     /// Tells this stack's protection domains from those of others.
-    pub(crate) serial: u32,
+    pub(crate) stack_id: u32,
     pub(crate) cores: Box<[CachePadded<CoreShared>]>,
     /// Numbers of contexts.
-    contexts: Slots,
+    contexts: SlotAllocator,
     /// By context, how many cores still have something of it.
-    remembering: Box<[AtomicU16]>,
+    context_refs: Box<[AtomicU16]>,
     next_pd: AtomicU32,
     /// Peers that turned out to have no atomic operations. Kept by contexts; no core looks here.
-    pub(crate) lacking: Mutex<Lacking>,
+    pub(crate) lacks_atomics_cache: Mutex<LacksAtomicsCache>,
     /// Whether there ever were any.
-    pub(crate) some_lack: AtomicBool,
+    pub(crate) any_lacks_atomics: AtomicBool,
 }
 
 /// What one core shares with every context.
 pub(crate) struct CoreShared {
-    arriving: Mutex<Vec<ContextLink>>,
-    arrived: AtomicBool,
-    gone: AtomicBool,
-    qp_slots: Slots,
-    cq_slots: Slots,
-    srq_slots: Slots,
+    new_contexts: Mutex<Vec<ContextChannel>>,
+    has_new_contexts: AtomicBool,
+    worker_dropped: AtomicBool,
+    qp_slots: SlotAllocator,
+    cq_slots: SlotAllocator,
+    srq_slots: SlotAllocator,
 }
 
-impl Shared {
+impl StackShared {
     pub(crate) fn new(config: Config, mem: MemTable, cores: usize) -> Arc<Self> {
         let cores = (0..cores).map(|_| CachePadded::new(CoreShared::new(&config))).collect();
-        let (contexts, next_pd) = (Slots::new(config.limits.contexts), AtomicU32::new(1));
-        let remembering = (0..config.limits.contexts).map(|_| AtomicU16::new(0)).collect();
-        let (serial, lacking) = (next_object(), Mutex::new(Lacking::default()));
-        Arc::new(Shared {
+        let (contexts, next_pd) = (SlotAllocator::new(config.limits.contexts), AtomicU32::new(1));
+        let context_refs = (0..config.limits.contexts).map(|_| AtomicU16::new(0)).collect();
+        let (stack_id, lacks_atomics_cache) = (next_handle_id(), Mutex::new(LacksAtomicsCache::default()));
+        Arc::new(StackShared {
             config,
             mem,
-            serial,
+            stack_id,
             cores,
             contexts,
-            remembering,
+            context_refs,
             next_pd,
-            lacking,
-            some_lack: AtomicBool::new(false),
+            lacks_atomics_cache,
+            any_lacks_atomics: AtomicBool::new(false),
         })
     }
 
     /// A number for one more context, or `None` when as many as configured exist.
-    pub(crate) fn admit_context(&self) -> Option<u16> {
-        let number = self.contexts.take()?;
-        self.remembering.get(number as usize)?.store(self.cores.len() as u16, Ordering::Relaxed);
+    pub(crate) fn alloc_context_id(&self) -> Option<u16> {
+        let number = self.contexts.alloc()?;
+        self.context_refs.get(number as usize)?.store(self.cores.len() as u16, Ordering::Relaxed);
         Some(number as u16)
     }
 
     /// A core has nothing of a context any more. When none has, its number is free.
-    pub(crate) fn forget_context(&self, number: u16) {
-        let left = self.remembering.get(usize::from(number));
+    pub(crate) fn release_context_id(&self, number: u16) {
+        let left = self.context_refs.get(usize::from(number));
         if left.is_some_and(|cores| cores.fetch_sub(1, Ordering::Relaxed) == 1) {
-            self.contexts.give_back(number.into());
+            self.contexts.release(number.into());
         }
     }
 
     /// Whether peers without atomic operations may be remembered.
-    pub(crate) fn remembers_lacking(&self) -> bool {
-        self.some_lack.load(Ordering::Relaxed)
+    pub(crate) fn may_lack_atomics(&self) -> bool {
+        self.any_lacks_atomics.load(Ordering::Relaxed)
     }
 
     pub(crate) fn next_pd(&self) -> PdId {
@@ -98,87 +98,87 @@ impl Shared {
 impl CoreShared {
     fn new(config: &Config) -> Self {
         CoreShared {
-            arriving: Mutex::new(Vec::new()),
-            arrived: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
-            qp_slots: Slots::new(config.limits.queue_pairs),
-            cq_slots: Slots::new(config.limits.completion_queues),
-            srq_slots: Slots::new(config.limits.shared_receive_queues),
+            new_contexts: Mutex::new(Vec::new()),
+            has_new_contexts: AtomicBool::new(false),
+            worker_dropped: AtomicBool::new(false),
+            qp_slots: SlotAllocator::new(config.limits.queue_pairs),
+            cq_slots: SlotAllocator::new(config.limits.completion_queues),
+            srq_slots: SlotAllocator::new(config.limits.shared_receive_queues),
         }
     }
 
     /// Queue pairs that have a place here.
     pub(crate) fn queue_pairs(&self) -> u32 {
-        self.qp_slots.taken()
+        self.qp_slots.used()
     }
 
-    fn slots(&self, table: Table) -> &Slots {
+    fn slots(&self, table: SlotTable) -> &SlotAllocator {
         match table {
-            Table::QueuePairs => &self.qp_slots,
-            Table::CompletionQueues => &self.cq_slots,
-            Table::SharedReceives => &self.srq_slots,
+            SlotTable::QueuePairs => &self.qp_slots,
+            SlotTable::CompletionQueues => &self.cq_slots,
+            SlotTable::SharedReceiveQueues => &self.srq_slots,
         }
     }
 
     /// Leaves a context's rings for the core to pick up.
-    pub(crate) fn attach(&self, link: ContextLink) {
-        lock(&self.arriving).push(link);
-        self.arrived.store(true, Ordering::Release);
+    pub(crate) fn attach_context(&self, link: ContextChannel) {
+        lock(&self.new_contexts).push(link);
+        self.has_new_contexts.store(true, Ordering::Release);
     }
 
     /// The rings left since the last call. One load when there are none.
     #[inline]
-    pub(crate) fn take_arrived(&self) -> Option<Vec<ContextLink>> {
-        self.arrived.load(Ordering::Relaxed).then(|| self.take_those_arrived())
+    pub(crate) fn take_new_contexts(&self) -> Option<Vec<ContextChannel>> {
+        self.has_new_contexts.load(Ordering::Relaxed).then(|| self.take_new_contexts_cold())
     }
 
     #[cold]
     #[inline(never)]
-    fn take_those_arrived(&self) -> Vec<ContextLink> {
-        self.arrived.store(false, Ordering::Relaxed);
-        core::mem::take(&mut *lock(&self.arriving))
+    fn take_new_contexts_cold(&self) -> Vec<ContextChannel> {
+        self.has_new_contexts.store(false, Ordering::Relaxed);
+        core::mem::take(&mut *lock(&self.new_contexts))
     }
 
     /// Says that the core will not run again.
-    pub(crate) fn leave(&self) {
-        self.gone.store(true, Ordering::Release);
+    pub(crate) fn mark_dropped(&self) {
+        self.worker_dropped.store(true, Ordering::Release);
     }
 
-    pub(crate) fn has_left(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.worker_dropped.load(Ordering::Acquire)
     }
 }
 
 /// The account of a completion queue's places once cores promise some too, as for shared receives. Depth and promises
 /// are one word, so that no promise passes a depth that is just being lowered.
-pub(crate) struct Places(AtomicU64);
+pub(crate) struct CqReservations(AtomicU64);
 
 const DEPTH_SHIFT: u32 = 32;
 
-impl Places {
+impl CqReservations {
     pub(crate) fn new(depth: u32) -> Self {
-        Places(AtomicU64::new(u64::from(depth) << DEPTH_SHIFT))
+        CqReservations(AtomicU64::new(u64::from(depth) << DEPTH_SHIFT))
     }
 
     /// Promises a place. Answers whether there was one.
-    pub(crate) fn take(&self) -> bool {
+    pub(crate) fn try_reserve(&self) -> bool {
         let more = |word: u64| ((word as u32) < (word >> DEPTH_SHIFT) as u32).then(|| word + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Takes promises back.
-    pub(crate) fn give_back(&self, places: u32) {
-        debug_assert!(places <= self.promised());
-        self.0.fetch_sub(places.into(), Ordering::Relaxed);
+    pub(crate) fn release(&self, count: u32) {
+        debug_assert!(count <= self.reserved_cqes());
+        self.0.fetch_sub(count.into(), Ordering::Relaxed);
     }
 
-    pub(crate) fn promised(&self) -> u32 {
+    pub(crate) fn reserved_cqes(&self) -> u32 {
         self.0.load(Ordering::Relaxed) as u32
     }
 
     /// Takes over promises made before.
-    pub(crate) fn set(&self, promised: u32, depth: u32) {
-        self.0.store(u64::from(depth) << DEPTH_SHIFT | u64::from(promised), Ordering::Relaxed);
+    pub(crate) fn init(&self, reserved_cqes: u32, depth: u32) {
+        self.0.store(u64::from(depth) << DEPTH_SHIFT | u64::from(reserved_cqes), Ordering::Relaxed);
     }
 
     pub(crate) fn set_depth(&self, depth: u32) {
@@ -188,55 +188,56 @@ impl Places {
 }
 
 /// What one context has of the tables that all contexts share, and how much of each it may have (RFC 5042 s6.4.1).
-pub(crate) struct Account {
-    held: [AtomicU32; 3],
-    most: [u32; 3],
+pub(crate) struct ContextQuota {
+    used: [AtomicU32; 3],
+    limits_by_table: [u32; 3],
 }
 
-impl Account {
+impl ContextQuota {
     pub(crate) fn new(limits: &LimitsConfig, cores: usize) -> Arc<Self> {
-        let of_all = |places: u32| limits.share_of(places).saturating_mul(cores as u32);
-        let most = [limits.queue_pairs, limits.completion_queues, limits.shared_receive_queues].map(of_all);
-        Arc::new(Account { held: Default::default(), most })
+        let of_all = |slots: u32| limits.quota_of(slots).saturating_mul(cores as u32);
+        let limits_by_table =
+            [limits.queue_pairs, limits.completion_queues, limits.shared_receive_queues].map(of_all);
+        Arc::new(ContextQuota { used: Default::default(), limits_by_table })
     }
 
     /// Counts one more, unless that would be more than the share.
-    fn take(&self, table: Table) -> bool {
-        let (held, most) = (&self.held[table as usize], self.most[table as usize]);
-        let more = |now: u32| (now < most).then_some(now + 1);
-        held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    fn acquire(&self, table: SlotTable) -> bool {
+        let (used, limits_by_table) = (&self.used[table as usize], self.limits_by_table[table as usize]);
+        let more = |now: u32| (now < limits_by_table).then_some(now + 1);
+        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    fn give_back(&self, table: Table) {
-        self.held[table as usize].fetch_sub(1, Ordering::Relaxed);
+    fn release(&self, table: SlotTable) {
+        self.used[table as usize].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A place in a core's table, given back when the lease is dropped: with the core's half of the object, wherever that
 /// happens to end.
-pub(crate) struct Lease {
-    shared: Arc<Shared>,
-    account: Arc<Account>,
+pub(crate) struct SlotLease {
+    shared: Arc<StackShared>,
+    quota: Arc<ContextQuota>,
     core: u16,
-    table: Table,
+    table: SlotTable,
     slot: u32,
 }
 
 /// Which of a core's tables.
 #[derive(Clone, Copy)]
-pub(crate) enum Table {
+pub(crate) enum SlotTable {
     QueuePairs,
     CompletionQueues,
-    SharedReceives,
+    SharedReceiveQueues,
 }
 
-impl Table {
+impl SlotTable {
     fn name(self) -> &'static str {
         ["queue pairs", "completion queues", "shared receive queues"][self as usize]
     }
 
     /// What a context has no more of though others may.
-    fn share(self) -> &'static str {
+    fn quota_name(self) -> &'static str {
         [
             "queue pairs for this context",
             "completion queues for this context",
@@ -245,21 +246,21 @@ impl Table {
     }
 }
 
-impl Lease {
+impl SlotLease {
     /// A place in a table of `core` for a context, unless all are taken or its share is.
-    pub(crate) fn take(
-        shared: &Arc<Shared>,
-        account: &Arc<Account>,
+    pub(crate) fn acquire(
+        shared: &Arc<StackShared>,
+        quota: &Arc<ContextQuota>,
         core: u16,
-        table: Table,
+        table: SlotTable,
     ) -> Result<Self, VerbsError> {
-        let places = shared.cores.get(usize::from(core)).ok_or(VerbsError::WorkerGone)?.slots(table);
-        let slot = places.take().ok_or(VerbsError::LimitReached(table.name()))?;
-        if !account.take(table) {
-            places.give_back(slot);
-            return Err(VerbsError::LimitReached(table.share()));
+        let slots = shared.cores.get(usize::from(core)).ok_or(VerbsError::WorkerDropped)?.slots(table);
+        let slot = slots.alloc().ok_or(VerbsError::LimitReached(table.name()))?;
+        if !quota.acquire(table) {
+            slots.release(slot);
+            return Err(VerbsError::LimitReached(table.quota_name()));
         }
-        Ok(Lease { shared: shared.clone(), account: account.clone(), core, table, slot })
+        Ok(SlotLease { shared: shared.clone(), quota: quota.clone(), core, table, slot })
     }
 
     pub(crate) fn slot(&self) -> u32 {
@@ -267,35 +268,35 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for SlotLease {
     fn drop(&mut self) {
         if let Some(core) = self.shared.cores.get(usize::from(self.core)) {
-            core.slots(self.table).give_back(self.slot);
+            core.slots(self.table).release(self.slot);
         }
-        self.account.give_back(self.table);
+        self.quota.release(self.table);
     }
 }
 
 /// Free places of a table, handed out on control threads.
-struct Slots {
-    places: u32,
+struct SlotAllocator {
+    slots: u32,
     free: Mutex<Vec<u32>>,
 }
 
-impl Slots {
-    fn new(places: u32) -> Self {
-        Slots { places, free: Mutex::new((0..places).rev().collect()) }
+impl SlotAllocator {
+    fn new(slots: u32) -> Self {
+        SlotAllocator { slots, free: Mutex::new((0..slots).rev().collect()) }
     }
 
-    fn take(&self) -> Option<u32> {
+    fn alloc(&self) -> Option<u32> {
         lock(&self.free).pop()
     }
 
-    fn taken(&self) -> u32 {
-        self.places - lock(&self.free).len() as u32
+    fn used(&self) -> u32 {
+        self.slots - lock(&self.free).len() as u32
     }
 
-    fn give_back(&self, slot: u32) {
+    fn release(&self, slot: u32) {
         lock(&self.free).push(slot);
     }
 }

@@ -11,7 +11,7 @@ use ironwarp_net::Steering;
 use ironwarp_port::instrument::{Instrumented, PortControl, WallClock};
 use ironwarp_port::memory::MemoryPort;
 use ironwarp_port::{Port, Ports, Spread};
-use ironwarp_stats::{CoreStats, Counter, Rows, StatsPage};
+use ironwarp_stats::{CoreStats, Counter, PageDimensions, StatsPage};
 use ironwarp_types::{Clock, CoreId, Nanos};
 
 use crate::config::{Config, in_range};
@@ -19,12 +19,12 @@ use crate::context::{Context, ProtectionDomain};
 use crate::core_loop::{CoreLoop, CoreParts, core_mesh, remote_atomics_mesh, steered_frames};
 use crate::error::{SetupError, VerbsError};
 use crate::host::offloads;
-use crate::shared::Shared;
+use crate::shared::StackShared;
 use crate::worker::Worker;
 
 /// A running stack. Contexts and workers outlive it; it is only the place where they are made.
 pub struct Stack {
-    shared: Arc<Shared>,
+    shared: Arc<StackShared>,
     stats: StatsPage,
 }
 
@@ -39,9 +39,9 @@ pub struct StackBuilder {
 
 /// The real clock.
 #[derive(Clone, Copy)]
-struct TscTime(TscClock);
+struct StackClock(TscClock);
 
-impl Clock for TscTime {
+impl Clock for StackClock {
     fn now(&self) -> Nanos {
         Nanos(self.0.now_ns())
     }
@@ -72,59 +72,60 @@ impl Stack {
     /// DPDK environment where it has one. Each has one core.
     #[cfg(feature = "dpdk")]
     pub fn ring_pair(
-        near: Config,
-        far: Config,
+        first: Config,
+        second: Config,
         eal: Option<ironwarp_port::dpdk::Eal>,
     ) -> Result<[(Stack, Worker); 2], SetupError> {
-        only_core(&near)?;
-        only_core(&far)?;
-        let [(near, near_workers), (far, far_workers)] = Self::ring_pair_of_cores(near, far, eal)?;
-        Ok([(near, only(near_workers)?), (far, only(far_workers)?)])
+        check_one_core(&first)?;
+        check_one_core(&second)?;
+        let [(first, first_workers), (second, second_workers)] =
+            Self::ring_pair_of_cores(first, second, eal)?;
+        Ok([(first, into_single(first_workers)?), (second, into_single(second_workers)?)])
     }
 
     /// The same with several cores each, as many at both ends: what one sends, the other of the same number receives.
     #[cfg(feature = "dpdk")]
     pub fn ring_pair_of_cores(
-        near: Config,
-        far: Config,
+        first: Config,
+        second: Config,
         eal: Option<ironwarp_port::dpdk::Eal>,
     ) -> Result<[(Stack, Vec<Worker>); 2], SetupError> {
         let shape = |config: &Config| {
             let port = &config.port;
-            (port.mtu, port.ring, port.rx_frames, port.tx_frames, config.core.count)
+            (port.mtu, port.ring_size, port.rx_frames, port.tx_frames, config.core.count)
         };
-        if shape(&near) != shape(&far) {
+        if shape(&first) != shape(&second) {
             return Err(SetupError::Port(
                 "ring",
                 "has one mtu, ring, pool size and core count for both ends",
             ));
         }
-        let frames = [Frame::new(near)?, Frame::new(far)?];
-        let stats = [frames[0].stats_of(0), frames[1].stats_of(0)];
-        let [near_port, far_port] = crate::device::open_ring(&frames[0].shared.config, eal, stats)?;
-        let [near, far] = frames;
-        Ok([near.finish(vec![near_port])?, far.finish(vec![far_port])?])
+        let both_parts = [StackParts::new(first)?, StackParts::new(second)?];
+        let stats = [both_parts[0].stats_for_port(0), both_parts[1].stats_for_port(0)];
+        let [first_port, second_port] = crate::device::open_ring(&both_parts[0].shared.config, eal, stats)?;
+        let [first, second] = both_parts;
+        Ok([first.finish(vec![first_port])?, second.finish(vec![second_port])?])
     }
 
     /// Every counter of one core by name.
     pub fn core_counters(&self, core: u16) -> Vec<(&'static str, u64)> {
-        self.sums((0..self.ports()).map(|port| self.stats.port(port, core)), |_| true)
+        self.sum_counters((0..self.ports()).map(|port| self.stats.port(port, core)), |_| true)
     }
 
     /// The counters of one port by name, all cores together: those of the device, and of the network on it. The first port
     /// is number 0.
     pub fn port_counters(&self, port: u8) -> Vec<(&'static str, u64)> {
         let rows = (0..self.stats.cores()).map(|core| self.stats.port(port, core));
-        self.sums(rows, |counter| matches!(counter.layer(), "port" | "net"))
+        self.sum_counters(rows, |counter| matches!(counter.layer(), "port" | "net"))
     }
 
     /// Ports of each core.
     pub fn ports(&self) -> u8 {
-        number(self.shared.config.ports())
+        port_number(self.shared.config.ports())
     }
 
     /// Counters of some rows of the page together.
-    fn sums(
+    fn sum_counters(
         &self,
         rows: impl Iterator<Item = CoreStats>,
         wanted: impl Fn(Counter) -> bool,
@@ -157,7 +158,7 @@ impl StackBuilder {
 
     /// And over these, the queues of one more device, one for each core: the next one of [`Config::fabrics`].
     #[must_use]
-    pub fn more_memory_ports(mut self, ports: Vec<MemoryPort>) -> Self {
+    pub fn add_memory_ports(mut self, ports: Vec<MemoryPort>) -> Self {
         self.memory.push(ports);
         self
     }
@@ -173,37 +174,37 @@ impl StackBuilder {
     /// Opens the device and builds the stack and its workers, one for each core.
     pub fn build(self) -> Result<(Stack, Vec<Worker>), SetupError> {
         self.config.validate()?;
-        let frame = Frame::new(self.config)?;
+        let stack_parts = StackParts::new(self.config)?;
         if !self.memory.is_empty() {
-            return frame.finish(self.memory);
+            return stack_parts.finish(self.memory);
         }
         #[cfg(feature = "dpdk")]
         {
-            let ports = frame.open(self.eal)?;
-            frame.finish(ports)
+            let ports = stack_parts.open(self.eal)?;
+            stack_parts.finish(ports)
         }
         #[cfg(not(feature = "dpdk"))]
         Err(SetupError::Port(
-            frame.shared.config.port.device.kind(),
+            stack_parts.shared.config.port.device.kind(),
             "is not in this build, which has no DPDK",
         ))
     }
 
     /// As [`StackBuilder::build`], for a stack of one core.
     pub fn build_one(self) -> Result<(Stack, Worker), SetupError> {
-        only_core(&self.config)?;
+        check_one_core(&self.config)?;
         let (stack, workers) = self.build()?;
-        Ok((stack, only(workers)?))
+        Ok((stack, into_single(workers)?))
     }
 }
 
 /// Refuses several cores where one worker is asked for.
-fn only_core(config: &Config) -> Result<(), SetupError> {
+fn check_one_core(config: &Config) -> Result<(), SetupError> {
     let allowed = "1, where one worker is asked for";
     Ok(in_range("core.count", config.core.count, 1..=1, allowed)?)
 }
 
-fn only(workers: Vec<Worker>) -> Result<Worker, SetupError> {
+fn into_single(workers: Vec<Worker>) -> Result<Worker, SetupError> {
     workers.into_iter().next().ok_or(SetupError::Port("the stack", "has no core"))
 }
 
@@ -224,9 +225,9 @@ impl StackBuilder {
         <P::Frame as ironwarp_port::Frame>::Sealed: Send,
         C: Clock + Clone + Send + 'static,
     {
-        only_core(&self.config)?;
+        check_one_core(&self.config)?;
         let (stack, workers) = self.build_replayable_cores(vec![port], clock, secret)?;
-        Ok((stack, only(workers)?))
+        Ok((stack, into_single(workers)?))
     }
 
     /// The same with several cores, over the queues of one device, one for each. Frames that a worker hands to another
@@ -247,23 +248,23 @@ impl StackBuilder {
         self.config.validate()?;
         let limits = mem_limits(&self.config);
         let mem = MemTable::replayable(limits, secret).map_err(SetupError::Regions)?;
-        let frame = Frame::with_memory(self.config, mem)?;
-        let times = Times { core: clock.clone(), capture: clock, link_poll_interval: Nanos::MAX };
-        let config = &frame.shared.config;
+        let stack_parts = StackParts::with_memory(self.config, mem)?;
+        let clocks = StackClocks { core: clock.clone(), capture: clock, link_poll_interval: Nanos::MAX };
+        let config = &stack_parts.shared.config;
         let allowed = "none: what replays has one port";
         in_range("fabrics", config.fabrics.len(), 0..=0, allowed)?;
-        let fabrics = frame.instrument(vec![ports], &times)?;
-        frame.assemble(fabrics.alone(), |_| true, &times, secret)
+        let fabrics = stack_parts.instrument(vec![ports], &clocks)?;
+        stack_parts.assemble(fabrics.single(), |_| true, &clocks, secret)
     }
 }
 
 /// A stack before it has its port.
-struct Frame {
-    shared: Arc<Shared>,
+struct StackParts {
+    shared: Arc<StackShared>,
     stats: StatsPage,
 }
 
-impl Frame {
+impl StackParts {
     fn new(config: Config) -> Result<Self, SetupError> {
         config.validate()?;
         let mem = MemTable::new(mem_limits(&config)).map_err(SetupError::Regions)?;
@@ -272,17 +273,17 @@ impl Frame {
 
     fn with_memory(config: Config, mem: MemTable) -> Result<Self, SetupError> {
         let cores = config.core.count;
-        let rows = Rows { cores, ports: number(config.ports()) };
+        let rows = PageDimensions { cores, ports: port_number(config.ports()) };
         let stats = match &config.stats.page {
-            Some(path) => StatsPage::create_for(path, rows).map_err(SetupError::StatsPage)?,
-            None => StatsPage::private_for(rows),
+            Some(path) => StatsPage::create_with_ports(path, rows).map_err(SetupError::StatsPage)?,
+            None => StatsPage::private_with_ports(rows),
         };
-        Ok(Frame { shared: Shared::new(config, mem, cores.into()), stats })
+        Ok(StackParts { shared: StackShared::new(config, mem, cores.into()), stats })
     }
 
     /// The counters of each core for what is one port's own. The first port's are those of the core itself.
     #[cfg(feature = "dpdk")]
-    fn stats_of(&self, port: u8) -> Vec<CoreStats> {
+    fn stats_for_port(&self, port: u8) -> Vec<CoreStats> {
         (0..self.stats.cores()).map(|core| self.stats.port(port, core)).collect()
     }
 
@@ -294,10 +295,12 @@ impl Frame {
     ) -> Result<Vec<Vec<ironwarp_port::dpdk::DpdkPort>>, SetupError> {
         let config = &self.shared.config;
         let examine = |port| crate::device::examine(config, port, eal.is_some());
-        (0..config.ports()).try_for_each(|port| examine(port).map_err(|error| of_fabric(port, error)))?;
+        (0..config.ports())
+            .try_for_each(|port| examine(port).map_err(|error| with_port_number(port, error)))?;
         let open = |port| {
-            let ports = crate::device::open(config, port, eal.clone(), self.stats_of(number(port)));
-            ports.map_err(|error| of_fabric(port, error))
+            let ports =
+                crate::device::open(config, port, eal.clone(), self.stats_for_port(port_number(port)));
+            ports.map_err(|error| with_port_number(port, error))
         };
         (0..config.ports()).map(open).collect()
     }
@@ -305,45 +308,46 @@ impl Frame {
     /// Builds the workers over `ports`, by port and then by core.
     fn finish<P: Port + Send + HasLink>(self, ports: Vec<Vec<P>>) -> Result<(Stack, Vec<Worker>), SetupError>
     where
-        CoreLoop<Instrumented<P, WallClock>, TscTime>: Send,
-        CoreLoop<Ports<Instrumented<P, WallClock>>, TscTime>: Send,
+        CoreLoop<Instrumented<P, WallClock>, StackClock>: Send,
+        CoreLoop<Ports<Instrumented<P, WallClock>>, StackClock>: Send,
     {
-        let times = Times {
-            core: TscTime(TscClock::calibrated()),
+        let clocks = StackClocks {
+            core: StackClock(TscClock::calibrated()),
             capture: WallClock,
-            link_poll_interval: LINK_EVERY,
+            link_poll_interval: LINK_POLL_INTERVAL,
         };
-        let fabrics = self.instrument(ports, &times)?;
-        if fabrics.is_one() {
-            return self.assemble(fabrics.alone(), |port| port.port_mut().link_up(), &times, secret()?);
+        let fabrics = self.instrument(ports, &clocks)?;
+        if fabrics.is_single() {
+            return self.assemble(fabrics.single(), |port| port.port_mut().link_up(), &clocks, secret()?);
         }
-        self.assemble(fabrics.together(), |ports| ports.selected().port_mut().link_up(), &times, secret()?)
+        self.assemble(fabrics.combined(), |ports| ports.selected().port_mut().link_up(), &clocks, secret()?)
     }
 
     /// Puts the fault injector and the tap before each port, and gives each core its ports.
     fn instrument<P: Port, C, W: Clock + Clone + 'static>(
         &self,
         ports: Vec<Vec<P>>,
-        times: &Times<C, W>,
-    ) -> Result<Fabrics<Instrumented<P, W>>, SetupError> {
+        clocks: &StackClocks<C, W>,
+    ) -> Result<CorePorts<Instrumented<P, W>>, SetupError> {
         let config = &self.shared.config;
         let there = ports.len();
         in_range("fabrics", config.ports(), there..=there, "as many ports as are given")?;
-        let mut fabrics = Fabrics::new(config.core.count);
+        let mut fabrics = CorePorts::new(config.core.count);
         for (number, queues) in ports.into_iter().enumerate() {
             let there = queues.len().try_into().unwrap_or(u16::MAX);
             in_range("core.count", config.core.count, there..=there, "as many as there are ports")?;
             let name = config.port_name(number);
             if let Some(port) = queues.first() {
-                tracing::info!("{name}: {}", offloads::said(port.caps(), config.core.count));
-                fabrics.spread(port.caps().spread);
+                tracing::info!("{name}: {}", offloads::summary(port.caps(), config.core.count));
+                fabrics.merge_spread(port.caps().spread);
             }
             for (core, port) in (0..).zip(queues) {
-                if let Some(apart) = numa::apart(port.caps().numa_node, config.core.processor_of(core)) {
-                    tracing::warn!("{name}, core {core}: {apart}");
+                if let Some(mismatch) = numa::mismatch(port.caps().numa_node, config.core.processor_of(core))
+                {
+                    tracing::warn!("{name}, core {core}: {mismatch}");
                 }
-                let stats = self.stats.port(self::number(number), core);
-                fabrics.give(core, Instrumented::new(port, times.capture.clone(), stats));
+                let stats = self.stats.port(self::port_number(number), core);
+                fabrics.add_port(core, Instrumented::new(port, clocks.capture.clone(), stats));
             }
         }
         Ok(fabrics)
@@ -353,7 +357,7 @@ impl Frame {
         self,
         (ports, spread): (Vec<(P, Vec<PortControl>)>, Spread),
         link_up: fn(&mut P) -> bool,
-        times: &Times<C, W>,
+        clocks: &StackClocks<C, W>,
         secret: [u64; 2],
     ) -> Result<(Stack, Vec<Worker>), SetupError>
     where
@@ -367,9 +371,10 @@ impl Frame {
             (0..).zip(ports).zip(other_cores).zip(remote_atomics)
         {
             let stats = self.stats.core(core);
-            let port_stats = (0..number(config.ports())).map(|port| self.stats.port(port, core)).collect();
+            let port_stats =
+                (0..port_number(config.ports())).map(|port| self.stats.port(port, core)).collect();
             let mem = self.shared.mem.core(CoreId(core)).map_err(SetupError::Core)?;
-            let (clock, link_poll_interval) = (times.core.clone(), times.link_poll_interval);
+            let (clock, link_poll_interval) = (clocks.core.clone(), clocks.link_poll_interval);
             let parts = CoreParts {
                 core,
                 clock,
@@ -391,13 +396,13 @@ impl Frame {
 }
 
 /// A number of ports, of which there are few.
-fn number(ports: usize) -> u8 {
+fn port_number(ports: usize) -> u8 {
     u8::try_from(ports).unwrap_or(u8::MAX)
 }
 
 /// Says which of several ports an error is about.
 #[cfg(feature = "dpdk")]
-fn of_fabric(port: usize, error: SetupError) -> SetupError {
+fn with_port_number(port: usize, error: SetupError) -> SetupError {
     if port == 0 { error } else { SetupError::Fabric { number: port, error: Box::new(error) } }
 }
 
@@ -407,17 +412,17 @@ mod tests;
 mod fabrics;
 mod numa;
 
-use fabrics::{Fabrics, HasLink};
+use fabrics::{CorePorts, HasLink};
 
 /// The clock that the loop reads and the one that stamps captures, and how often the link is looked at.
-struct Times<C, W> {
+struct StackClocks<C, W> {
     core: C,
     capture: W,
     link_poll_interval: Nanos,
 }
 
 /// How often a device is asked whether its link is there: some drivers ask the kernel for the answer.
-const LINK_EVERY: Nanos = Nanos::from_millis(250);
+const LINK_POLL_INTERVAL: Nanos = Nanos::from_millis(250);
 
 fn mem_limits(config: &Config) -> MemLimits {
     MemLimits { regions_max: config.limits.regions, cores_max: config.core.count }

@@ -17,7 +17,7 @@ use crate::error::SetupError;
 
 /// What one poll did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Polled {
+pub struct PollResult {
     /// Frames received and sent, doorbells and messages handled. 0 when there was nothing to do.
     pub work: usize,
     /// When the next timer is due, on the worker's own clock ([`Worker::now`]); `None` when none is armed.
@@ -27,7 +27,7 @@ pub struct Polled {
 /// What a core holds at a moment. Once everything is given up and TIME-WAIT has passed, all of it is zero.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Holdings {
+pub struct ResourceUsage {
     /// Queue pairs.
     pub queue_pairs: usize,
     /// Completion queues.
@@ -51,7 +51,7 @@ pub struct Holdings {
     /// Frames that the device has not taken.
     pub waiting_frames: usize,
     /// Senders that wait for a turn.
-    pub senders: usize,
+    pub ready_senders: usize,
     /// Queue pairs that wait for a link address.
     pub resolving: usize,
     /// Timers of queue pairs and incoming connections.
@@ -59,13 +59,13 @@ pub struct Holdings {
     /// Registered regions of the whole stack, those that wait for release included.
     pub regions: usize,
     /// Atomic operations that other cores were asked for and have not answered.
-    pub asked: usize,
+    pub remote_atomics_outstanding: usize,
     /// Queue pairs that wait because too many of those are unanswered.
-    pub in_line: usize,
+    pub remote_atomics_waiting: usize,
 }
 
 /// The ports that a stack may have.
-type Tapped<P> = ironwarp_port::instrument::Instrumented<P, ironwarp_port::instrument::WallClock>;
+type StackPort<P> = ironwarp_port::instrument::Instrumented<P, ironwarp_port::instrument::WallClock>;
 
 /// Something to do with a port of any type.
 pub trait PortVisit {
@@ -110,7 +110,7 @@ impl Worker {
     ///
     /// The workers of one stack hand frames to each other. Who lets them rest until a deadline polls all of them once
     /// more when one of them has had work.
-    pub fn poll(&mut self, budget: usize) -> Polled {
+    pub fn poll(&mut self, budget: usize) -> PollResult {
         self.inner.poll(budget)
     }
 
@@ -143,8 +143,8 @@ impl Worker {
 
     /// What the core holds: for simulators and tests that look for what was not given back.
     #[doc(hidden)]
-    pub fn holdings(&self) -> Holdings {
-        self.inner.holdings()
+    pub fn resource_usage(&self) -> ResourceUsage {
+        self.inner.resource_usage()
     }
 
     /// Switches the port's fault injector and its capture on and off, from any thread. Of several ports this is the first.
@@ -181,11 +181,11 @@ impl Worker {
     /// lost to the stack. `None` for a worker of several ports.
     pub fn with_port<V: PortVisit>(&mut self, visit: V) -> Option<V::Output> {
         let port = self.inner.port_any();
-        if let Some(port) = port.downcast_mut::<Tapped<ironwarp_port::memory::MemoryPort>>() {
+        if let Some(port) = port.downcast_mut::<StackPort<ironwarp_port::memory::MemoryPort>>() {
             return Some(visit.visit(port));
         }
         #[cfg(feature = "dpdk")]
-        if let Some(port) = port.downcast_mut::<Tapped<ironwarp_port::dpdk::DpdkPort>>() {
+        if let Some(port) = port.downcast_mut::<StackPort<ironwarp_port::dpdk::DpdkPort>>() {
             return Some(visit.visit(port));
         }
         None

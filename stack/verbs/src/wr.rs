@@ -39,7 +39,7 @@ pub(crate) enum Source<'a> {
 }
 
 impl<'a> SendWr<'a> {
-    const NOWHERE: RemoteMemory = RemoteMemory { stag: STag(0), tagged_offset: 0 };
+    const NO_REMOTE: RemoteMemory = RemoteMemory { stag: STag(0), tagged_offset: 0 };
 
     fn new(wr_id: u64, opcode: SendOpcode, remote: RemoteMemory, source: Source<'a>) -> Self {
         let (flags, access) = (SendFlags::SIGNALED, Access::empty());
@@ -48,12 +48,12 @@ impl<'a> SendWr<'a> {
 
     /// A Send of the bytes that `gather` names, in order (RFC 5040 s3.1).
     pub fn send(wr_id: u64, gather: &'a [Sge]) -> Self {
-        Self::new(wr_id, SendOpcode::Send, Self::NOWHERE, Source::Gather(gather))
+        Self::new(wr_id, SendOpcode::Send, Self::NO_REMOTE, Source::Gather(gather))
     }
 
     /// A Send of bytes that are copied now, so that their memory is free on return.
     pub fn send_inline(wr_id: u64, bytes: &'a [u8]) -> Self {
-        Self::new(wr_id, SendOpcode::Send, Self::NOWHERE, Source::Inline(bytes))
+        Self::new(wr_id, SendOpcode::Send, Self::NO_REMOTE, Source::Inline(bytes))
     }
 
     /// An RDMA Write of the bytes that `gather` names into the peer's memory.
@@ -69,7 +69,7 @@ impl<'a> SendWr<'a> {
     /// Immediate Data: eight bytes, copied now, that reach the peer in the completion of its oldest receive, whose memory
     /// stays as it is (RFC 7306 s6). The connection must have it: [`Extensions`](crate::Extensions).
     pub fn immediate(wr_id: u64, octets: &'a [u8; 8]) -> Self {
-        Self::new(wr_id, SendOpcode::Immediate, Self::NOWHERE, Source::Inline(octets))
+        Self::new(wr_id, SendOpcode::Immediate, Self::NO_REMOTE, Source::Inline(octets))
     }
 
     /// An atomic operation on a word of the peer's, which must lie at a multiple of 8 bytes and in memory with
@@ -134,7 +134,7 @@ impl<'a> SendWr<'a> {
     }
 
     /// As [`SendWr::read`], and the sink's own steering tag ends before the request completes.
-    pub fn read_invalidating(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory) -> Self {
+    pub fn read_with_invalidate(wr_id: u64, sink: &'a [Sge; 1], remote: RemoteMemory) -> Self {
         Self::new(wr_id, SendOpcode::ReadInvalidate, remote, Source::Gather(sink))
     }
 
@@ -164,13 +164,13 @@ impl<'a> SendWr<'a> {
     /// # }
     /// ```
     pub fn bind(wr_id: u64, window: &mut Window, over: &'a [Sge; 1], access: Access) -> Self {
-        window.renew();
-        Self::bind_as(wr_id, window, over, access)
+        window.next_stag();
+        Self::bind_with_current_stag(wr_id, window, over, access)
     }
 
-    /// As [`SendWr::bind`], with the tag that [`Window::renew`] drew last, for who tells it before the request is made. A tag
+    /// As [`SendWr::bind`], with the tag that [`Window::next_stag`] drew last, for who tells it before the request is made. A tag
     /// that has been bound is not bound again.
-    pub fn bind_as(wr_id: u64, window: &Window, over: &'a [Sge; 1], access: Access) -> Self {
+    pub fn bind_with_current_stag(wr_id: u64, window: &Window, over: &'a [Sge; 1], access: Access) -> Self {
         let remote = RemoteMemory { stag: window.stag(), tagged_offset: 0 };
         SendWr { access, ..Self::new(wr_id, SendOpcode::Bind, remote, Source::Gather(over)) }
     }
@@ -178,19 +178,24 @@ impl<'a> SendWr<'a> {
     /// Makes a fast region of `over`, a piece of a region that has [`Access::BIND`]: from now on [`FastRegion::stag`]
     /// is its tag, here and at the peer, for the whole protection domain.
     pub fn fast_register(wr_id: u64, region: &mut FastRegion, over: &'a [Sge; 1], access: Access) -> Self {
-        region.renew();
-        Self::fast_register_as(wr_id, region, over, access)
+        region.next_stag();
+        Self::fast_register_with_current_stag(wr_id, region, over, access)
     }
 
-    /// As [`SendWr::fast_register`], with the tag that [`FastRegion::renew`] drew last, as [`SendWr::bind_as`].
-    pub fn fast_register_as(wr_id: u64, region: &FastRegion, over: &'a [Sge; 1], access: Access) -> Self {
+    /// As [`SendWr::fast_register`], with the tag that [`FastRegion::next_stag`] drew last, as [`SendWr::bind_with_current_stag`].
+    pub fn fast_register_with_current_stag(
+        wr_id: u64,
+        region: &FastRegion,
+        over: &'a [Sge; 1],
+        access: Access,
+    ) -> Self {
         let remote = RemoteMemory { stag: region.stag(), tagged_offset: 0 };
         SendWr { access, ..Self::new(wr_id, SendOpcode::FastRegister, remote, Source::Gather(over)) }
     }
 
     /// Limits a fast region to this queue pair, whose peer may then invalidate it (RFC 5040 s8.1.1, 7).
     #[must_use]
-    pub fn for_this_stream(mut self) -> Self {
+    pub fn stream_scoped(mut self) -> Self {
         if self.opcode == SendOpcode::FastRegister {
             self.flags.insert(SendFlags::STREAM_SCOPE);
         }
@@ -200,7 +205,7 @@ impl<'a> SendWr<'a> {
     /// Ends a steering tag at the peer when the Send is delivered there: a window's, or that of a region of one
     /// stream. Any other ends the connection (RFC 5040 s5.3). Sends alone carry this.
     #[must_use]
-    pub fn invalidating(mut self, stag: STag) -> Self {
+    pub fn with_invalidate(mut self, stag: STag) -> Self {
         self.opcode = match self.opcode {
             SendOpcode::Send => SendOpcode::SendInvalidate,
             SendOpcode::SendSolicited => SendOpcode::SendSolicitedInvalidate,

@@ -126,7 +126,7 @@ fn a_request_that_cannot_be_is_refused_when_it_is_posted() {
         let sink = [before.slice(0, bytes).unwrap()];
         let add = AtomicOp::add(1);
         let refused = pair.near.ctx.post_send(near, &SendWr::atomic(1, &sink, there(&target, 0), &add));
-        assert!(matches!(refused, Err(VerbsError::AtomicSink)));
+        assert!(matches!(refused, Err(VerbsError::AtomicSinkLength)));
     }
     let sink = [before.slice(0, 8).unwrap()];
     let swap = AtomicOp::Swap { swap: 1 };

@@ -153,7 +153,7 @@ fn an_unanswered_request_is_dropped_when_start_up_takes_too_long() {
     let patient_near = |address: &str| {
         let mut config = config(address);
         config.mpa.startup_timeout_ms = if address.starts_with("10.0.0.1/") { 10_000 } else { 100 };
-        config.mpa.fallback = false;
+        config.mpa.revision_fallback = false;
         config
     };
     let mut pair = Pair::over(&MemoryConfig::default(), patient_near);
@@ -226,7 +226,7 @@ fn the_configured_number_of_queue_pairs_is_kept() {
 fn a_request_to_a_context_that_is_gone_reaches_nobody_else() {
     let once = |address: &str| {
         let mut config = config(address);
-        config.mpa.fallback = false;
+        config.mpa.revision_fallback = false;
         config
     };
     let mut pair = Pair::over(&MemoryConfig::default(), once);

@@ -53,7 +53,7 @@ fn open(host: u8, device: &str) -> Result<End, SetupError> {
 /// The same with what `fabrics` says of further ports.
 fn open_all(host: u8, device: &str, fabrics: &str) -> Result<End, SetupError> {
     let text = format!(
-        "[eal]\nhugepages = \"never\"\nmemory_mib = 256\n[port]\ndevice.{device}\nring = 256\nrx_frames = 4096\n\
+        "[eal]\nhugepages = \"never\"\nmemory_mib = 256\n[port]\ndevice.{device}\nring_size = 256\nrx_frames = 4096\n\
          tx_frames = 2048\n[net]\naddress = \"10.78.0.{host}/24\"\n[core]\ncount = 2\nidle = \"yield\"\n\
          [rdmap]\nextensions = \"rfc7306\"\n{fabrics}"
     );
@@ -117,7 +117,7 @@ impl End {
             let counters = self.stack.core_counters(core);
             let of = |name| counters.iter().find(|(one, _)| *one == name).unwrap().1;
             assert!(of("tcp_rx_segments") > 0, "core {core}: {counters:?}");
-            assert_eq!(of("cores_steer_drops"), 0, "core {core}");
+            assert_eq!(of("cores_steered_dropped"), 0, "core {core}");
         }
     }
 }
@@ -238,7 +238,7 @@ fn a_stack_that_goes_with_work_under_way_lets_dpdk_end() {
         let left = || std::fs::read_dir(lab.path("dpdk")).expect("a folder of DPDK's").count();
         assert_eq!(left(), 1);
         drop((near, far, source));
-        ironwarp::end_dpdk();
+        ironwarp::cleanup_dpdk();
         assert_eq!(left(), 0, "DPDK was not cleaned up");
     });
 }
@@ -302,7 +302,7 @@ fn two_cores_over_two_fabrics_of_memif() {
         let second = |host: u8, role: &str| {
             let socket = lab.path("second.sock");
             format!(
-                "[[fabrics]]\nport = {{ device.memif = {{ role = \"{role}\", socket = {socket:?} }}, ring = 256, \
+                "[[fabrics]]\nport = {{ device.memif = {{ role = \"{role}\", socket = {socket:?} }}, ring_size = 256, \
                  rx_frames = 4096, tx_frames = 2048 }}\nnet = {{ address = \"10.79.0.{host}/24\" }}\n"
             )
         };
@@ -360,7 +360,7 @@ fn two_cores_over_two_fabrics_of_raw_sockets() {
         }
         let end = |host: u8, first: &str, second: &str| {
             let fabrics = format!(
-                "[[fabrics]]\nport = {{ device.af_packet = {{ interface = \"{second}\" }}, ring = 256, rx_frames = 4096, \
+                "[[fabrics]]\nport = {{ device.af_packet = {{ interface = \"{second}\" }}, ring_size = 256, rx_frames = 4096, \
                  tx_frames = 2048 }}\nnet = {{ address = \"10.79.0.{host}/24\" }}\n"
             );
             open_all(host, &format!("af_packet = {{ interface = \"{first}\" }}"), &fabrics)

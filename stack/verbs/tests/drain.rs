@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use common::{Pair, pattern};
 use ironwarp::{
-    CompletionQueue, ConnectionRequest, Drained, Event, ProtectionDomain, QpState, QueuePair, RemoteMemory,
-    SendWr, SharedReceiveQueue, VerbsError,
+    CompletionQueue, ConnectionRequest, DrainProgress, Event, ProtectionDomain, QpState, QueuePair,
+    RemoteMemory, SendWr, SharedReceiveQueue, VerbsError,
 };
 
 fn far_off() -> Instant {
@@ -26,12 +26,12 @@ fn a_drain_carries_out_what_was_posted_and_then_closes() {
     let there = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
     let all = [source.slice(0, 100_000).expect("inside")];
     pair.near.ctx.post_send(near, &SendWr::write(1, &all, there)).expect("posted");
-    assert_eq!(pair.near.ctx.drain(far_off()).expect("begun"), Drained { open: 2, cut: 0 });
+    assert_eq!(pair.near.ctx.drain(far_off()).expect("begun"), DrainProgress { open: 2, aborted: 0 });
     let refused = pair.near.ctx.post_send(near, &SendWr::send_inline(2, b"late"));
     assert!(matches!(refused, Err(VerbsError::WrongState(QpState::Draining))), "{refused:?}");
     pair.until("the drain", |pair| {
-        pair.far.ctx.drain(far_off()).expect("both sides end") == Drained::default()
-            && pair.near.ctx.drain(far_off()).expect("goes on") == Drained::default()
+        pair.far.ctx.drain(far_off()).expect("both sides end") == DrainProgress::default()
+            && pair.near.ctx.drain(far_off()).expect("goes on") == DrainProgress::default()
     });
     pair.until("news of the end", |pair| {
         pair.near.is_disconnected(near) && pair.near.is_disconnected(other) && pair.far.is_disconnected(far)
@@ -47,16 +47,19 @@ fn what_is_not_done_by_the_deadline_is_cut() {
     let (near, _) = pair.connect();
     let unused =
         pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).expect("one more");
-    assert_eq!(pair.near.ctx.drain(far_off()).expect("begun"), Drained { open: 1, cut: 0 });
+    assert_eq!(pair.near.ctx.drain(far_off()).expect("begun"), DrainProgress { open: 1, aborted: 0 });
     // The far side does not run, so the near side's end is never answered.
     for _ in 0..10 {
         pair.near.turn();
     }
-    assert_eq!(pair.near.ctx.drain(far_off()).expect("goes on"), Drained { open: 1, cut: 0 });
-    assert_eq!(pair.near.ctx.drain(Instant::now()).expect("the deadline"), Drained { open: 0, cut: 1 });
+    assert_eq!(pair.near.ctx.drain(far_off()).expect("goes on"), DrainProgress { open: 1, aborted: 0 });
+    assert_eq!(
+        pair.near.ctx.drain(Instant::now()).expect("the deadline"),
+        DrainProgress { open: 0, aborted: 1 }
+    );
     assert!(matches!(pair.near.ctx.qp_state(near), Err(VerbsError::UnknownQueuePair)));
     assert_eq!(pair.near.ctx.qp_state(unused).expect("never connected, so left alone"), QpState::Idle);
-    assert_eq!(pair.near.ctx.drain(Instant::now()).expect("over"), Drained::default());
+    assert_eq!(pair.near.ctx.drain(Instant::now()).expect("over"), DrainProgress::default());
 }
 
 /// A worker that was dropped took its connections with it.
@@ -66,7 +69,7 @@ fn a_drain_without_workers_is_over_at_once() {
     pair.connect();
     let mut ctx = pair.near.ctx;
     drop(pair.near.worker);
-    assert_eq!(ctx.drain(far_off()).expect("nothing to do"), Drained::default());
+    assert_eq!(ctx.drain(far_off()).expect("nothing to do"), DrainProgress::default());
 }
 
 /// Handles pass through other languages as numbers; a number that was never given out names nothing.

@@ -22,9 +22,11 @@ const NOBODYS: STag = STag(0x1234_5678);
 fn connected() -> (Scene, QueuePair, ironwarp::Region) {
     let mut scene = Scene::new(|_| {});
     let (qp, inbox, _) = scene.answers(&request(0x40, 1, b""), 20);
-    scene.settled();
+    scene.negotiated();
     scene.peer.say(&fpdu(&EMPTY_WRITE));
-    scene.event("the first message", |event| matches!(event, Event::Communicating { .. }).then_some(()));
+    scene.event("the first message", |event| {
+        matches!(event, Event::CommunicationEstablished { .. }).then_some(())
+    });
     (scene, qp, inbox)
 }
 
@@ -32,7 +34,7 @@ fn connected() -> (Scene, QueuePair, ironwarp::Region) {
 fn told(scene: &Scene) -> Vec<&'static str> {
     let name = |event: &Event| match event {
         Event::Established { .. } => "established",
-        Event::Communicating { .. } => "communicating",
+        Event::CommunicationEstablished { .. } => "communicating",
         Event::ConnectFailed { .. } => "failed",
         Event::Terminated { sent: true, .. } => "terminate sent",
         Event::Terminated { .. } => "terminate received",
@@ -74,7 +76,7 @@ fn disconnecting_in_the_hold_off_sends_the_indication_first() {
         scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
         scene.hear("the request", REQUEST.len());
         scene.peer.say(&reply(0x50, 2, &takes));
-        scene.settled();
+        scene.negotiated();
         scene.node.ctx.disconnect(qp).unwrap();
         scene.hear("the indication", bytes);
         if bytes == 52 {
@@ -94,14 +96,14 @@ fn disconnecting_in_the_hold_off_sends_the_indication_first() {
 fn a_local_error_before_the_first_fpdu_claims_no_terminate() {
     let mut scene = Scene::new(|_| {});
     let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
-    scene.settled();
+    scene.negotiated();
     scene.node.ctx.post_send(qp, &SendWr::invalidate(2, NOBODYS)).unwrap();
     closes(&mut scene);
     scene.peer.close();
     scene.until("the end", |scene| scene.node.is_disconnected(qp));
     assert_eq!((told(&scene), scene.peer.heard.len()), (vec!["fatal", "disconnected"], 0));
     let error = Terminate { layer: 0, etype: 0, code: 0 };
-    assert_eq!(scene.event("the end", ended), DisconnectReason::Failed(error));
+    assert_eq!(scene.event("the end", ended), DisconnectReason::LocalError(error));
     assert_eq!(statuses(&scene), [(2, CompletionStatus::LocalProtection), (1, FLUSHED)]);
 }
 
@@ -127,7 +129,7 @@ fn a_local_error_before_the_indication_has_come_is_a_connection_that_failed() {
     scene.peer.close();
     scene.until("the end", |scene| scene.node.events.iter().any(|event| failed(event).is_some()));
     assert_eq!((told(&scene), scene.peer.heard.len()), (vec!["fatal", "failed"], 0));
-    assert_eq!(scene.event("the failure", failed), ConnectFailure::Failed);
+    assert_eq!(scene.event("the failure", failed), ConnectFailure::LocalError);
 }
 
 /// RFC 6581 s9.3: an error of our own before the indication has gone is named by code 5.
@@ -138,7 +140,7 @@ fn a_local_error_before_our_indication_is_terminated_with_code_5() {
     scene.node.ctx.post_send(qp, &SendWr::invalidate(2, NOBODYS)).unwrap();
     scene.turn();
     scene.peer.say(&reply(0x50, 2, &TAKES_WRITES));
-    scene.settled();
+    scene.negotiated();
     assert_eq!(scene.terminated(), (true, Terminate { layer: 2, etype: 0, code: 5 }));
     let want = fpdu(&terminate(&[0x20, 5, 0, 0]));
     assert_eq!(scene.hear("the Terminate", want.len()), want);
@@ -255,7 +257,7 @@ fn a_peer_that_goes_on_behind_our_fin_has_the_user_timeout() {
     });
     let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
     scene.peer.say(&fpdu(&EMPTY_WRITE));
-    scene.settled();
+    scene.negotiated();
     let begun = Instant::now();
     scene.node.ctx.disconnect(qp).unwrap();
     closes(&mut scene);
@@ -280,7 +282,7 @@ fn an_error_behind_our_fin_resets() {
     scene.peer.say(&bad);
     resets(&mut scene);
     let error = Terminate { layer: 2, etype: 0, code: 2 };
-    assert_eq!(scene.event("the end", ended), DisconnectReason::Failed(error));
+    assert_eq!(scene.event("the end", ended), DisconnectReason::LocalError(error));
     assert_eq!((told(&scene), statuses(&scene)), (vec![], vec![(1, FLUSHED)]));
 }
 
@@ -312,7 +314,7 @@ fn a_peer_that_never_closes_after_a_terminate_is_reset() {
             scene.peer.events.contains(TcpEvents::RESET)
         });
         assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
-        assert_eq!(scene.node.worker.holdings().connections, 0);
+        assert_eq!(scene.node.worker.resource_usage().connections, 0);
     }
 }
 
@@ -332,7 +334,7 @@ fn a_terminate_that_a_closed_window_holds_ends_with_a_reset() {
     resets(&mut scene);
     assert_eq!(scene.event("the end", ended), DisconnectReason::Terminated);
     assert_eq!(statuses(&scene), [(2, FLUSHED), (1, FLUSHED)]);
-    assert_eq!(scene.node.worker.holdings().connections, 0);
+    assert_eq!(scene.node.worker.resource_usage().connections, 0);
 }
 
 /// The same patience holds for a peer that does not answer our FIN, and for one that we have refused.
@@ -349,7 +351,7 @@ fn a_peer_that_never_answers_our_fin_is_reset() {
     scene.hear("the refusal", 22);
     closes(&mut scene);
     resets(&mut scene);
-    assert_eq!(scene.node.worker.holdings().connections, 0);
+    assert_eq!(scene.node.worker.resource_usage().connections, 0);
 }
 
 /// And for one that has refused us, and then does not close.
@@ -361,7 +363,7 @@ fn a_peer_that_refuses_and_never_closes_is_let_go() {
     refusal[16] |= 0x20;
     scene.peer.say(&refusal);
     closes(&mut scene);
-    scene.until("the end", |scene| scene.node.worker.holdings().connections == 0);
+    scene.until("the end", |scene| scene.node.worker.resource_usage().connections == 0);
     assert!(scene.node.events.iter().any(|event| matches!(event, Event::Rejected { .. })));
 }
 

@@ -16,9 +16,9 @@ use ironwarp::{
 /// Node `number` of two networks, with jumbo frames in the second.
 fn config(number: u8) -> Config {
     let text = format!(
-        "[port]\ndevice.memory = {{}}\n[net]\naddresses = [\"10.0.0.{number}/24\", \"fd00::{number}/64\"]\nprobe_ipv6 = 0\n\
+        "[port]\ndevice.memory = {{}}\n[net]\naddresses = [\"10.0.0.{number}/24\", \"fd00::{number}/64\"]\ndad_probes_ipv6 = 0\n\
          [[fabrics]]\nport = {{ device.memory = {{}}, mtu = 9000 }}\n\
-         net = {{ addresses = [\"10.1.0.{number}/24\", \"fd01::{number}/64\"], probe_ipv6 = 0 }}\n"
+         net = {{ addresses = [\"10.1.0.{number}/24\", \"fd01::{number}/64\"], dad_probes_ipv6 = 0 }}\n"
     );
     let mut config = Config::from_toml(&text).expect("a valid configuration");
     let usual = common::config("10.0.0.1/24");
@@ -35,7 +35,7 @@ fn device(number: u8, mtu_bytes: u16) -> MemoryConfig {
 }
 
 fn node(config: Config, first: MemoryPort, second: MemoryPort) -> Node {
-    let builder = Stack::builder(config).memory_port(first).more_memory_ports(vec![second]);
+    let builder = Stack::builder(config).memory_port(first).add_memory_ports(vec![second]);
     let (stack, worker) = builder.build_one().expect("a stack");
     let mut ctx = stack.context().expect("a context");
     let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(1024).expect("a completion queue"));
@@ -296,7 +296,7 @@ fn several_cores_hand_on_what_arrived_by_either_port() {
     let stack = |number, first, second| {
         let mut config = config(number);
         config.core.count = 2;
-        Stack::builder(config).memory_ports(first).more_memory_ports(second).build().expect("a stack")
+        Stack::builder(config).memory_ports(first).add_memory_ports(second).build().expect("a stack")
     };
     let ((near, mut near_workers), (far, mut far_workers)) =
         (stack(1, near, near_jumbo), stack(2, far, far_jumbo));
@@ -342,8 +342,8 @@ fn several_cores_hand_on_what_arrived_by_either_port() {
     }
     assert_eq!(up.len(), 8);
     let counted = |stack: &Stack, name| stack.counters().into_iter().find(|(one, _)| *one == name).unwrap().1;
-    assert!(counted(&near, "cores_steered") > 8 && counted(&far, "cores_steered") > 8);
-    assert_eq!(counted(&near, "cores_steer_drops") + counted(&near, "tcp_drop_no_connection"), 0);
+    assert!(counted(&near, "cores_steered_out") > 8 && counted(&far, "cores_steered_out") > 8);
+    assert_eq!(counted(&near, "cores_steered_dropped") + counted(&near, "tcp_drop_no_connection"), 0);
 }
 
 /// Frames of a port with small packets are too small for another's: none is taken for it, whichever had a turn before.
@@ -359,7 +359,7 @@ fn frames_of_the_small_port_are_not_taken_for_the_large_one() {
         pair.turn();
         write(&mut pair, large, 20_000);
     }
-    assert_eq!(pair.near.counter("tcp_tx_no_frame") + pair.far.counter("tcp_tx_no_frame"), 0);
+    assert_eq!(pair.near.counter("tcp_tx_no_buffer") + pair.far.counter("tcp_tx_no_buffer"), 0);
 }
 
 /// A device that is not there is named with its port before any is opened.
@@ -370,7 +370,7 @@ fn a_further_device_that_is_not_there_is_told_with_its_number() {
                 [[fabrics]]\nport.device.af_packet = { interface = \"nosuch7\" }\nnet.address = \"10.1.0.1/24\"\n\
                 [[fabrics]]\nport.device.af_packet = { interface = \"nosuch8\" }\nnet.address = \"10.2.0.1/24\"\n";
     let config = Config::from_toml(text).expect("a valid configuration");
-    let findings = ironwarp::host::Host::this().examine(&config);
+    let findings = ironwarp::host::Host::local().examine(&config);
     for interface in ["nosuch7", "nosuch8"] {
         assert!(findings.iter().any(|finding| finding.to_string().contains(interface)), "{findings:?}");
     }
@@ -390,7 +390,7 @@ fn ports_and_configuration_must_agree() {
         let queues =
             |count: usize| (0..count).map(|_| pair(&device(1, 9000), &device(2, 9000)).0).collect::<Vec<_>>();
         let builder = Stack::builder(config).memory_ports(queues(*first));
-        let builder = others.iter().fold(builder, |builder, count| builder.more_memory_ports(queues(*count)));
+        let builder = others.iter().fold(builder, |builder, count| builder.add_memory_ports(queues(*count)));
         let error: SetupError = builder.build().err().expect("refused");
         error.to_string()
     };

@@ -104,5 +104,5 @@ fn a_read_whose_peer_falls_silent_ends() {
     let timed_out = |event: &Event| matches!(event, Event::Disconnected { qp, reason: DisconnectReason::TimedOut } if *qp == near);
     assert!(pair.near.events.iter().any(timed_out));
     assert_eq!(pair.near.completions[0].status, CompletionStatus::FlushedInError);
-    assert_eq!(pair.near.counter("verbs_reads_given_up"), 1);
+    assert_eq!(pair.near.counter("verbs_read_timeouts"), 1);
 }

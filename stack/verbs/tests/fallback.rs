@@ -5,7 +5,7 @@ mod common;
 use common::peer::Scene;
 use common::speech::{REQUEST, fpdu, reply, request, send};
 use ironwarp::instrument::{FaultRates, Faults};
-use ironwarp::{Event, ReadDepths, SendWr, Settled};
+use ironwarp::{Event, NegotiatedParams, ReadDepths, SendWr};
 
 /// The second connection comes up in revision 1, and data runs on it.
 fn is_asked_again(scene: &mut Scene, qp: ironwarp::QueuePair) {
@@ -13,7 +13,7 @@ fn is_asked_again(scene: &mut Scene, qp: ironwarp::QueuePair) {
     assert_eq!(scene.hear("the second request", 20), request(0x40, 1, b""));
     scene.peer.say(&reply(0x40, 1, b""));
     let reads = ReadDepths { ird: 16, ord: 16 };
-    assert_eq!(scene.settled(), Settled { revision: 1, peer_reads: None, reads });
+    assert_eq!(scene.negotiated(), NegotiatedParams { revision: 1, peer_reads: None, reads });
     scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"data")).unwrap();
     scene.hear("the message", fpdu(&send(1, b"data")).len());
     scene.turns(500);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Each crate and the crates of this workspace that it may build on. Development dependencies may point anywhere.
 const ARROWS: &[(&str, &[&str])] = &[
     ("ironwarp-types", &[]),
-    ("dpdk-sys", &[]),
+    ("ironwarp-dpdk-sys", &[]),
     ("ironwarp-arch", &[]),
     ("ironwarp-stats", &["arch"]),
     ("ironwarp-rings", &["types", "arch"]),

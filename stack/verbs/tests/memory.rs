@@ -53,7 +53,7 @@ fn a_window_is_lent_to_the_peer_and_handed_back_by_its_send() {
         pair.far.ctx.post_recv(far, &RecvWr::new(20, &[inbox.slice(0, 64).unwrap()])).unwrap();
         let into = [sink.slice(0, 2048).unwrap()];
         let from = at(window.stag(), &pool, round * 2048);
-        let give_back = SendWr::send_inline(2, b"done").invalidating(window.stag()).fenced();
+        let give_back = SendWr::send_inline(2, b"done").with_invalidate(window.stag()).fenced();
         pair.near.ctx.post_sends(near, &[SendWr::read(1, &into, from), give_back]).unwrap();
         pair.until("the window back", |pair| {
             pair.far.completions.len() == 1 && pair.near.completions.len() == 2
@@ -68,7 +68,7 @@ fn a_window_is_lent_to_the_peer_and_handed_back_by_its_send() {
     }
     assert_eq!(pair.far.counter("iwarp_rx_invalidates"), 4);
     // RFC 5040 s7.2 (4): what has been invalidated is not valid any more.
-    pair.near.ctx.post_send(near, &SendWr::send_inline(3, b"again").invalidating(window.stag())).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::send_inline(3, b"again").with_invalidate(window.stag())).unwrap();
     pair.far.ctx.post_recv(far, &RecvWr::new(21, &[inbox.slice(0, 64).unwrap()])).unwrap();
     assert_eq!(terminated(&mut pair, far), (0, 1, 0));
 }
@@ -80,7 +80,7 @@ fn a_peer_cannot_invalidate_a_region_that_streams_share() {
     let (near, far) = pair.connect();
     let (shared, inbox) = (pair.far.memory(&[1; 64]), pair.far.memory(&[0; 64]));
     pair.far.ctx.post_recv(far, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();
-    pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x").invalidating(shared.stag())).unwrap();
+    pair.near.ctx.post_send(near, &SendWr::send_inline(1, b"x").with_invalidate(shared.stag())).unwrap();
     assert_eq!(terminated(&mut pair, far), (0, 1, 9));
     // It is as good as before for another connection.
     pair.far.events.clear();
@@ -100,7 +100,7 @@ fn a_region_of_one_stream_is_ended_by_its_peer_and_closed_to_others() {
     pair.far.events.clear();
     let (other, other_far) = pair.connect();
     let own =
-        pair.far.ctx.register_for(far, vec![0u8; 64], Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+        pair.far.ctx.register_for_qp(far, vec![0u8; 64], Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let write = |id| SendWr::write_inline(id, b"mine", at(own.stag(), &own, 0));
     pair.near.ctx.post_send(near, &write(1)).unwrap();
     pair.until("the Write", |pair| pair.near.completions.len() == 1);
@@ -113,7 +113,7 @@ fn a_region_of_one_stream_is_ended_by_its_peer_and_closed_to_others() {
     pair.far.ctx.post_recv(far, &RecvWr::new(3, &[inbox.slice(0, 8).unwrap()])).unwrap();
     pair.near
         .ctx
-        .post_send(near, &SendWr::send_inline(3, b"end").invalidating(own.stag()).solicited())
+        .post_send(near, &SendWr::send_inline(3, b"end").with_invalidate(own.stag()).solicited())
         .unwrap();
     pair.until("the Send", |pair| pair.far.completions.iter().any(|one| one.invalidated == own.stag()));
     pair.near.ctx.post_send(near, &write(4)).unwrap();
@@ -152,7 +152,7 @@ fn a_fast_region_lives_from_its_request_to_its_invalidation() {
         let sink = [ironwarp::Sge { lkey: region.stag(), ..over[0] }];
         let chain = [
             register,
-            SendWr::read_invalidating(2, &sink, at(source.stag(), &source, 0)),
+            SendWr::read_with_invalidate(2, &sink, at(source.stag(), &source, 0)),
             SendWr::invalidate(3, region.stag()).locally_fenced(),
         ];
         pair.near.ctx.post_sends(near, &chain).unwrap();
@@ -162,7 +162,7 @@ fn a_fast_region_lives_from_its_request_to_its_invalidation() {
         assert_eq!(contents(&pool), pattern(4096, 9));
         pool.fill(0, 4096, 0).unwrap();
     }
-    assert_eq!(pair.near.counter("iwarp_local_requests"), 6);
+    assert_eq!(pair.near.counter("iwarp_local_operations"), 6);
 }
 
 /// A binding that is not allowed is the application's own error: a completion, QP_FATAL, a Terminate without headers.
@@ -186,9 +186,9 @@ fn a_tag_that_was_drawn_ahead_is_the_one_that_is_bound_and_no_other_time() {
     let (near, far) = pair.connect();
     let pool = pool(&pair);
     let mut window = pair.far.ctx.create_window(pair.far.pd).unwrap();
-    let drawn = window.renew();
+    let drawn = window.next_stag();
     let piece = [pool.slice(0, 64).unwrap()];
-    let bind = SendWr::bind_as(1, &window, &piece, Access::REMOTE_READ);
+    let bind = SendWr::bind_with_current_stag(1, &window, &piece, Access::REMOTE_READ);
     let end = SendWr::invalidate(2, drawn).locally_fenced();
     pair.far.ctx.post_send(far, &bind).unwrap();
     let sink = pair.near.memory(&[0; 64]);
@@ -228,7 +228,12 @@ fn a_window_bound_while_accepting_is_there_for_the_peers_first_message() {
     pair.until("the Read", |pair| !pair.near.completions.is_empty());
     assert_eq!(pair.near.completions[0].status, OK);
     assert_eq!(contents(&sink), pattern(8192, 1)[..64]);
-    assert!(pair.far.events.iter().any(|event| matches!(event, Event::Communicating { qp } if *qp == far)));
+    assert!(
+        pair.far
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::CommunicationEstablished { qp } if *qp == far))
+    );
 }
 
 /// RFC 5040 s8.1.2 (6): one process's limit of regions holds for windows too, and says so by name.
@@ -295,7 +300,7 @@ fn a_send_with_invalidate_cuts_a_read_short() {
     let into = [sink.slice(0, LONG as u32).unwrap()];
     let chain = [
         SendWr::read(1, &into, at(window.stag(), &pool, 0)),
-        SendWr::send_inline(2, b"mine").invalidating(window.stag()),
+        SendWr::send_inline(2, b"mine").with_invalidate(window.stag()),
     ];
     pair.near.ctx.post_sends(near, &chain).unwrap();
     pair.until("the receive", |pair| !pair.far.completions.is_empty());

@@ -18,7 +18,7 @@ fn regions_that_were_dropped_while_a_core_was_busy_are_released_by_the_core_at_r
     let to = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
     pair.near.ctx.post_send(near, &SendWr::write(1, &gather, to)).expect("room");
     while pair.near.worker.poll(1).work == 0 {}
-    let before = pair.near.worker.holdings().regions;
+    let before = pair.near.worker.resource_usage().regions;
     drop(regions);
-    pair.until("everything given back", |pair| pair.near.worker.holdings().regions + 40 <= before);
+    pair.until("everything given back", |pair| pair.near.worker.resource_usage().regions + 40 <= before);
 }

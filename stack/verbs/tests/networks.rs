@@ -43,7 +43,7 @@ fn pair_with(port: &MemoryConfig, net: impl Fn(&mut Config, u8), at: &str) -> Pa
 
 fn with_ipv6(config: &mut Config, number: u8) {
     config.net.addresses = vec![format!("fd00::{number}/64")];
-    config.net.probe_ipv6 = 0;
+    config.net.dad_probes_ipv6 = 0;
 }
 
 /// RFC 8200: the whole stack over IPv6, with and without a device that does the checksums.
@@ -117,7 +117,7 @@ fn nodes_of_different_vlans_do_not_meet() {
 fn a_connection_waits_until_its_address_may_be_used() {
     let net = |config: &mut Config, number: u8| {
         with_ipv6(config, number);
-        config.net.probe_ipv6 = 1;
+        config.net.dad_probes_ipv6 = 1;
         config.mpa.startup_timeout_ms = 20_000;
     };
     let mut pair = pair_with(&MemoryConfig::default(), net, "[fd00::2]:4791");
@@ -175,6 +175,6 @@ fn connect_to_self(port: &MemoryConfig, at: SocketAddr) {
     assert_eq!(node.completions.len(), 2);
     assert!(contents(&target) == sent && contents(&back) == sent);
     // Announcements leave; nothing of the connection does.
-    let announced = node.counter("net_arp_requests_sent") + node.counter("net_nd_announcements_sent");
+    let announced = node.counter("net_arp_requests_sent") + node.counter("net_nd_unsolicited_sent");
     assert_eq!(far.control().counts().rx_frames, announced);
 }

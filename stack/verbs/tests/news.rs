@@ -153,7 +153,7 @@ fn a_queue_shrinks_around_what_nobody_has_reaped() {
     let (mut pair, near, cq, target) = apart(64);
     writes(&mut pair, near, &target, 0..10);
     let refused = pair.near.ctx.resize_cq(cq, 9);
-    assert!(matches!(refused, Err(VerbsError::CqInUse { promised: 10, asked: 9 })));
+    assert!(matches!(refused, Err(VerbsError::CqDepthTooSmall { reserved_cqes: 10, requested: 9 })));
     pair.near.ctx.resize_cq(cq, 12).unwrap();
     writes(&mut pair, near, &target, 10..12);
     let full = pair.near.ctx.post_send(near, &SendWr::write_inline(12, b"x", remote(&target)));
@@ -161,7 +161,7 @@ fn a_queue_shrinks_around_what_nobody_has_reaped() {
     assert_eq!(reap(&mut pair.near.ctx, cq), (0..12).collect::<Vec<_>>());
     writes(&mut pair, near, &target, 12..24);
     assert_eq!(reap(&mut pair.near.ctx, cq), (12..24).collect::<Vec<_>>());
-    assert_eq!(pair.near.counter("verbs_completion_overruns"), 0);
+    assert_eq!(pair.near.counter("verbs_cq_overruns"), 0);
 }
 
 /// A queue where sends, receives and shared receives complete changes its size both ways: cores and posts promise from
@@ -188,8 +188,11 @@ fn a_queue_of_sends_and_shared_receives_changes_its_size() {
             pair.far.ctx.post_send(far, &write).unwrap();
         }
         (0..200).for_each(|_| pair.turn());
-        assert_eq!(pair.far.ctx.query_cq(cq).unwrap().promised, 6);
-        assert!(matches!(pair.far.ctx.resize_cq(cq, 5), Err(VerbsError::CqInUse { promised: 6, asked: 5 })));
+        assert_eq!(pair.far.ctx.query_cq(cq).unwrap().reserved_cqes, 6);
+        assert!(matches!(
+            pair.far.ctx.resize_cq(cq, 5),
+            Err(VerbsError::CqDepthTooSmall { reserved_cqes: 6, requested: 5 })
+        ));
         pair.far.ctx.resize_cq(cq, depth).unwrap();
         (0..50).for_each(|_| pair.turn());
         let mut ids = reap(&mut pair.far.ctx, cq);
@@ -198,8 +201,8 @@ fn a_queue_of_sends_and_shared_receives_changes_its_size() {
         assert_eq!((ids, received), (vec![0, 1, 2], (expected..expected + 3).collect()), "round {round}");
         expected += 3;
     }
-    assert_eq!(pair.far.counter("verbs_completion_overruns"), 0);
-    assert_eq!(pair.far.counter("verbs_completions_refused"), 0);
+    assert_eq!(pair.far.counter("verbs_cq_overruns"), 0);
+    assert_eq!(pair.far.counter("verbs_cq_full_disconnects"), 0);
 }
 
 /// One queue for a connection's sends and its own receives: they share its places, and each keeps its order.

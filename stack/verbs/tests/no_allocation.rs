@@ -95,8 +95,8 @@ fn windows_fast_regions_and_shared_receives_allocate_nothing() {
         let register = SendWr::fast_register(2, &mut fast, &over, Access::LOCAL_WRITE);
         let sink = [ironwarp::Sge { lkey: fast.stag(), ..over[0] }];
         let source = RemoteMemory { stag: window.stag(), tagged_offset: piece[0].addr };
-        let read = SendWr::read_invalidating(3, &sink, source);
-        let back = SendWr::send_inline(4, b"done").invalidating(window.stag()).fenced();
+        let read = SendWr::read_with_invalidate(3, &sink, source);
+        let back = SendWr::send_inline(4, b"done").with_invalidate(window.stag()).fenced();
         pair.near.ctx.post_sends(near, &[register, read, back]).unwrap();
         let (mut sent, mut received) = (0, 0);
         for _ in 0..10_000 {

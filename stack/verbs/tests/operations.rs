@@ -128,7 +128,7 @@ fn inline_bytes_are_free_as_soon_as_the_post_returns() {
     pair.until("the receive", |pair| pair.far.completions.len() == 1);
     assert_eq!(contents(&sink), pattern(256, 5));
     let too_long = pair.near.ctx.post_send(near, &SendWr::send_inline(2, &[0; 257]));
-    assert!(matches!(too_long, Err(VerbsError::InlineTooLong { asked: 257, allowed: 256 })));
+    assert!(matches!(too_long, Err(VerbsError::InlineTooLong { requested: 257, allowed: 256 })));
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn asked() -> (Scene, Region) {
     }
     scene.node.ctx.accept(asked, qp, b"").unwrap();
     scene.hear("the reply", 20);
-    scene.settled();
+    scene.negotiated();
     (scene, target)
 }
 

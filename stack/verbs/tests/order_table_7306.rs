@@ -99,10 +99,10 @@ fn extended() -> Scene {
 }
 
 /// A node whose receives all land in the word, which the peer may also write, read and change.
-fn asked(inbound_reads: u16) -> (Scene, Region) {
+fn asked(ird: u16) -> (Scene, Region) {
     let mut scene = extended();
     let (asked, _) = scene.is_asked(&request(0x40, 1, b""));
-    let attr = QpAttr { inbound_reads, ..QpAttr::new(scene.node.cq) };
+    let attr = QpAttr { ird, ..QpAttr::new(scene.node.cq) };
     let qp = scene.node.ctx.create_qp(scene.node.pd, &attr).unwrap();
     let target = page(&scene);
     for wr_id in 1..=3 {
@@ -111,7 +111,7 @@ fn asked(inbound_reads: u16) -> (Scene, Region) {
     }
     scene.node.ctx.accept(asked, qp, b"").unwrap();
     scene.hear("the reply", 20);
-    scene.settled();
+    scene.negotiated();
     (scene, target)
 }
 
@@ -232,15 +232,15 @@ fn completed(scene: &Scene) -> Vec<u64> {
 }
 
 /// A connection that the node asked for, with so many Reads and Atomics outstanding at most.
-fn calling(outbound_reads: u16) -> (Scene, QueuePair, Region) {
+fn calling(ord: u16) -> (Scene, QueuePair, Region) {
     let mut scene = extended();
-    let attr = QpAttr { outbound_reads, ..QpAttr::new(scene.node.cq) };
+    let attr = QpAttr { ord, ..QpAttr::new(scene.node.cq) };
     let qp = scene.node.ctx.create_qp(scene.node.pd, &attr).unwrap();
     let params = ConnectParams { revision: Some(MpaRevision::One), ..Default::default() };
     scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
     scene.hear("the request", 20);
     scene.peer.say(&reply(0x40, 1, b""));
-    scene.settled();
+    scene.negotiated();
     let sink = page(&scene);
     (scene, qp, sink)
 }

@@ -22,7 +22,7 @@ fn is_closed(scene: &mut Scene) {
     let ends = TcpEvents::PEER_CLOSED | TcpEvents::RESET;
     scene.until("the end of TCP", |scene| scene.peer.events.intersects(ends));
     assert!(scene.peer.heard.is_empty(), "{:02x?}", scene.peer.heard);
-    assert_eq!(scene.node.counter("iwarp_startup_faults"), 1);
+    assert_eq!(scene.node.counter("iwarp_startup_errors"), 1);
 }
 
 /// RFC 5044 s7.1.1, s7.1.2, rule 9, s8, code 4: octets between the request and its answer belong to no frame, whether they
@@ -70,11 +70,11 @@ fn a_second_request_ends_the_connection() {
     for cut in [asked.len(), 3, 20] {
         let mut scene = Scene::new(|_| {});
         scene.answers(&request(0x40, 1, b""), 20);
-        scene.settled();
+        scene.negotiated();
         asked.chunks(cut).for_each(|piece| scene.peer.say(piece));
         is_closed(&mut scene);
         scene.peer.close();
-        assert_eq!(scene.event("the end", ended), DisconnectReason::Failed(STARTUP));
+        assert_eq!(scene.event("the end", ended), DisconnectReason::LocalError(STARTUP));
     }
 }
 
@@ -102,10 +102,10 @@ fn a_second_reply_ends_the_connection() {
             true => scene.peer.say(&[&said[..], &said].concat()),
             false => (0..2).for_each(|_| scene.peer.say(&said)),
         }
-        scene.settled();
+        scene.negotiated();
         scene.until("the end of TCP", |scene| scene.peer.events.contains(TcpEvents::PEER_CLOSED));
         scene.peer.close();
-        assert_eq!(scene.event("the end", ended), DisconnectReason::Failed(STARTUP));
+        assert_eq!(scene.event("the end", ended), DisconnectReason::LocalError(STARTUP));
         assert!(scene.node.events.is_empty(), "no Terminate is claimed: {:?}", scene.node.events);
         let indication = fpdu(&EMPTY_WRITE);
         assert!(indication.starts_with(&scene.peer.heard), "nor sent: {:02x?}", scene.peer.heard);

@@ -76,6 +76,6 @@ fn a_patience_that_makes_no_sense_is_refused_by_name() {
         ),
     ] {
         let refused = pair.near.ctx.create_qp(pair.near.pd, &attr);
-        assert!(matches!(refused, Err(VerbsError::Attribute { what, .. }) if what == named), "{refused:?}");
+        assert!(matches!(refused, Err(VerbsError::OutOfRange { what, .. }) if what == named), "{refused:?}");
     }
 }

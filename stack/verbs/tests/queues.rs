@@ -41,7 +41,7 @@ fn a_queue_that_grows_keeps_what_is_in_it_and_takes_more() {
     let ids: Vec<u64> = reaped[..count].iter().map(|one| one.wr_id).collect();
     assert_eq!(ids, (0..16).collect::<Vec<_>>());
     assert!(reaped[..count].iter().all(|one| one.status == OK));
-    assert_eq!(pair.near.counter("verbs_completion_overruns"), 0);
+    assert_eq!(pair.near.counter("verbs_cq_overruns"), 0);
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn a_queue_shrinks_as_far_as_its_promises_allow() {
     }
     let cq = pair.far.cq;
     let refused = pair.far.ctx.resize_cq(cq, 7);
-    assert!(matches!(refused, Err(VerbsError::CqInUse { promised: 8, asked: 7 })));
-    assert!(matches!(pair.far.ctx.resize_cq(cq, 0), Err(VerbsError::Attribute { .. })));
+    assert!(matches!(refused, Err(VerbsError::CqDepthTooSmall { reserved_cqes: 8, requested: 7 })));
+    assert!(matches!(pair.far.ctx.resize_cq(cq, 0), Err(VerbsError::OutOfRange { .. })));
     pair.far.ctx.resize_cq(cq, 8).unwrap();
     let ninth = pair.far.ctx.post_recv(far, &RecvWr::new(8, &[inbox.slice(0, 8).unwrap()]));
     assert!(matches!(ninth, Err(VerbsError::CqFull)), "a smaller depth holds at once");
@@ -115,7 +115,7 @@ fn sixteen_elements_are_gathered_and_scattered_in_order() {
     assert_eq!(contents(&sink)[..15 * 256], want);
     let too_many = vec![gather[0]; 17];
     let refused = pair.near.ctx.post_send(near, &SendWr::send(2, &too_many));
-    assert!(matches!(refused, Err(VerbsError::TooManySges { asked: 17, allowed: 16 })));
+    assert!(matches!(refused, Err(VerbsError::TooManySges { requested: 17, allowed: 16 })));
 }
 
 /// RDMAC verbs s8.1: a list is posted in order; the first request that cannot be posted stops it, and is counted.
@@ -141,8 +141,7 @@ fn a_chain_is_posted_as_far_as_it_goes() {
 #[test]
 fn a_queue_pair_tells_what_it_is() {
     let mut pair = Pair::new();
-    let attr =
-        QpAttr { send_depth: 5, recv_depth: 3, sges: 2, outbound_reads: 7, ..QpAttr::new(pair.near.cq) };
+    let attr = QpAttr { send_depth: 5, recv_depth: 3, max_sge: 2, ord: 7, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr::new(pair.far.cq);
     let (near, _) = pair.connect_with(&attr, &far_attr);
     let inbox = pair.near.memory(&[0; 8]);
@@ -151,7 +150,7 @@ fn a_queue_pair_tells_what_it_is() {
     assert_eq!((info.state, info.pd, info.send_cq), (QpState::Established, pair.near.pd, pair.near.cq));
     assert_eq!((info.send_depth, info.recv_depth), (8, 4), "rounded up");
     assert_eq!((info.sends_outstanding, info.receives_outstanding), (0, 1));
-    assert_eq!((info.sges, info.inline_bytes, info.inbound_reads, info.outbound_reads), (2, 256, 16, 7));
+    assert_eq!((info.max_sge, info.inline_bytes, info.ird, info.ord), (2, 256, 16, 7));
     pair.near.ctx.disconnect(near).unwrap();
     pair.until("the end", |pair| pair.near.is_disconnected(near));
     assert_eq!(pair.near.ctx.query_qp(near).unwrap().state, QpState::Error);
@@ -161,14 +160,14 @@ fn a_queue_pair_tells_what_it_is() {
 fn every_limit_can_be_asked_for() {
     let pair = Pair::new();
     let limits = pair.near.ctx.limits();
-    assert_eq!((limits.sges, limits.read_sges, limits.inline_bytes), (16, 1, 256));
+    assert_eq!((limits.max_sge, limits.max_read_sge, limits.inline_bytes), (16, 1, 256));
     assert_eq!((limits.queue_pairs, limits.completion_queues, limits.regions), (1024, 1024, 4096));
-    assert_eq!((limits.reads, limits.shared_receive_queues, limits.cores), (128, 64, 1));
+    assert_eq!((limits.read_depth, limits.shared_receive_queues, limits.cores), (128, 64, 1));
     assert!(limits.atomics);
-    assert_eq!((limits.contexts, limits.context_percent), (16, 100));
+    assert_eq!((limits.contexts, limits.context_quota_percent), (16, 100));
     assert_eq!((limits.half_open, limits.listeners), (256, 64));
-    assert_eq!((limits.work_depth, limits.shared_receive_depth), (65_536, 65_536));
-    assert_eq!((limits.completion_depth, limits.message_bytes), (1 << 20, 1 << 31));
+    assert_eq!((limits.wq_depth, limits.srq_depth), (65_536, 65_536));
+    assert_eq!((limits.cq_depth, limits.message_bytes), (1 << 20, 1 << 31));
     let said = [limits.private_data_bytes, limits.private_data_bytes_enhanced];
     assert_eq!((said, limits.private_data_bytes_accepted), ([255, 251], 512));
 }
@@ -180,33 +179,36 @@ fn every_limit_of_an_object_is_where_it_is_said_to_be() {
     let (pd, cq) = (pair.near.pd, pair.near.cq);
     let limits = pair.near.ctx.limits();
     let ctx = &mut pair.near.ctx;
-    let refused = |error| matches!(error, Some(VerbsError::Attribute { .. }));
+    let refused = |error| matches!(error, Some(VerbsError::OutOfRange { .. }));
     let small = QpAttr { send_depth: 1, recv_depth: 1, ..QpAttr::new(cq) };
     for (fits, more) in [
         (
-            QpAttr { send_depth: limits.work_depth, ..small.clone() },
-            QpAttr { send_depth: limits.work_depth + 1, ..small.clone() },
+            QpAttr { send_depth: limits.wq_depth, ..small.clone() },
+            QpAttr { send_depth: limits.wq_depth + 1, ..small.clone() },
         ),
-        (QpAttr { sges: limits.sges, ..small.clone() }, QpAttr { sges: limits.sges + 1, ..small.clone() }),
+        (
+            QpAttr { max_sge: limits.max_sge, ..small.clone() },
+            QpAttr { max_sge: limits.max_sge + 1, ..small.clone() },
+        ),
         (
             QpAttr { inline_bytes: limits.inline_bytes, ..small.clone() },
             QpAttr { inline_bytes: limits.inline_bytes + 1, ..small.clone() },
         ),
         (
-            QpAttr { inbound_reads: limits.reads, ..small.clone() },
-            QpAttr { inbound_reads: limits.reads + 1, ..small.clone() },
+            QpAttr { ird: limits.read_depth, ..small.clone() },
+            QpAttr { ird: limits.read_depth + 1, ..small.clone() },
         ),
         (
-            QpAttr { outbound_reads: limits.reads, ..small.clone() },
-            QpAttr { outbound_reads: limits.reads + 1, ..small.clone() },
+            QpAttr { ord: limits.read_depth, ..small.clone() },
+            QpAttr { ord: limits.read_depth + 1, ..small.clone() },
         ),
     ] {
         let made = ctx.create_qp(pd, &fits).unwrap();
         ctx.destroy_qp(made).unwrap();
         assert!(refused(ctx.create_qp(pd, &more).err()), "{more:?}");
     }
-    assert!(refused(ctx.create_cq(limits.completion_depth + 1).err()));
-    assert!(refused(ctx.create_srq(pd, limits.shared_receive_depth + 1, 1).err()));
+    assert!(refused(ctx.create_cq(limits.cq_depth + 1).err()));
+    assert!(refused(ctx.create_srq(pd, limits.srq_depth + 1, 1).err()));
     let qp = ctx.create_qp(pd, &QpAttr::new(cq)).unwrap();
     let too_much = vec![0; limits.private_data_bytes_enhanced + 1];
     let refused = ctx.connect(qp, common::FAR.parse().unwrap(), &too_much);
@@ -225,7 +227,7 @@ fn queues_tell_what_they_are() {
     }
     let asked = |pair: &mut Pair| {
         let info = pair.far.ctx.query_srq(srq).unwrap();
-        (info.depth, info.posted, info.sges, info.users)
+        (info.depth, info.posted, info.max_sge, info.users)
     };
     assert_eq!(asked(&mut pair), (8, 3, 3, 0), "five, in a ring of eight");
     let far_attr = QpAttr { recv_cq: cq, srq: Some(srq), ..QpAttr::new(pair.far.cq) };
@@ -235,9 +237,9 @@ fn queues_tell_what_they_are() {
     pair.until("the Send", |pair| pair.near.completions.len() == 1);
     assert_eq!(asked(&mut pair), (8, 2, 3, 1));
     let info = pair.far.ctx.query_cq(cq).unwrap();
-    assert_eq!((info.depth, info.promised, info.users), (9, 1, 1));
+    assert_eq!((info.depth, info.reserved_cqes, info.users), (9, 1, 1));
     pair.far.ctx.poll_cq(cq, &mut [ironwarp::Completion::default(); 4]).unwrap();
-    assert_eq!(pair.far.ctx.query_cq(cq).unwrap().promised, 0);
+    assert_eq!(pair.far.ctx.query_cq(cq).unwrap().reserved_cqes, 0);
     assert_eq!(pair.near.ctx.query_qp(near).unwrap().sends_outstanding, 0, "as it is now");
     pair.far.ctx.destroy_qp(far).unwrap();
     pair.until("it is gone", |pair| pair.far.ctx.query_cq(cq).unwrap().users == 0);
@@ -279,8 +281,9 @@ fn the_accepting_side_is_told_of_the_first_message() {
         config
     });
     let (near, far) = pair.connect();
-    let heard =
-        |events: &[Event]| events.iter().filter(|event| matches!(event, Event::Communicating { .. })).count();
+    let heard = |events: &[Event]| {
+        events.iter().filter(|event| matches!(event, Event::CommunicationEstablished { .. })).count()
+    };
     let target = pair.far.memory(&[0; 8]);
     (0..20).for_each(|_| pair.turn());
     assert_eq!(heard(&pair.far.events), 0);
@@ -289,7 +292,12 @@ fn the_accepting_side_is_told_of_the_first_message() {
         pair.until("the Write", |pair| pair.near.completions.len() as u64 == id + 1);
     }
     assert_eq!((heard(&pair.far.events), heard(&pair.near.events)), (1, 0));
-    assert!(pair.far.events.iter().any(|event| matches!(event, Event::Communicating { qp } if *qp == far)));
+    assert!(
+        pair.far
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::CommunicationEstablished { qp } if *qp == far))
+    );
 }
 
 /// What is free is looked up lazily: a chain that needs more than was known to be free still finds what has become free.

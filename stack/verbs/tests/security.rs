@@ -148,7 +148,7 @@ fn every_limit_refuses_by_name_and_harms_nobody() {
         let mut config = common::config(address);
         let limits = &mut config.limits;
         (limits.regions, limits.completion_queues, limits.shared_receive_queues) = (8, 3, 2);
-        (limits.contexts, limits.reads) = (2, 16);
+        (limits.contexts, limits.read_depth) = (2, 16);
         config
     });
     let (near, _) = pair.connect();
@@ -160,8 +160,8 @@ fn every_limit_refuses_by_name_and_harms_nobody() {
     assert!(matches!(ctx.create_cq(4), Err(VerbsError::LimitReached(_))));
     let _shared: Vec<_> = (0..2).map(|_| ctx.create_srq(pd, 4, 1).unwrap()).collect();
     assert!(matches!(ctx.create_srq(pd, 4, 1), Err(VerbsError::LimitReached(_))));
-    let greedy = QpAttr { inbound_reads: 17, ..QpAttr::new(cq) };
-    assert!(matches!(ctx.create_qp(pd, &greedy), Err(VerbsError::Attribute { .. })));
+    let greedy = QpAttr { ird: 17, ..QpAttr::new(cq) };
+    assert!(matches!(ctx.create_qp(pd, &greedy), Err(VerbsError::OutOfRange { .. })));
     let _second = pair.near.stack.context().unwrap();
     assert!(matches!(pair.near.stack.context(), Err(VerbsError::LimitReached(_))));
     drop(regions);
@@ -175,8 +175,8 @@ fn every_limit_refuses_by_name_and_harms_nobody() {
 #[test]
 fn a_connection_full_of_reads_takes_no_place_from_another() {
     let mut pair = Pair::new();
-    let greedy_attr = QpAttr { inbound_reads: 2, ..QpAttr::new(pair.far.cq) };
-    let modest_attr = QpAttr { inbound_reads: 1, ..QpAttr::new(pair.far.cq) };
+    let greedy_attr = QpAttr { ird: 2, ..QpAttr::new(pair.far.cq) };
+    let modest_attr = QpAttr { ird: 1, ..QpAttr::new(pair.far.cq) };
     let near_attr = QpAttr::new(pair.near.cq);
     let (greedy, _) = pair.connect_with(&near_attr, &greedy_attr);
     pair.near.events.clear();
@@ -220,7 +220,7 @@ fn a_completion_queue_never_overflows() {
     assert!(matches!(third, Err(VerbsError::CqFull)));
     pair.near.ctx.post_send(near, &SendWr::write_inline(4, b"x", at(&target, 0))).unwrap();
     pair.until("the other connection's Write", |pair| pair.near.completions.len() == 1);
-    assert_eq!(pair.near.counter("verbs_completion_overruns"), 0);
+    assert_eq!(pair.near.counter("verbs_cq_overruns"), 0);
 }
 
 /// A storm: every queue pair is ended by an error of its own, many times over. Others do not notice, nothing stays behind.
@@ -250,7 +250,7 @@ fn a_terminate_storm_disturbs_nobody_and_leaks_nothing() {
                 0 => SendWr::send_inline(1, &long),
                 1 => SendWr::write_inline(1, b"x", unknown),
                 2 => SendWr::read(1, &into, unknown),
-                3 => SendWr::send_inline(1, b"x").invalidating(own.stag()),
+                3 => SendWr::send_inline(1, b"x").with_invalidate(own.stag()),
                 4 => SendWr::write_inline(1, b"x", at(&own, 64)),
                 _ => SendWr::invalidate(1, STag(0x0202_0202)),
             };
@@ -277,7 +277,7 @@ fn a_terminate_storm_disturbs_nobody_and_leaks_nothing() {
     }
     assert_eq!(contents(&target)[..24], b"calm".repeat(6));
     assert_eq!(contents(&own), [0; 64]);
-    assert_eq!(pair.near.counter("verbs_completion_overruns"), 0);
+    assert_eq!(pair.near.counter("verbs_cq_overruns"), 0);
     // Whatever was promised has been given back: the queues take their full depth again.
     let (near, _) = again(&mut pair);
     for id in 0..128 {

@@ -102,7 +102,7 @@ fn a_post_refills_the_queue_for_ever() {
         let (srq, slot) = (shared.srq, got.wr_id);
         post(&mut shared.pair, srq, &shared.inbox, slot);
     }
-    assert_eq!(shared.pair.far.counter("verbs_completion_overruns"), 0);
+    assert_eq!(shared.pair.far.counter("verbs_cq_overruns"), 0);
 }
 
 /// SRQ_LIMIT: once for each arming, when fewer are left than was asked for.
@@ -110,8 +110,7 @@ fn a_post_refills_the_queue_for_ever() {
 fn running_low_is_told_once_for_each_arming() {
     let mut shared = shared(4, 64);
     let lows = |shared: &Shared| {
-        let is_low =
-            |event: &&Event| matches!(event, Event::SharedReceiveLimit { srq } if *srq == shared.srq);
+        let is_low = |event: &&Event| matches!(event, Event::SrqLimitReached { srq } if *srq == shared.srq);
         shared.pair.far.events.iter().filter(is_low).count()
     };
     shared.pair.far.ctx.arm_srq(shared.srq, 3).unwrap();
@@ -177,8 +176,8 @@ fn an_arrival_that_finds_no_completion_slot_ends_its_queue_pair_alone() {
     assert_eq!(got, [(0, OK), (1, OK)], "the two that had a place are there");
     shared.send(1, b"other");
     assert_eq!(shared.received(1)[0].wr_id, 2, "the receive that was refused is still posted");
-    assert_eq!(shared.pair.far.counter("verbs_completion_overruns"), 0);
-    assert_eq!(shared.pair.far.counter("verbs_completions_refused"), 1);
+    assert_eq!(shared.pair.far.counter("verbs_cq_overruns"), 0);
+    assert_eq!(shared.pair.far.counter("verbs_cq_full_disconnects"), 1);
 }
 
 /// Places that cores promise and places that posts promise are one account.
@@ -211,7 +210,7 @@ fn an_ended_queue_pair_says_that_it_takes_no_more() {
     let (near, far) = (shared.near[0], shared.far[0]);
     shared.pair.near.ctx.disconnect(near).unwrap();
     shared.pair.until("the end", |pair| pair.far.is_disconnected(far));
-    let last = |event: &Event| matches!(event, Event::LastReceiveReached { qp } if *qp == far);
+    let last = |event: &Event| matches!(event, Event::LastWqeReached { qp } if *qp == far);
     assert_eq!(shared.pair.far.events.iter().filter(|event| last(event)).count(), 1);
     assert!(shared.reap(8).is_empty(), "no shared receive is flushed");
     shared.send(1, b"goes on");
@@ -252,16 +251,19 @@ fn what_a_shared_queue_does_not_allow_is_an_error_by_name() {
     let (pd, cq) = (pair.far.pd, pair.far.cq);
     let inbox = pair.far.memory(&[0; 64]);
     let ctx = &mut pair.far.ctx;
-    assert!(matches!(ctx.create_srq(pd, 0, 1), Err(VerbsError::Attribute { .. })));
-    assert!(matches!(ctx.create_srq(pd, 4, 17), Err(VerbsError::Attribute { .. })));
+    assert!(matches!(ctx.create_srq(pd, 0, 1), Err(VerbsError::OutOfRange { .. })));
+    assert!(matches!(ctx.create_srq(pd, 4, 17), Err(VerbsError::OutOfRange { .. })));
     let srq = ctx.create_srq(pd, 2, 1).unwrap();
     let room = [inbox.slice(0, 8).unwrap(); 2];
     let too_many = ctx.post_srq_recv(srq, &RecvWr::new(1, &room));
-    assert!(matches!(too_many, Err(VerbsError::TooManySges { asked: 2, allowed: 1 })));
+    assert!(matches!(too_many, Err(VerbsError::TooManySges { requested: 2, allowed: 1 })));
     (0..2).for_each(|id| ctx.post_srq_recv(srq, &RecvWr::new(id, &room[..1])).unwrap());
     assert!(matches!(ctx.post_srq_recv(srq, &RecvWr::new(3, &room[..1])), Err(VerbsError::QueueFull)));
     let qp = ctx.create_qp(pd, &QpAttr { srq: Some(srq), ..QpAttr::new(cq) }).unwrap();
-    assert!(matches!(ctx.post_recv(qp, &RecvWr::new(1, &room[..1])), Err(VerbsError::SharedReceives)));
+    assert!(matches!(
+        ctx.post_recv(qp, &RecvWr::new(1, &room[..1])),
+        Err(VerbsError::UsesSharedReceiveQueue)
+    ));
     assert!(matches!(ctx.destroy_srq(srq), Err(VerbsError::SharedReceiveQueueInUse)));
     let info = ctx.query_qp(qp).unwrap();
     assert_eq!((info.srq, info.recv_depth, info.state), (Some(srq), 0, QpState::Idle));

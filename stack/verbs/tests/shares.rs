@@ -56,7 +56,7 @@ impl Shared {
     /// The queue pairs that took more than their share, in the order of telling.
     fn told(&self) -> Vec<QueuePair> {
         let over = |event: &Event| match event {
-            Event::SharedReceiveShare { srq, qp } if *srq == self.srq => Some(*qp),
+            Event::SrqShareExceeded { srq, qp } if *srq == self.srq => Some(*qp),
             _ => None,
         };
         self.pair.far.events.iter().filter_map(over).collect()
@@ -84,7 +84,7 @@ fn a_peer_that_takes_more_than_its_share_of_receives_ends_alone() {
             if *qp == greedy && (terminate.layer, terminate.etype, terminate.code) == (1, 2, 2))
     };
     assert!(shared.pair.far.events.iter().any(no_buffer));
-    assert_eq!(shared.pair.far.counter("verbs_shares_exceeded"), 1);
+    assert_eq!(shared.pair.far.counter("verbs_srq_share_exceeded"), 1);
     (0..3).for_each(|_| shared.send(1));
     assert_eq!(shared.received(), 6, "the other has its three, of the five that were left");
 }
@@ -136,8 +136,8 @@ fn what_nobody_listens_to_does_not_pile_up() {
         }
         (0..2).for_each(|slot| shared.post(slot));
     }
-    assert_eq!(shared.pair.far.counter("verbs_shares_exceeded"), 1200);
-    assert_eq!(shared.pair.far.counter("verbs_notices_delayed"), 1);
+    assert_eq!(shared.pair.far.counter("verbs_srq_share_exceeded"), 1200);
+    assert_eq!(shared.pair.far.counter("verbs_notifications_delayed"), 1);
     (0..10).for_each(|_| shared.pair.turn());
     assert!(shared.told().len() < 1200 && shared.told().iter().all(|qp| *qp == shared.far[0]));
 }
@@ -174,7 +174,7 @@ fn a_share_of_nothing_is_refused() {
     let srq = pair.far.ctx.create_srq(pair.far.pd, 8, 1).unwrap();
     let share = Some(ReceiveShare { receives: 0, enforced: false });
     let attr = QpAttr { srq: Some(srq), srq_share: share, ..QpAttr::new(pair.far.cq) };
-    assert!(matches!(pair.far.ctx.create_qp(pair.far.pd, &attr), Err(VerbsError::Attribute { .. })));
+    assert!(matches!(pair.far.ctx.create_qp(pair.far.pd, &attr), Err(VerbsError::OutOfRange { .. })));
 }
 
 const NODE: &str = "10.0.0.1:4791";
@@ -216,13 +216,13 @@ fn asks(scene: &Scene) -> Vec<std::net::IpAddr> {
 fn one_caller_that_falls_silent_takes_no_place_from_another() {
     let mut scene = listening();
     call(&mut scene, [10, 0, 0, 9].into(), 4);
-    assert_eq!(scene.node.worker.holdings().incoming, 4);
+    assert_eq!(scene.node.worker.resource_usage().incoming, 4);
     call(&mut scene, OTHERS[0], 1);
     scene.peer.say(&REQUEST);
     scene.until("the other's request", |scene| !asks(scene).is_empty());
     assert_eq!(asks(&scene), [OTHERS[0]]);
-    assert_eq!(scene.node.worker.holdings().incoming, 4, "one place changed hands");
-    assert_eq!(scene.node.counter("verbs_arrivals_displaced"), 1);
+    assert_eq!(scene.node.worker.resource_usage().incoming, 4, "one place changed hands");
+    assert_eq!(scene.node.counter("verbs_half_open_evicted"), 1);
 }
 
 /// Whoever has the most gives way, the one that has said nothing before the one that has asked, and never to somebody who
@@ -237,12 +237,12 @@ fn a_place_is_given_up_by_whoever_has_the_most() {
     call(&mut scene, [10, 0, 0, 9].into(), 2);
     // Places: one of one host, three of another, of which the oldest has asked.
     call(&mut scene, OTHERS[1], 1);
-    assert_eq!(scene.node.counter("verbs_arrivals_displaced"), 1);
+    assert_eq!(scene.node.counter("verbs_half_open_evicted"), 1);
     assert!(scene.node.worker.check().is_ok());
     // One, two and one: a second place for the third host would only turn the tables.
     call(&mut scene, OTHERS[1], 1);
     let counters =
-        ["verbs_arrivals_displaced", "verbs_arrivals_refused"].map(|name| scene.node.counter(name));
+        ["verbs_half_open_evicted", "verbs_half_open_dropped"].map(|name| scene.node.counter(name));
     assert_eq!(counters, [1, 1]);
     let Some(Event::ConnectRequest { request, .. }) = scene.node.events.pop() else { panic!("no request") };
     let qp = scene.node.ctx.create_qp(scene.node.pd, &QpAttr::new(scene.node.cq)).unwrap();
@@ -259,13 +259,13 @@ fn one_context_takes_no_more_than_its_share() {
         let limits = &mut config.limits;
         (limits.queue_pairs, limits.completion_queues) = (4, 6);
         (limits.shared_receive_queues, limits.regions) = (4, 8);
-        limits.context_percent = 50;
+        limits.context_quota_percent = 50;
         config
     });
     let mut other = pair.near.stack.context().unwrap();
     let (pd, cq, at) = (pair.near.pd, pair.near.cq, pair.at);
     let greedy = &mut pair.near.ctx;
-    assert_eq!(greedy.limits().context_percent, 50);
+    assert_eq!(greedy.limits().context_quota_percent, 50);
     let refused = |error, what| matches!(error, Some(VerbsError::LimitReached(name)) if name == what);
 
     let cqs: Vec<_> = (0..2).map(|_| greedy.create_cq(4).unwrap()).collect();

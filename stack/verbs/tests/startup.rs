@@ -8,8 +8,8 @@ use common::{FAR, Pair, config, contents, pattern};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
     AcceptParams, CompletionStatus, Config, ConnectFailure, ConnectParams, Event, Framing, Markers,
-    MpaRevision, QpAttr, QpState, QueuePair, READS_UNNEGOTIATED, ReadDepths, RejectParams, RemoteMemory,
-    RtrKinds, SendWr, Settled, VerbsError,
+    MpaRevision, NegotiatedParams, QpAttr, QpState, QueuePair, READS_UNNEGOTIATED, ReadDepths, RejectParams,
+    RemoteMemory, RtrKinds, SendWr, VerbsError,
 };
 use ironwarp_tcp::TcpEvents;
 
@@ -31,7 +31,7 @@ fn depths(ird: u16, ord: u16) -> ReadDepths {
 }
 
 fn made_for(pair: &Pair, reads: ReadDepths) -> (QpAttr, QpAttr) {
-    let attr = |cq| QpAttr { inbound_reads: reads.ird, outbound_reads: reads.ord, ..QpAttr::new(cq) };
+    let attr = |cq| QpAttr { ird: reads.ird, ord: reads.ord, ..QpAttr::new(cq) };
     (attr(pair.near.cq), attr(pair.far.cq))
 }
 
@@ -41,7 +41,7 @@ fn settle(
     pair: &mut Pair,
     connect: &ConnectParams<'_>,
     accept: &AcceptParams<'_>,
-) -> (QueuePair, QueuePair, [Settled; 2]) {
+) -> (QueuePair, QueuePair, [NegotiatedParams; 2]) {
     let (near_attr, far_attr) = made_for(pair, depths(16, 16));
     let near = pair.near.ctx.create_qp(pair.near.pd, &near_attr).unwrap();
     let far = pair.far.ctx.create_qp(pair.far.pd, &far_attr).unwrap();
@@ -49,13 +49,13 @@ fn settle(
     pair.far.turn();
     pair.near.ctx.connect_with(near, FAR.parse().unwrap(), connect).unwrap();
     pair.until("the request", |pair| !pair.far.events.is_empty());
-    let Event::ConnectRequest { request, asked, .. } = pair.far.events.remove(0) else { panic!() };
+    let Event::ConnectRequest { request, mpa_request, .. } = pair.far.events.remove(0) else { panic!() };
     let revision = if connect.revision == Some(MpaRevision::One) { 1 } else { 2 };
-    assert_eq!((asked.revision, asked.peer_reads.is_some()), (revision, revision == 2));
+    assert_eq!((mpa_request.revision, mpa_request.peer_reads.is_some()), (revision, revision == 2));
     pair.far.ctx.accept_with(request, far, accept).unwrap();
     pair.until("both established", |pair| pair.near.is_established(near) && pair.far.is_established(far));
-    let settled = |node: &common::Node, qp| node.ctx.qp_settled(qp).unwrap().unwrap();
-    let both = [settled(&pair.near, near), settled(&pair.far, far)];
+    let negotiated = |node: &common::Node, qp| node.ctx.qp_negotiated(qp).unwrap().unwrap();
+    let both = [negotiated(&pair.near, near), negotiated(&pair.far, far)];
     (near, far, both)
 }
 
@@ -81,8 +81,11 @@ fn numbers_of_reads_are_negotiated_and_told() {
     let connect = ConnectParams { reads: Some(depths(4, 12)), ..Default::default() };
     let accept = AcceptParams { reads: Some(depths(8, 16)), ..Default::default() };
     let (near, _, [ours, theirs]) = settle(&mut pair, &connect, &accept);
-    assert_eq!(ours, Settled { revision: 2, peer_reads: Some(depths(8, 4)), reads: depths(4, 8) });
-    assert_eq!(theirs, Settled { revision: 2, peer_reads: Some(depths(4, 12)), reads: depths(8, 4) });
+    assert_eq!(ours, NegotiatedParams { revision: 2, peer_reads: Some(depths(8, 4)), reads: depths(4, 8) });
+    assert_eq!(
+        theirs,
+        NegotiatedParams { revision: 2, peer_reads: Some(depths(4, 12)), reads: depths(8, 4) }
+    );
     data_runs(&mut pair, near);
 }
 
@@ -95,8 +98,8 @@ fn numbers_of_reads_can_be_left_to_the_applications() {
     let accept = AcceptParams { reads: Some(depths(3, 5)), ..Default::default() };
     let (_, _, [ours, theirs]) = settle(&mut pair, &connect, &accept);
     let unsaid = Some(depths(READS_UNNEGOTIATED, READS_UNNEGOTIATED));
-    assert_eq!(ours, Settled { revision: 2, peer_reads: unsaid, reads: depths(16, 16) });
-    assert_eq!(theirs, Settled { revision: 2, peer_reads: unsaid, reads: depths(3, 5) });
+    assert_eq!(ours, NegotiatedParams { revision: 2, peer_reads: unsaid, reads: depths(16, 16) });
+    assert_eq!(theirs, NegotiatedParams { revision: 2, peer_reads: unsaid, reads: depths(3, 5) });
 }
 
 /// RFC 6581 s9.2: both models, every kind of indication, and revision 1.
@@ -128,7 +131,7 @@ fn data_runs_with_markers_in_any_direction() {
             let mut pair = pair_of(set(near_asks), set(far_asks));
             let (near, ..) = settle(&mut pair, &ConnectParams::default(), &AcceptParams::default());
             data_runs(&mut pair, near);
-            assert_eq!(pair.near.counter("iwarp_marked_streams"), 1);
+            assert_eq!(pair.near.counter("iwarp_streams_with_markers"), 1);
         }
     }
 }
@@ -153,7 +156,7 @@ fn a_refusal_names_numbers_of_reads() {
     pair.near.ctx.connect(near, FAR.parse().unwrap(), b"").unwrap();
     pair.until("the request", |pair| !pair.far.events.is_empty());
     let Event::ConnectRequest { request, .. } = pair.far.events.remove(0) else { panic!() };
-    let params = RejectParams { private_data: b"more", wanted: Some(depths(0, 64)) };
+    let params = RejectParams { private_data: b"more", reads: Some(depths(0, 64)) };
     pair.far.ctx.reject_with(request, &params).unwrap();
     pair.until("the refusal", |pair| !pair.near.events.is_empty());
     let Event::Rejected { private_data, peer_reads, .. } = &pair.near.events[0] else { panic!() };
@@ -168,9 +171,9 @@ fn terms_that_a_queue_pair_cannot_keep_are_refused_at_the_call() {
     let mut connect =
         |params: &ConnectParams<'_>| pair.near.ctx.connect_with(near, FAR.parse().unwrap(), params);
     let too_many = ConnectParams { reads: Some(depths(17, 1)), ..Default::default() };
-    assert!(matches!(connect(&too_many), Err(VerbsError::Attribute { what: "inbound reads", .. })));
+    assert!(matches!(connect(&too_many), Err(VerbsError::OutOfRange { what: "ird", .. })));
     let too_many = ConnectParams { reads: Some(depths(1, 17)), ..Default::default() };
-    assert!(matches!(connect(&too_many), Err(VerbsError::Attribute { what: "outbound reads", .. })));
+    assert!(matches!(connect(&too_many), Err(VerbsError::OutOfRange { what: "ord", .. })));
 }
 
 /// Q8, RFC 5044 s7.1.1, RFC 6581 s9: no more private data is sent than a peer reads that keeps its length in 8 bits, unless
@@ -251,7 +254,7 @@ fn a_reply_that_is_none_closes_tcp_and_the_application_hears_of_it() {
         let (mut scene, qp) = calls_a_silent_peer(&ConnectParams::default(), 24);
         scene.peer.say(octets);
         assert_eq!(scene.event("the failure", failure), ConnectFailure::Protocol, "{octets:02x?}");
-        assert_eq!(scene.node.counter("iwarp_startup_faults"), 1);
+        assert_eq!(scene.node.counter("iwarp_startup_errors"), 1);
         is_given_up(scene, qp);
     }
 }
@@ -271,7 +274,7 @@ fn a_reply_that_is_none_ends_an_initiator_of_revision_1_too() {
         let (mut scene, qp) = calls_a_silent_peer(&params, 20);
         scene.peer.say(octets);
         assert_eq!(scene.event("the failure", failure), ConnectFailure::Protocol, "{octets:02x?}");
-        assert_eq!(scene.node.counter("iwarp_startup_faults"), 1);
+        assert_eq!(scene.node.counter("iwarp_startup_errors"), 1);
         is_given_up(scene, qp);
     }
 }
@@ -286,7 +289,7 @@ fn a_reply_that_never_comes_is_a_start_up_that_takes_too_long() {
             scene.peer.say(begun);
         }
         assert_eq!(scene.event("the failure", failure), ConnectFailure::TimedOut, "{begun:02x?}");
-        assert_eq!(scene.node.counter("iwarp_startup_faults"), 0, "late is not wrong");
+        assert_eq!(scene.node.counter("iwarp_startup_errors"), 0, "late is not wrong");
         is_given_up(scene, qp);
     }
 }

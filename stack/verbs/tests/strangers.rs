@@ -43,13 +43,13 @@ fn whatever_is_no_request_is_let_go_without_a_word() {
         scene.peer.connect(NODE);
         scene.peer.say(&octets);
         scene.until(name, |scene| scene.peer.connections > before);
-        scene.until(name, |scene| scene.peer.events.intersects(TcpEvents::OVER | TcpEvents::PEER_CLOSED));
+        scene.until(name, |scene| scene.peer.events.intersects(TcpEvents::ENDED | TcpEvents::PEER_CLOSED));
         scene.peer.close();
-        scene.until(name, |scene| scene.node.worker.holdings().connections == 0);
+        scene.until(name, |scene| scene.node.worker.resource_usage().connections == 0);
         assert!(scene.peer.heard.is_empty() && scene.node.events.is_empty(), "{name}");
         wrong += u64::from(is_wrong);
         late += u64::from(!is_wrong);
-        let counted = ["iwarp_startup_faults", "verbs_startup_timeouts"].map(|one| scene.node.counter(one));
+        let counted = ["iwarp_startup_errors", "verbs_startup_timeouts"].map(|one| scene.node.counter(one));
         assert_eq!((counted, scene.node.counter("iwarp_tx_terminates")), ([wrong, late], 0), "{name}");
     }
     let (_, _, heard) = scene.answers(&request(0x40, 1, b""), 20);

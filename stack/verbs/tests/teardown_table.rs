@@ -100,7 +100,7 @@ const TABLE: [Row; 20] = [
     (HalfClosed, Cause::Reset, &[Ended(Why::Reset)], LEFT),
     (HalfClosed, Cause::Terminate, &[Heard(1, 2, 2), Ended(Why::Terminated)], LEFT),
     // No Terminate goes behind a FIN.
-    (HalfClosed, Cause::Fault, &[Ended(Why::Failed(BAD_TAG))], LEFT),
+    (HalfClosed, Cause::Fault, &[Ended(Why::LocalError(BAD_TAG))], LEFT),
 ];
 
 /// A queue pair and the memory that its requests name.
@@ -130,7 +130,7 @@ fn stands(scene: &mut Scene, stands: Stands) -> (Ours, Vec<u8>) {
     let mut asked = Vec::new();
     if stands != Starting {
         scene.peer.say(&reply(0x40, 1, b""));
-        scene.settled();
+        scene.negotiated();
     }
     if stands == Reading {
         reads_and_sends(scene, &ours);
@@ -168,7 +168,7 @@ fn happens(scene: &mut Scene, cause: Cause, stands: Stands, ours: &Ours, asked: 
     }
     if cause != Cause::Reset {
         scene.until("our end of it", |scene| {
-            let ends = TcpEvents::PEER_CLOSED.union(TcpEvents::OVER);
+            let ends = TcpEvents::PEER_CLOSED.union(TcpEvents::ENDED);
             scene.peer.has_said_all() && scene.peer.events.intersects(ends)
         });
         scene.peer.close();
@@ -208,6 +208,6 @@ fn every_end_is_told_as_the_table_says() {
         assert_eq!(scene.node.completions.len(), completions.len(), "{row}: nothing follows");
         let left = scene.node.ctx.query_qp(ours.qp).unwrap();
         assert_eq!((left.state, left.sends_outstanding, left.receives_outstanding), (QpState::Error, 0, 0));
-        assert_eq!(scene.node.worker.holdings().connections, 0, "{row}");
+        assert_eq!(scene.node.worker.resource_usage().connections, 0, "{row}");
     }
 }

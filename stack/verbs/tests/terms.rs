@@ -37,14 +37,16 @@ fn combination(kind: RtrKinds, (markers, crc): (bool, bool), ours: ReadDepths, t
     let connect = ConnectParams { reads: Some(ours), rtr: Some(kind), ..Default::default() };
     pair.near.ctx.connect_with(near, pair.at, &connect).unwrap();
     pair.until("the request", |pair| !pair.far.events.is_empty());
-    let Event::ConnectRequest { request, asked, .. } = pair.far.events.remove(0) else { panic!("{name}") };
-    assert_eq!((asked.peer_reads, asked.peer_to_peer), (Some(ours), true), "{name}");
+    let Event::ConnectRequest { request, mpa_request, .. } = pair.far.events.remove(0) else {
+        panic!("{name}")
+    };
+    assert_eq!((mpa_request.peer_reads, mpa_request.peer_to_peer), (Some(ours), true), "{name}");
     let accept = AcceptParams { reads: Some(theirs), ..Default::default() };
     pair.far.ctx.accept_with(request, far, &accept).unwrap();
     pair.until(&name, |pair| pair.near.is_established(near) && pair.far.is_established(far));
     settles(&pair, [near, far], [ours, theirs], &name);
     assert_eq!((pair.near.counter("iwarp_tx_rtrs"), pair.far.counter("iwarp_rx_rtrs")), (1, 1), "{name}");
-    assert_eq!(pair.near.counter("iwarp_marked_streams"), markers.into(), "{name}");
+    assert_eq!(pair.near.counter("iwarp_streams_with_markers"), markers.into(), "{name}");
     // The side that was asked may speak first, and each may read as often as was settled and not oftener.
     reads(&mut pair, far, false, &name);
     reads(&mut pair, near, true, &name);
@@ -52,8 +54,8 @@ fn combination(kind: RtrKinds, (markers, crc): (bool, bool), ours: ReadDepths, t
 
 /// RFC 6581 s9.1: neither side may have more Reads outstanding than the other one takes.
 fn settles(pair: &Pair, [near, far]: [QueuePair; 2], [ours, theirs]: [ReadDepths; 2], name: &str) {
-    let near = pair.near.ctx.qp_settled(near).unwrap().unwrap();
-    let far = pair.far.ctx.qp_settled(far).unwrap().unwrap();
+    let near = pair.near.ctx.qp_negotiated(near).unwrap().unwrap();
+    let far = pair.far.ctx.qp_negotiated(far).unwrap().unwrap();
     let from_near = ours.ord.min(theirs.ird);
     let from_far = theirs.ord.min(ours.ird);
     assert_eq!(near.reads, depths(ours.ird, from_near), "{name}");
@@ -102,7 +104,7 @@ fn a_responder_with_too_few_reads_takes_the_peers_number_or_refuses() {
     assert_eq!(heard, reply(0x50, 2, &[0x80, 16, 0x80, 2]), "our number of Reads is the peer's");
     let mut scene = Scene::new(|_| {});
     let (asked, _) = scene.is_asked(&asks);
-    let params = RejectParams { private_data: b"", wanted: Some(depths(0, 8)) };
+    let params = RejectParams { private_data: b"", reads: Some(depths(0, 8)) };
     scene.node.ctx.reject_with(asked, &params).unwrap();
     let heard = scene.hear("the refusal", 24);
     assert_eq!(heard, reply(0x70, 2, &[0x80, 0, 0x80, 8]), "refused, and our number is named");

@@ -13,7 +13,7 @@ use ironwarp::{Access, AlignedBuf, AtomicOp, Config, Extensions, RecvWr, RemoteM
 fn extended(address: &str) -> Config {
     let mut config = config(address);
     config.rdmap.extensions = Extensions::Rfc7306;
-    config.limits.reads = 16;
+    config.limits.read_depth = 16;
     // Nothing goes again because this thread had to wait for its turn.
     (config.tcp.rto_min_us, config.tcp.ack_delay_max_us) = (1_000_000, 1_000_000);
     config

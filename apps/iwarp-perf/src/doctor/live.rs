@@ -46,7 +46,7 @@ pub fn examine(config: Config, connect: Option<SocketAddr>, report: &Report) {
         Err(line) => report.add(Finding::fault("device", line, "DPDK's own messages above say more")),
     }
     #[cfg(feature = "dpdk")]
-    ironwarp::end_dpdk();
+    ironwarp::cleanup_dpdk();
 }
 
 /// The same configuration with addresses that are probed for, and less patience.
@@ -54,8 +54,8 @@ fn quick(mut config: Config) -> Config {
     for net in
         core::iter::once(&mut config.net).chain(config.fabrics.iter_mut().map(|fabric| &mut fabric.net))
     {
-        net.probe_ipv4 = net.probe_ipv4.max(1);
-        net.probe_ipv6 = net.probe_ipv6.max(1);
+        net.dad_probes_ipv4 = net.dad_probes_ipv4.max(1);
+        net.dad_probes_ipv6 = net.dad_probes_ipv6.max(1);
     }
     config.tcp.syn_retries = config.tcp.syn_retries.min(3);
     config.mpa.startup_timeout_ms = config.mpa.startup_timeout_ms.min(4_000);

@@ -80,7 +80,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 fn examine(args: &Args, config: Config) -> ExitCode {
     let report = Report::new(&args.config, args.json);
     report.watch(OVER_ALL);
-    Host::this().examine(&config).into_iter().for_each(|finding| report.add(finding));
+    Host::local().examine(&config).into_iter().for_each(|finding| report.add(finding));
     if report.worst() == Severity::Fault {
         report.add(Finding::warning("device", "not opened", "put right what is wrong above, and ask again"));
     } else if args.dry {

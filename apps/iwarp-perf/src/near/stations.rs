@@ -45,7 +45,7 @@ pub fn session(parent: &Channel<ToNear>, halt: &AtomicBool, session: &Session) -
 }
 
 /// What the configurations of such stacks say.
-const LOCKED: &str = "[rdmap]\natomics = \"locked\"\n";
+const LOCKED: &str = "[rdmap]\natomic_execution = \"locked\"\n";
 
 /// Who is still at work. Whoever is done polls on for the others, since its core may own their words; one that fails or
 /// panics is done too, so nobody waits in vain.

@@ -208,7 +208,7 @@ fn mpa_settings(args: &Args) -> String {
 /// What the options say of RDMAP, for both ends' configurations.
 fn rdmap_settings(args: &Args) -> &'static str {
     match args.atomics {
-        Some(AtomicsArg::Locked) => "[rdmap]\natomics = \"locked\"\n",
+        Some(AtomicsArg::Locked) => "[rdmap]\natomic_execution = \"locked\"\n",
         Some(AtomicsArg::Owner) | None => "",
     }
 }

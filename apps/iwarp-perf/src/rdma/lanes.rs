@@ -355,7 +355,7 @@ fn set_of_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
     let (ctx, pd) = (&endpoint.ctx, endpoint.pd);
     Ok(match owner {
-        Some(core) => ctx.register_pinned(pd, buffer, access, core)?,
+        Some(core) => ctx.register_on_core(pd, buffer, access, core)?,
         None => ctx.register(pd, buffer, access)?,
     })
 }
@@ -385,10 +385,10 @@ impl Lane {
         let attr = QpAttr {
             send_depth: shape.sends,
             recv_depth: shape.receives + SPARE_RECEIVES,
-            sges: 1,
+            max_sge: 1,
             inline_bytes: INLINE_BYTES_MAX.min(case.inline as usize),
-            inbound_reads: shape.reads as u16,
-            outbound_reads: shape.reads as u16,
+            ird: shape.reads as u16,
+            ord: shape.reads as u16,
             core: endpoint.core_of(index),
             ..QpAttr::new(cq)
         };

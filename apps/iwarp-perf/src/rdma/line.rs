@@ -119,7 +119,7 @@ impl Line {
         let attr = QpAttr {
             send_depth: SENDS,
             recv_depth: RECEIVES,
-            sges: 1,
+            max_sge: 1,
             inline_bytes: SEND_BYTES,
             ..QpAttr::new(cq)
         };

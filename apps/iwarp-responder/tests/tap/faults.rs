@@ -110,7 +110,7 @@ fn startup_faults_close_without_an_answer() {
     assert!(ended.status.success(), "{}", ended.log);
     // The two that do not say enough to be wrong are waited for.
     assert_eq!(ended.events.counter("verbs_startup_timeouts"), 2, "{:?}", ended.events);
-    assert_eq!(ended.events.counter("iwarp_startup_faults"), STARTUP.len() as u64 - 2, "{:?}", ended.events);
+    assert_eq!(ended.events.counter("iwarp_startup_errors"), STARTUP.len() as u64 - 2, "{:?}", ended.events);
 }
 
 /// RFC 5044 s4.3, s7.1.1: a peer that asks for markers gets them, in every FPDU that is long enough and in the Terminate.
@@ -120,7 +120,7 @@ fn a_peer_that_asks_for_markers_gets_them() {
     let seen = lab.client("faults.py", &["markers"]);
     assert_eq!((&seen["terminate"], &seen["end"]), (&json!([1, 2, 1]), &json!("fin")), "{seen}");
     is_reported(&lab.events.through(1, "disconnected"), "markers", &[1, 2, 1]);
-    assert_eq!(lab.interrupt().events.counter("iwarp_marked_streams"), 1);
+    assert_eq!(lab.interrupt().events.counter("iwarp_streams_with_markers"), 1);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn silent_peers_are_bounded_in_number_and_in_time() {
     good_one_follows(&lab.events.through(1, "disconnected"), "silent-crowd");
     let ended = lab.interrupt();
     let count = |name| ended.events.counter(name);
-    let (waited, refused) = (count("verbs_startup_timeouts"), count("verbs_arrivals_refused"));
+    let (waited, refused) = (count("verbs_startup_timeouts"), count("verbs_half_open_dropped"));
     // Eight may wait. A machine that is busy for long enough lets places fall free before the last one comes.
     assert_eq!(waited + refused, 12, "{:?}", ended.events);
     assert!((1..=4).contains(&refused), "{:?}", ended.events);

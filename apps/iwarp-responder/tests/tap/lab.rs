@@ -36,7 +36,7 @@ hugepages = "never"
 memory_mib = 128
 [port]
 device.tap = { interface = "iwtap0" }
-ring = 256
+ring_size = 256
 rx_frames = 2048
 tx_frames = 2048
 [net]

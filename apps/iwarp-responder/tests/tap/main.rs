@@ -75,7 +75,7 @@ fn a_lossy_link_changes_nothing_but_the_time() {
     assert!(ended.status.success(), "{}: {}", ended.status, ended.log);
     one_clean_conversation(&ended, done["echoes"].as_u64().unwrap() as usize);
     let events = &ended.events;
-    assert!(events.counter("tcp_tx_resent") > 0, "nothing was lost: {events:?}");
+    assert!(events.counter("tcp_tx_retransmits") > 0, "nothing was lost: {events:?}");
 }
 
 /// RFC 5044, RFC 5041 and RFC 5040 as a third party reads them.

@@ -7,7 +7,7 @@ use ironwarp_port::{Burst, Wire};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ByteStream, ConnId, State, Tcp, TcpConfig, TcpEvents, UnitSource};
 use ironwarp_types::{Flow, Nanos};
-use iwarp_sim::tcp::{StockDevice, address, link_address};
+use iwarp_sim::tcp::{SmoltcpDevice, address, link_address};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::socket::tcp::{Socket, SocketBuffer};
@@ -36,7 +36,7 @@ pub trait Host {
     fn is_open(&self) -> bool;
 }
 
-pub struct Ours {
+pub struct Ironwarp {
     host: u8,
     net: Net,
     tcp: Tcp<BenchPort>,
@@ -58,7 +58,7 @@ impl UnitSource for Endless {
     }
 }
 
-impl Ours {
+impl Ironwarp {
     fn on_frame(&mut self, now: Nanos, frame: BenchFrame) {
         let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, &mut self.wire) else { return };
         let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
@@ -75,7 +75,7 @@ impl Ours {
     }
 }
 
-impl Host for Ours {
+impl Host for Ironwarp {
     fn new(host: u8, port: BenchPort, _offloads: bool) -> Self {
         let wire = Wire::new(port);
         let stats = CoreStats::detached();
@@ -87,12 +87,12 @@ impl Host for Ours {
         );
         let config = TcpConfig {
             rcv_window_bytes: WINDOW_BYTES,
-            retained_bytes_max: WINDOW_BYTES,
+            retransmit_queue_bytes_max: WINDOW_BYTES,
             ..TcpConfig::default()
         };
         let tcp = Tcp::new(config, net.hasher(), [3, 4], stats);
         let source = Endless((0..9_000).map(|at| at as u8).collect());
-        Ours { host, net, tcp, wire, received: Some(Box::default()), conn: None, source }
+        Ironwarp { host, net, tcp, wire, received: Some(Box::default()), conn: None, source }
     }
 
     fn listen(&mut self) {
@@ -130,15 +130,15 @@ impl Host for Ours {
     }
 }
 
-pub struct Stock {
-    device: StockDevice<BenchPort>,
+pub struct Smoltcp {
+    device: SmoltcpDevice<BenchPort>,
     interface: Interface,
     sockets: SocketSet<'static>,
     socket: SocketHandle,
     source: Endless,
 }
 
-impl Stock {
+impl Smoltcp {
     fn tcp(&mut self) -> &mut Socket<'static> {
         self.sockets.get_mut(self.socket)
     }
@@ -157,9 +157,9 @@ fn instant(now: Nanos) -> Instant {
     Instant::from_micros((now.0 / 1_000) as i64)
 }
 
-impl Host for Stock {
+impl Host for Smoltcp {
     fn new(host: u8, port: BenchPort, offloads: bool) -> Self {
-        let mut device = StockDevice::new(port);
+        let mut device = SmoltcpDevice::new(port);
         if offloads {
             device.checksums = ChecksumCapabilities::ignored();
         }
@@ -172,7 +172,7 @@ impl Host for Stock {
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let socket = sockets.add(Socket::new(ring(), ring()));
         let source = Endless((0..9_000).map(|at| at as u8).collect());
-        Stock { device, interface, sockets, socket, source }
+        Smoltcp { device, interface, sockets, socket, source }
     }
 
     fn listen(&mut self) {

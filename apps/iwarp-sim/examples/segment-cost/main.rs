@@ -15,7 +15,7 @@ mod port;
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use hosts::{Host, Ours, Stock};
+use hosts::{Host, Ironwarp, Smoltcp};
 use ironwarp_types::Nanos;
 use port::{BenchPort, Carried, Queues, verdict};
 
@@ -51,8 +51,8 @@ fn main() -> ExitCode {
         _ => return usage(),
     };
     let counted = match stack {
-        "ours" => run::<Ours>(what, offloads),
-        "smoltcp" => run::<Stock>(what, offloads),
+        "ours" => run::<Ironwarp>(what, offloads),
+        "smoltcp" => run::<Smoltcp>(what, offloads),
         _ => return usage(),
     };
     println!("{counted}");

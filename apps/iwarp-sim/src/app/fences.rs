@@ -7,17 +7,17 @@
 use ironwarp::CompletionOpcode;
 
 use super::App;
-use super::ledger::{Posted, Session, Side};
+use super::oracle::{Posted, Session, Side};
 
 impl App {
     /// Looks at the fences of every queue pair whose completions have all been reaped.
     pub(super) fn check_fences(&self) {
         let own = self.plan.completion_queues;
-        let ledger = &mut *self.ledger.borrow_mut();
-        for &(number, side) in self.by_qp.values().filter(|(number, _)| self.cqs[number % own].was_emptied())
+        let oracle = &mut *self.oracle.borrow_mut();
+        for &(number, side) in self.by_qp.values().filter(|(number, _)| self.cqs[number % own].was_drained())
         {
-            if let Err(fault) = ledger.sessions[number].check_fences(side) {
-                ledger.blame(number, side, &fault);
+            if let Err(fault) = oracle.sessions[number].check_fences(side) {
+                oracle.report_failure(number, side, &fault);
             }
         }
     }
@@ -45,9 +45,9 @@ impl Session {
 impl Side {
     /// Whether the peer has something of a request of ours.
     fn has_arrived(&self, theirs: &mut Side, posted: &Posted) -> bool {
-        match (posted.opcode, &mut theirs.plots) {
-            (CompletionOpcode::Write, Some(plots)) => {
-                posted.placed || plots.shared.verify(posted.target).is_err()
+        match (posted.opcode, &mut theirs.memory) {
+            (CompletionOpcode::Write, Some(memory)) => {
+                posted.placed || memory.shared.verify(posted.target).is_err()
             }
             (CompletionOpcode::Send, Some(_)) => {
                 self.messages.iter().all(|message| message.wr_id != posted.wr_id)

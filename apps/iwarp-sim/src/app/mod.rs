@@ -2,17 +2,17 @@
 //! told.
 //!
 //! An [`App`] owns one context. What it does next is drawn from its own dice; what must come of it stands in the
-//! [`Ledger`], which the applications of all hosts share. A fault that it finds stays in the ledger and ends the run.
+//! [`Oracle`], which the applications of all hosts share. A fault that it finds stays in the ledger and ends the run.
 //! iWARP has no receiver-not-ready, so a side sends only what the peer has posted a receive for.
 
+mod completion_oracle;
+mod events;
 mod fences;
-mod ledger;
-pub(crate) mod life;
+pub(crate) mod lifecycle;
 pub(crate) mod memory;
-mod news;
+mod oracle;
 mod post;
 mod queues;
-mod settle;
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -20,11 +20,13 @@ use std::collections::BTreeMap;
 use ironwarp::{Completion, CompletionStatus, Context, Event, ProtectionDomain, QpState, Stack, VerbsError};
 use ironwarp_types::{Nanos, SeededEntropy};
 
-pub use ledger::{Attacked, Ledger, Message, Session, SharedLedger, Side, Stage, Totals, Unsure};
-use queues::{Pool, Queue, REAP_MAX, SharedPool};
+pub use oracle::{
+    AttackOutcome, Message, Oracle, Session, SharedOracle, Side, Stage, Totals, UnverifiedWrite,
+};
+use queues::{AppCq, AppSrq, REAP_MAX, SharedAppSrq};
 
-use crate::plan::{Common, Ending, HostPlan, Offence, addresses_of};
-use crate::world::Tenant;
+use crate::plan::{BadRequest, CommonConfig, Ending, HostPlan, addresses_of};
+use crate::world::HostApp;
 
 /// The application on one host.
 pub struct App {
@@ -32,16 +34,16 @@ pub struct App {
     ctx: Context,
     pd: ProtectionDomain,
     /// The domain of memory that no queue pair may reach.
-    nobodys: ProtectionDomain,
+    foreign_pd: ProtectionDomain,
     /// Its completion queues; the last is that of the shared receive queue, where there is one.
-    cqs: Vec<Queue>,
-    pool: Option<SharedPool>,
+    cqs: Vec<AppCq>,
+    app_srq: Option<SharedAppSrq>,
     /// Depths that its completion queues may have.
     depths: [u32; 2],
-    ledger: SharedLedger,
+    oracle: SharedOracle,
     plan: HostPlan,
-    common: Common,
-    dice: SeededEntropy,
+    common: CommonConfig,
+    rng: SeededEntropy,
     /// Session and side of each queue pair, by number.
     by_qp: BTreeMap<u32, (usize, usize)>,
     listens: bool,
@@ -50,14 +52,14 @@ pub struct App {
     /// Whether queue pairs, queues and listeners have been given up.
     closed: bool,
     /// When it looks again.
-    wakes_at: Nanos,
+    next_poll_at: Nanos,
     /// How long it sleeps after a fruitless look.
-    nap: Nanos,
+    poll_delay: Nanos,
     work: usize,
 }
 
 /// The longest nap: what the ends of an idle session cost is a step each.
-const NAP_MAX: Nanos = Nanos::from_millis(20);
+const POLL_DELAY_MAX: Nanos = Nanos::from_millis(20);
 
 impl App {
     /// An application on `stack`.
@@ -65,58 +67,58 @@ impl App {
         host: usize,
         stack: &Stack,
         plan: &HostPlan,
-        common: &Common,
-        ledger: &SharedLedger,
+        common: &CommonConfig,
+        oracle: &SharedOracle,
     ) -> Result<Self, VerbsError> {
         let mut ctx = stack.context()?;
-        let depths = [least_places(&ledger.borrow(), host), plan.cq_depth];
-        let (pd, nobodys) = (ctx.alloc_pd(), ctx.alloc_pd());
-        let (cqs, pool) = make_queues(&mut ctx, plan, depths)?;
+        let depths = [min_cq_depth(&oracle.borrow(), host), plan.cq_depth];
+        let (pd, foreign_pd) = (ctx.alloc_pd(), ctx.alloc_pd());
+        let (cqs, app_srq) = make_queues(&mut ctx, plan, depths)?;
         Ok(App {
             host,
             ctx,
             pd,
-            nobodys,
+            foreign_pd,
             cqs,
-            pool,
+            app_srq,
             depths,
-            ledger: ledger.clone(),
+            oracle: oracle.clone(),
             plan: plan.clone(),
             common: common.clone(),
-            dice: SeededEntropy::new(plan.seed),
+            rng: SeededEntropy::new(plan.seed),
             by_qp: BTreeMap::new(),
             listens: false,
             has_restarted: false,
             closed: false,
-            wakes_at: Nanos::ZERO,
-            nap: plan.pace,
+            next_poll_at: Nanos::ZERO,
+            poll_delay: plan.poll_interval,
             work: 0,
         })
     }
 }
 
-impl Tenant for App {
+impl HostApp for App {
     fn is_due(&self, now: Nanos) -> bool {
-        now >= self.wakes_at
+        now >= self.next_poll_at
     }
 
-    fn stir(&mut self, now: Nanos) {
-        self.nap = self.plan.pace;
-        let soon = now + Nanos(self.dice.below(self.plan.pace.0 + 1));
-        self.wakes_at = self.wakes_at.min(soon);
+    fn on_core_work(&mut self, now: Nanos) {
+        self.poll_delay = self.plan.poll_interval;
+        let soon = now + Nanos(self.rng.below(self.plan.poll_interval.0 + 1));
+        self.next_poll_at = self.next_poll_at.min(soon);
     }
 
-    fn next_look(&self) -> Option<Nanos> {
-        (!self.closed || !self.by_qp.is_empty()).then_some(self.wakes_at)
+    fn next_poll(&self) -> Option<Nanos> {
+        (!self.closed || !self.by_qp.is_empty()).then_some(self.next_poll_at)
     }
 
-    fn look(&mut self, now: Nanos) -> bool {
+    fn poll(&mut self, now: Nanos) -> bool {
         self.work = 0;
         if !self.listens && !self.closed {
             self.listens = self.listen().is_ok();
         }
-        self.hear(now);
-        self.check_pool();
+        self.poll_events(now);
+        self.check_srq_limit();
         // A queue pair that was given up is buried when everything is known of it.
         if self.has_destroyed() {
             self.reap_all(now)
@@ -125,11 +127,15 @@ impl Tenant for App {
         }
         self.check_fences();
         if !self.closed {
-            self.tend(now);
-            self.tend_queues(now);
+            self.drive_sessions(now);
+            self.drive_queues(now);
         }
-        self.nap = if self.work > 0 { self.plan.pace } else { (self.nap + self.nap).min(NAP_MAX) };
-        self.wakes_at = now + Nanos(1 + self.dice.below(self.nap.0));
+        self.poll_delay = if self.work > 0 {
+            self.plan.poll_interval
+        } else {
+            (self.poll_delay + self.poll_delay).min(POLL_DELAY_MAX)
+        };
+        self.next_poll_at = now + Nanos(1 + self.rng.below(self.poll_delay.0));
         self.work > 0
     }
 
@@ -140,48 +146,48 @@ impl Tenant for App {
             outcome => outcome?,
         };
         let made = make_queues(&mut ctx, &self.plan, self.depths);
-        (self.cqs, self.pool) = match made {
+        (self.cqs, self.app_srq) = match made {
             Err(VerbsError::LimitReached(_)) => return Ok(()),
             outcome => outcome?,
         };
-        (self.pd, self.nobodys) = (ctx.alloc_pd(), ctx.alloc_pd());
+        (self.pd, self.foreign_pd) = (ctx.alloc_pd(), ctx.alloc_pd());
         self.ctx = ctx;
         self.by_qp.clear();
         (self.listens, self.has_restarted) = (false, true);
-        let ledger = self.ledger.clone();
-        let mut ledger = ledger.borrow_mut();
-        for number in 0..ledger.sessions.len() {
-            life::vanish(now, &mut ledger, number, self.host);
+        let oracle = self.oracle.clone();
+        let mut oracle = oracle.borrow_mut();
+        for number in 0..oracle.sessions.len() {
+            lifecycle::on_context_dropped(now, &mut oracle, number, self.host);
         }
-        self.wakes_at = now;
+        self.next_poll_at = now;
         Ok(())
     }
 
     fn close(&mut self) -> Result<(), String> {
         self.closed = true;
-        self.check_places()?;
-        if let Some(pool) = self.pool.take() {
-            let srq = pool.borrow().srq();
+        self.check_cq_reservations()?;
+        if let Some(app_srq) = self.app_srq.take() {
+            let srq = app_srq.borrow().srq();
             self.ctx.destroy_srq(srq).map_err(|error| error.to_string())?;
-            pool.borrow_mut().close()?;
+            app_srq.borrow_mut().close()?;
         }
-        self.give_back().map_err(|error| error.to_string())
+        self.release_all().map_err(|error| error.to_string())
     }
 }
 
 impl App {
     /// Every place of a completion queue that was promised to a request has come back: there are no requests any more.
-    fn check_places(&self) -> Result<(), String> {
+    fn check_cq_reservations(&self) -> Result<(), String> {
         for queue in &self.cqs {
             let info = self.ctx.query_cq(queue.cq()).map_err(|error| error.to_string())?;
-            if info.promised > 0 && self.by_qp.is_empty() {
-                return Err(format!("{} places of a completion queue never came back", info.promised));
+            if info.reserved_cqes > 0 && self.by_qp.is_empty() {
+                return Err(format!("{} places of a completion queue never came back", info.reserved_cqes));
             }
         }
         Ok(())
     }
 
-    fn give_back(&mut self) -> Result<(), VerbsError> {
+    fn release_all(&mut self) -> Result<(), VerbsError> {
         for local in self.listeners() {
             self.ctx.unlisten(local)?;
         }
@@ -199,8 +205,8 @@ impl App {
 
     /// Ports on which sessions come to this host.
     fn ports(&self) -> Vec<u16> {
-        let ledger = self.ledger.borrow();
-        let mine = ledger.sessions.iter().filter(|session| session.plan.hosts[1] == self.host);
+        let oracle = self.oracle.borrow();
+        let mine = oracle.sessions.iter().filter(|session| session.plan.hosts[1] == self.host);
         let mut ports: Vec<u16> = mine.map(|session| session.plan.port).collect();
         ports.sort_unstable();
         ports.dedup();
@@ -213,7 +219,7 @@ impl App {
     }
 
     /// Hears all news. A slow reader hears them late.
-    fn hear(&mut self, now: Nanos) {
+    fn poll_events(&mut self, now: Nanos) {
         while let Some(event) = self.ctx.poll_event() {
             self.work += 1;
             // Everything that completed before the news is reaped before it is judged.
@@ -222,7 +228,7 @@ impl App {
                 Event::Disconnected { .. }
                     | Event::ConnectFailed { .. }
                     | Event::Rejected { .. }
-                    | Event::SharedReceiveLimit { .. }
+                    | Event::SrqLimitReached { .. }
             ) {
                 self.reap_all(now);
             }
@@ -233,16 +239,16 @@ impl App {
     /// Reaps some completions.
     fn reap(&mut self, now: Nanos) {
         for index in 0..self.cqs.len() {
-            let most = 1 + self.dice.below(REAP_MAX as u64) as usize;
+            let most = 1 + self.rng.below(REAP_MAX as u64) as usize;
             self.reap_some(now, index, most, false);
         }
     }
 
     fn has_destroyed(&self) -> bool {
-        let ledger = self.ledger.borrow();
+        let oracle = self.oracle.borrow();
         self.by_qp
             .values()
-            .any(|(number, side)| ledger.sessions[*number].sides[*side].stage == Stage::Destroyed)
+            .any(|(number, side)| oracle.sessions[*number].sides[*side].stage == Stage::Destroyed)
     }
 
     fn reap_all(&mut self, now: Nanos) {
@@ -259,75 +265,85 @@ impl App {
                 completions.len()
             }
             Err(fault) => {
-                self.ledger.borrow_mut().blame(usize::MAX, 0, &format!("host {}: {fault}", self.host));
+                self.oracle.borrow_mut().report_failure(
+                    usize::MAX,
+                    0,
+                    &format!("host {}: {fault}", self.host),
+                );
                 0
             }
         }
     }
 
     fn on_completion(&mut self, now: Nanos, completion: &Completion) {
-        let mut ledger = self.ledger.borrow_mut();
+        let mut oracle = self.oracle.borrow_mut();
         let Some(&(number, side)) = self.by_qp.get(&completion.qp.0) else {
-            return ledger.blame(usize::MAX, 0, &format!("a completion of no queue pair: {completion:?}"));
+            return oracle.report_failure(
+                usize::MAX,
+                0,
+                &format!("a completion of no queue pair: {completion:?}"),
+            );
         };
         let failed = completion.status != CompletionStatus::Success;
         let what = [completion.opcode as u8, u8::from(failed), completion.wr_id as u8];
-        ledger.note(now, number, side, &what);
-        match ledger.sessions[number].settle(side, completion) {
-            Ok(settled) => {
-                ledger.totals.succeeded += settled.succeeded;
-                ledger.totals.flushed += settled.flushed;
-                ledger.totals.lent += settled.lent;
-                ledger.totals.shared += settled.shared;
-                ledger.totals.bytes += settled.bytes;
+        oracle.hash_event(now, number, side, &what);
+        match oracle.sessions[number].check_completion(side, completion) {
+            Ok(checked) => {
+                oracle.totals.succeeded += checked.succeeded;
+                oracle.totals.flushed += checked.flushed;
+                oracle.totals.bound += checked.bound;
+                oracle.totals.shared += checked.shared;
+                oracle.totals.bytes += checked.bytes;
             }
-            Err(fault) => ledger.blame(number, side, &fault),
+            Err(fault) => oracle.report_failure(number, side, &fault),
         }
     }
 
     /// Looks after every session of this host.
-    fn tend(&mut self, now: Nanos) {
-        let ledger = self.ledger.clone();
-        let mut ledger = ledger.borrow_mut();
-        for number in 0..ledger.sessions.len() {
+    fn drive_sessions(&mut self, now: Nanos) {
+        let oracle = self.oracle.clone();
+        let mut oracle = oracle.borrow_mut();
+        for number in 0..oracle.sessions.len() {
             for side in [0, 1] {
-                let session = &ledger.sessions[number];
+                let session = &oracle.sessions[number];
                 if session.plan.hosts[side] != self.host || session.is_over {
                     continue;
                 }
-                if let Err(error) = self.tend_side(now, &mut ledger, number, side) {
-                    ledger.blame(number, side, &format!("a call failed: {error}"));
+                if let Err(error) = self.drive_side(now, &mut oracle, number, side) {
+                    oracle.report_failure(number, side, &format!("a call failed: {error}"));
                 }
             }
         }
     }
 
-    fn tend_side(
+    fn drive_side(
         &mut self,
         now: Nanos,
-        ledger: &mut Ledger,
+        oracle: &mut Oracle,
         number: usize,
         side: usize,
     ) -> Result<(), VerbsError> {
-        let hopeless = ledger.unseen && now > ledger.healed_at + HOPE;
-        let session = &mut ledger.sessions[number];
+        let hopeless = oracle.undetected_corruption && now > oracle.healed_at + CORRUPTED_SESSION_TIMEOUT;
+        let session = &mut oracle.sessions[number];
         match session.sides[side].stage {
             // A length that was damaged makes the receiver wait for bytes that nobody sends: nothing notices.
             Stage::Up if hopeless => self.abandon(now, session, side)?,
             Stage::Waiting if side == 0 && now >= session.not_before => {
                 self.connect(now, session, number)?;
-                life::forgo(ledger, number);
+                lifecycle::cancel_if_never_connected(oracle, number);
             }
             Stage::Connecting | Stage::Up => {
                 self.post(session, side)?;
                 self.end_if_due(now, session, side)?;
             }
             // An unanswered Read keeps a disconnect waiting for as long as unacknowledged data would.
-            Stage::Closing if session.ended_at.is_some_and(|at| now >= at + DEAF) => {
+            Stage::Closing if session.ended_at.is_some_and(|at| now >= at + CLOSE_TIMEOUT) => {
                 self.abandon(now, session, side)?;
             }
-            Stage::Ended => self.give_up(now, session, side)?,
-            Stage::Destroyed if session.sides[side].is_settled() => self.bury(now, ledger, number, side),
+            Stage::Ended => self.post_and_destroy(now, session, side)?,
+            Stage::Destroyed if session.sides[side].has_no_signaled_pending() => {
+                self.finish_side(now, oracle, number, side)
+            }
             _ => {}
         }
         Ok(())
@@ -341,15 +357,15 @@ impl App {
         }
         // Whoever is to be sent a message without a receive posts only the first ones.
         let starved = matches!(session.plan.ending,
-            Ending::Offend { by, offence: Offence::SendUnexpected, .. } if by != side);
+            Ending::BadRequest { by, bad_request: BadRequest::SendUnexpected, .. } if by != side);
         let batch = if starved { 0 } else { self.plan.batch };
         for _ in 0..batch {
-            self.work += usize::from(session.post_receive(side, &mut self.ctx, &mut self.dice)?);
+            self.work += usize::from(session.post_receive(side, &mut self.ctx, &mut self.rng)?);
         }
-        let mut batch = 1 + self.dice.below(self.plan.batch.into()) as usize;
+        let mut batch = 1 + self.rng.below(self.plan.batch.into()) as usize;
         while batch > 0 {
-            let most = batch.min(1 + self.dice.below(session.plan.chain_max) as usize);
-            let posted = session.post_sends(side, most, &mut self.ctx, self.pd, &mut self.dice)?;
+            let most = batch.min(1 + self.rng.below(session.plan.chain_max) as usize);
+            let posted = session.post_sends(side, most, &mut self.ctx, self.pd, &mut self.rng)?;
             if posted == 0 {
                 break;
             }
@@ -360,45 +376,46 @@ impl App {
     }
 
     /// What it was not told of its shared receive queue must not be so.
-    fn check_pool(&mut self) {
-        let fault = self.pool.as_ref().and_then(|pool| pool.borrow().after_news().err());
+    fn check_srq_limit(&mut self) {
+        let fault =
+            self.app_srq.as_ref().and_then(|app_srq| app_srq.borrow().check_no_missed_limit_event().err());
         if let Some(fault) = fault {
-            self.ledger.borrow_mut().blame(usize::MAX, 0, &format!("host {}: {fault}", self.host));
+            self.oracle.borrow_mut().report_failure(usize::MAX, 0, &format!("host {}: {fault}", self.host));
         }
     }
 
     /// Posts shared receives, goes to sleep over completion queues, gives them other depths.
-    fn tend_queues(&mut self, now: Nanos) {
-        if let Err(fault) = self.try_tend_queues(now) {
-            self.ledger.borrow_mut().blame(usize::MAX, 0, &format!("host {}: {fault}", self.host));
+    fn drive_queues(&mut self, now: Nanos) {
+        if let Err(fault) = self.try_drive_queues(now) {
+            self.oracle.borrow_mut().report_failure(usize::MAX, 0, &format!("host {}: {fault}", self.host));
         }
     }
 
-    fn try_tend_queues(&mut self, now: Nanos) -> Result<(), String> {
-        let dice = &mut self.dice;
-        if let Some(pool) = self.pool.clone() {
-            let mut pool = pool.borrow_mut();
+    fn try_drive_queues(&mut self, now: Nanos) -> Result<(), String> {
+        let rng = &mut self.rng;
+        if let Some(app_srq) = self.app_srq.clone() {
+            let mut app_srq = app_srq.borrow_mut();
             let posted =
-                pool.fill(self.plan.batch, &mut self.ctx, dice).map_err(|error| error.to_string())?;
+                app_srq.fill(self.plan.batch, &mut self.ctx, rng).map_err(|error| error.to_string())?;
             self.work += posted;
-            if dice.chance(ARM_PPM) {
-                self.work += usize::from(pool.arm(&mut self.ctx, dice).map_err(|error| error.to_string())?);
+            if rng.chance(ARM_PPM) {
+                self.work += usize::from(app_srq.arm(&mut self.ctx, rng).map_err(|error| error.to_string())?);
             }
         }
-        let index = self.dice.below(self.cqs.len() as u64) as usize;
-        if self.dice.chance(self.plan.resize_ppm) {
-            let resized = self.cqs[index].resize(&mut self.ctx, &mut self.dice);
+        let index = self.rng.below(self.cqs.len() as u64) as usize;
+        if self.rng.chance(self.plan.resize_ppm) {
+            let resized = self.cqs[index].resize(&mut self.ctx, &mut self.rng);
             let resized = resized.map_err(|error| error.to_string())?;
-            self.ledger.borrow_mut().totals.resized += u64::from(resized);
+            self.oracle.borrow_mut().totals.resized += u64::from(resized);
             self.work += 1;
         }
-        if self.dice.chance(self.plan.sleep_ppm) {
+        if self.rng.chance(self.plan.sleep_ppm) {
             // Whatever is there is taken before it goes to sleep.
             while self.reap_some(now, index, REAP_MAX, true) > 0 {}
-            self.cqs[index].sleep(now, &mut self.ctx, &mut self.dice)?;
+            self.cqs[index].sleep(now, &mut self.ctx, &mut self.rng)?;
         }
-        let woken: u64 = self.cqs.iter_mut().map(Queue::count_woken).sum();
-        self.ledger.borrow_mut().totals.woken += woken;
+        let woken: u64 = self.cqs.iter_mut().map(AppCq::count_woken).sum();
+        self.oracle.borrow_mut().totals.woken += woken;
         Ok(())
     }
 
@@ -408,22 +425,22 @@ impl App {
 }
 
 /// How long a side that closes waits for a peer that has gone.
-const DEAF: Nanos = Nanos::from_secs(2);
+const CLOSE_TIMEOUT: Nanos = Nanos::from_secs(2);
 
 /// How long sessions whose stream may have been damaged get, once nothing does harm any more.
-const HOPE: Nanos = Nanos::from_secs(20);
+const CORRUPTED_SESSION_TIMEOUT: Nanos = Nanos::from_secs(20);
 
 /// How often a host asks to be told when its shared receives run low, looks in a million.
 const ARM_PPM: u32 = 30_000;
 
 /// Places beside those of receives that a host's completion queues always have.
-const PLACES_SPARE: u32 = 64;
+const CQ_SPARE_ENTRIES: u32 = 64;
 
 /// Places that each completion queue of a host must have, so that receives cannot take all of them.
-fn least_places(ledger: &Ledger, host: usize) -> u32 {
-    let plans = ledger.sessions.iter().map(|session| &session.plan);
+fn min_cq_depth(oracle: &Oracle, host: usize) -> u32 {
+    let plans = oracle.sessions.iter().map(|session| &session.plan);
     let sides = plans.flat_map(|plan| plan.hosts.map(|at| if at == host { plan.receives.max(1) } else { 0 }));
-    sides.sum::<u32>() + PLACES_SPARE
+    sides.sum::<u32>() + CQ_SPARE_ENTRIES
 }
 
 /// The completion queues of a host, and its shared receive queue with one of its own.
@@ -431,8 +448,8 @@ fn make_queues(
     ctx: &mut Context,
     plan: &HostPlan,
     depths: [u32; 2],
-) -> Result<(Vec<Queue>, Option<SharedPool>), VerbsError> {
-    let count = plan.completion_queues + usize::from(plan.pool.is_some());
-    let cqs = (0..count).map(|_| Queue::new(ctx, depths)).collect::<Result<_, _>>()?;
-    Ok((cqs, plan.pool.map(|pool| Pool::new(ctx, pool)).transpose()?))
+) -> Result<(Vec<AppCq>, Option<SharedAppSrq>), VerbsError> {
+    let count = plan.completion_queues + usize::from(plan.app_srq.is_some());
+    let cqs = (0..count).map(|_| AppCq::new(ctx, depths)).collect::<Result<_, _>>()?;
+    Ok((cqs, plan.app_srq.map(|app_srq| AppSrq::new(ctx, app_srq)).transpose()?))
 }

@@ -17,15 +17,15 @@ pub struct History {
 #[derive(Debug)]
 pub struct Op {
     /// When it was asked.
-    pub asked: u64,
+    pub invoked_at: u64,
     /// When it was answered; [`NEVER`] where the connection ended before: it may have taken effect or not.
-    pub answered: u64,
+    pub returned_at: u64,
     /// Which name of its word it uses.
     pub name: usize,
     /// By when it has taken effect, if it ever does, answered or not; [`NEVER`] unless what it names has ended.
-    pub until: u64,
+    pub effect_deadline: u64,
     /// What it is.
-    pub act: Act,
+    pub kind: OpKind,
     /// What each of its words was, once it is answered.
     pub seen: Vec<u64>,
 }
@@ -35,69 +35,76 @@ pub const NEVER: u64 = u64::MAX;
 
 /// What is asked of the words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Act {
+pub enum OpKind {
     /// An operation on a word.
-    Change(usize, AtomicOp),
+    Modify(usize, AtomicOp),
     /// A look at so many words from this one on.
-    Look(usize, usize),
+    Read(usize, usize),
 }
 
 impl History {
     /// One more stream.
-    pub fn begin(&mut self) -> usize {
+    pub fn new_stream(&mut self) -> usize {
         self.streams.push(Vec::new());
         self.streams.len() - 1
     }
 
     /// Something is asked, by one of the names that its words have. Answers which of its stream's requests it is.
-    pub fn ask(&mut self, stream: usize, act: Act, name: usize) -> usize {
-        let op = Op { asked: self.tick(), answered: NEVER, name, until: NEVER, act, seen: Vec::new() };
+    pub fn invoke(&mut self, stream: usize, kind: OpKind, name: usize) -> usize {
+        let op = Op {
+            invoked_at: self.tick(),
+            returned_at: NEVER,
+            name,
+            effect_deadline: NEVER,
+            kind,
+            seen: Vec::new(),
+        };
         self.streams[stream].push(op);
         self.streams[stream].len() - 1
     }
 
     /// The answer has come.
-    pub fn answer(&mut self, stream: usize, op: usize, seen: Vec<u64>) {
+    pub fn complete(&mut self, stream: usize, op: usize, seen: Vec<u64>) {
         let now = self.tick();
         let op = &mut self.streams[stream][op];
-        (op.answered, op.seen) = (now, seen);
+        (op.returned_at, op.seen) = (now, seen);
     }
 
     /// A name that a stream uses ends: what was asked by it has taken effect, or never does.
     pub fn end_name(&mut self, stream: usize, name: usize) {
         let now = self.tick();
         let ops = self.streams[stream].iter_mut().filter(|op| op.name == name);
-        ops.for_each(|op| op.until = op.until.min(now));
+        ops.for_each(|op| op.effect_deadline = op.effect_deadline.min(now));
     }
 
     /// What is asked last of a stream must never take effect: its name has ended.
-    pub fn ask_in_vain(&mut self, stream: usize) {
+    pub fn invoke_without_effect(&mut self, stream: usize) {
         if let Some(op) = self.streams[stream].last_mut() {
-            op.until = 0;
+            op.effect_deadline = 0;
         }
     }
 
     /// It was refused, so it has had no effect.
-    pub fn refuse(&mut self, stream: usize, op: usize) {
-        self.streams[stream][op].until = 0;
+    pub fn mark_without_effect(&mut self, stream: usize, op: usize) {
+        self.streams[stream][op].effect_deadline = 0;
     }
 
     /// Somebody sees every word at once, directly. What stays as it was is kept as seen first and seen last.
-    pub fn see(&mut self, stream: usize, words: &[u64]) {
+    pub fn observe(&mut self, stream: usize, words: &[u64]) {
         let now = self.tick();
         let looks = &mut self.streams[stream];
         let same = looks.iter().rev().take(2).take_while(|look| look.seen == words).count();
         match looks.last_mut() {
             // Nothing was asked or answered since, or the first time stands there too.
-            Some(last) if same > 0 && (same > 1 || last.answered + 1 == now) => {
-                (last.asked, last.answered) = (now, now);
+            Some(last) if same > 0 && (same > 1 || last.returned_at + 1 == now) => {
+                (last.invoked_at, last.returned_at) = (now, now);
             }
             _ => looks.push(Op {
-                asked: now,
-                answered: now,
+                invoked_at: now,
+                returned_at: now,
                 name: 0,
-                until: NEVER,
-                act: Act::Look(0, words.len()),
+                effect_deadline: NEVER,
+                kind: OpKind::Read(0, words.len()),
                 seen: words.to_vec(),
             }),
         }
@@ -111,36 +118,43 @@ impl History {
 
 impl Op {
     /// All words are as they are when nothing more can happen.
-    pub fn last_look(end: &[u64]) -> Self {
-        let asked = NEVER - 1;
-        Op { asked, answered: asked, name: 0, until: NEVER, act: Act::Look(0, end.len()), seen: end.to_vec() }
+    pub fn final_read(end: &[u64]) -> Self {
+        let invoked_at = NEVER - 1;
+        Op {
+            invoked_at,
+            returned_at: invoked_at,
+            name: 0,
+            effect_deadline: NEVER,
+            kind: OpKind::Read(0, end.len()),
+            seen: end.to_vec(),
+        }
     }
 
     /// Whether it was answered.
-    pub fn is_heard(&self) -> bool {
-        self.answered != NEVER
+    pub fn has_returned(&self) -> bool {
+        self.returned_at != NEVER
     }
 
     /// When it takes effect at the latest.
     pub fn latest(&self) -> u64 {
-        self.answered.min(self.until)
+        self.returned_at.min(self.effect_deadline)
     }
 }
 
-impl Act {
+impl OpKind {
     /// The first of its words, and how many.
     pub fn words(self) -> (usize, usize) {
         match self {
-            Act::Change(word, _) => (word, 1),
-            Act::Look(first, count) => (first, count),
+            OpKind::Modify(word, _) => (word, 1),
+            OpKind::Read(first, count) => (first, count),
         }
     }
 
     /// What the word is then.
     pub fn apply(self, value: u64) -> u64 {
         match self {
-            Act::Look(..) => value,
-            Act::Change(_, op) => model(op, value),
+            OpKind::Read(..) => value,
+            OpKind::Modify(_, op) => model(op, value),
         }
     }
 }
@@ -171,24 +185,24 @@ mod tests {
     use super::*;
 
     fn seen(history: &History) -> Vec<(u64, u64)> {
-        history.streams[0].iter().map(|look| (look.asked, look.seen[0])).collect()
+        history.streams[0].iter().map(|look| (look.invoked_at, look.seen[0])).collect()
     }
 
     /// A word that stays as it was is kept as seen first and seen last, once something else has happened in between.
     #[test]
     fn looks_keep_when_a_value_came_and_when_it_was_still_there() {
         let mut history = History::default();
-        let (keeper, caller) = (history.begin(), history.begin());
-        history.see(keeper, &[0]);
-        history.see(keeper, &[0]);
+        let (server, client) = (history.new_stream(), history.new_stream());
+        history.observe(server, &[0]);
+        history.observe(server, &[0]);
         assert_eq!(seen(&history), [(2, 0)], "nothing happened in between");
-        let op = history.ask(caller, Act::Change(0, AtomicOp::add(1)), 0);
-        history.see(keeper, &[0]);
-        history.see(keeper, &[0]);
+        let op = history.invoke(client, OpKind::Modify(0, AtomicOp::add(1)), 0);
+        history.observe(server, &[0]);
+        history.observe(server, &[0]);
         assert_eq!(seen(&history), [(2, 0), (5, 0)]);
-        history.see(keeper, &[1]);
-        history.answer(caller, op, vec![0]);
-        history.see(keeper, &[1]);
+        history.observe(server, &[1]);
+        history.complete(client, op, vec![0]);
+        history.observe(server, &[1]);
         assert_eq!(seen(&history), [(2, 0), (5, 0), (6, 1), (8, 1)]);
     }
 
@@ -196,16 +210,17 @@ mod tests {
     #[test]
     fn the_end_of_a_name_is_the_end_of_what_was_asked_by_it() {
         let mut history = History::default();
-        let stream = history.begin();
-        let ask = |history: &mut History, name| history.ask(stream, Act::Change(0, AtomicOp::add(1)), name);
+        let stream = history.new_stream();
+        let ask =
+            |history: &mut History, name| history.invoke(stream, OpKind::Modify(0, AtomicOp::add(1)), name);
         let ops = [ask(&mut history, 1), ask(&mut history, 2), ask(&mut history, 1)];
-        history.answer(stream, ops[0], vec![0]);
+        history.complete(stream, ops[0], vec![0]);
         history.end_name(stream, 1);
-        history.answer(stream, ops[2], vec![2]);
+        history.complete(stream, ops[2], vec![2]);
         let latest: Vec<u64> = history.streams[stream].iter().map(Op::latest).collect();
         assert_eq!(latest, [4, NEVER, 5], "an answer may come later than what it tells of");
         ask(&mut history, 1);
-        history.ask_in_vain(stream);
+        history.invoke_without_effect(stream);
         assert_eq!(history.streams[stream][3].latest(), 0);
     }
 }

@@ -8,11 +8,11 @@
 //!
 //! Sources: RFC 7306 s5 (operations and their order), s6 (immediates), s7 (order among messages).
 
+mod app;
+mod atomics_oracle;
 mod checker;
-mod desk;
 mod history;
-mod operator;
-mod store;
+mod word_memory;
 
-pub use desk::{Desk, SharedDesk};
-pub use operator::Operator;
+pub use app::AtomicsApp;
+pub use atomics_oracle::{AtomicsOracle, SharedAtomicsOracle};

@@ -25,11 +25,11 @@ pub const TERMINATE: u8 = 7;
 
 /// One direction of a connection as its sender numbers it.
 #[derive(Debug)]
-pub struct Mouth {
+pub struct PeerSender {
     /// Whether the peer asked for markers.
     pub markers: bool,
     /// Bytes behind the start-up frame.
-    said: u64,
+    sent_bytes: u64,
     /// Messages begun on queue 0 and on queue 1.
     pub sends: u32,
     pub reads: u32,
@@ -37,7 +37,7 @@ pub struct Mouth {
 
 /// The place of an untagged segment.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct UntaggedHeader {
     pub queue: u32,
     pub msn: u32,
     pub mo: u32,
@@ -45,26 +45,27 @@ pub struct Place {
     pub word: u32,
 }
 
-impl Mouth {
+impl PeerSender {
     /// Nothing was said.
     pub fn new(markers: bool) -> Self {
-        Mouth { markers, said: 0, sends: 0, reads: 0 }
+        PeerSender { markers, sent_bytes: 0, sends: 0, reads: 0 }
     }
 
     /// The next Send.
     pub fn send(&mut self, payload: &[u8], invalidates: Option<u32>) -> Vec<u8> {
         self.sends += 1;
-        let place = Place { queue: 0, msn: self.sends, mo: 0, word: invalidates.unwrap_or(0) };
-        untagged(if invalidates.is_some() { SEND_INVALIDATE } else { SEND }, place, payload)
+        let untagged_header =
+            UntaggedHeader { queue: 0, msn: self.sends, mo: 0, word: invalidates.unwrap_or(0) };
+        untagged(if invalidates.is_some() { SEND_INVALIDATE } else { SEND }, untagged_header, payload)
     }
 
     /// The next Read Request, of `bytes` bytes.
     pub fn read(&mut self, stag: u32, to: u64, bytes: u32) -> Vec<u8> {
         self.reads += 1;
-        let place = Place { queue: 1, msn: self.reads, mo: 0, word: 0 };
+        let untagged_header = UntaggedHeader { queue: 1, msn: self.reads, mo: 0, word: 0 };
         let sink = [&0x5151u32.to_be_bytes()[..], &0x1000u64.to_be_bytes()].concat();
         let source = [&stag.to_be_bytes()[..], &to.to_be_bytes()].concat();
-        untagged(READ_REQUEST, place, &[&sink[..], &bytes.to_be_bytes(), &source].concat())
+        untagged(READ_REQUEST, untagged_header, &[&sink[..], &bytes.to_be_bytes(), &source].concat())
     }
 
     /// The FPDU of a ULPDU.
@@ -82,12 +83,12 @@ impl Mouth {
         let wrong = u32::from(damage == Damage::Crc);
         // The CRC's least significant byte goes first (RFC 5044 s4.4).
         out.extend_from_slice(&(crc32c(&out) ^ wrong).to_le_bytes());
-        self.said += out.len() as u64;
+        self.sent_bytes += out.len() as u64;
         out
     }
 
     fn mark(&self, out: &mut Vec<u8>, head: Option<usize>, damage: Damage) {
-        if !self.markers || !(self.said + out.len() as u64).is_multiple_of(MARKER_STEP) {
+        if !self.markers || !(self.sent_bytes + out.len() as u64).is_multiple_of(MARKER_STEP) {
             return;
         }
         let back = head.map_or(0, |head| out.len() - head) as u16;
@@ -104,8 +105,9 @@ pub fn tagged(opcode: u8, stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 /// An untagged segment that ends its message.
-pub fn untagged(opcode: u8, place: Place, payload: &[u8]) -> Vec<u8> {
-    let words = [place.word, place.queue, place.msn, place.mo].map(u32::to_be_bytes);
+pub fn untagged(opcode: u8, untagged_header: UntaggedHeader, payload: &[u8]) -> Vec<u8> {
+    let words = [untagged_header.word, untagged_header.queue, untagged_header.msn, untagged_header.mo]
+        .map(u32::to_be_bytes);
     [&[0x41, 0x40 | opcode][..], &words.concat(), payload].concat()
 }
 
@@ -116,8 +118,8 @@ mod tests {
     /// RFC 5044 s4.3: a marker every 512 bytes, the first right before the first FPDU.
     #[test]
     fn markers_point_back_to_their_fpdu() {
-        let mut mouth = Mouth::new(true);
-        let first = mouth.fpdu(&[7; 600], Damage::None);
+        let mut sender = PeerSender::new(true);
+        let first = sender.fpdu(&[7; 600], Damage::None);
         assert_eq!(first[..6], [0, 0, 0, 0, 0x02, 0x58]);
         assert_eq!(first[512..516], [0, 0, 0x01, 0xfc]);
         assert_eq!(first.len(), 4 + 604 + 4 + 4);

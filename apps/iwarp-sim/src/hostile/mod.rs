@@ -1,11 +1,11 @@
 //! A host that keeps the rules of TCP and no others.
 //!
-//! It opens its sessions when their time comes, each over a connection of its own; see [`visit`]. It stands in for the
+//! It opens its sessions when their time comes, each over a connection of its own; see [`attack_conn`]. It stands in for the
 //! initiator's application: what it says is in the ledger, and so is everything that its victims must make of it.
 
+mod attack_conn;
 mod craft;
 mod frames;
-mod visit;
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -18,10 +18,10 @@ use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ByteStream, ConnId, Tcp, TcpConfig, TcpEvents};
 use ironwarp_types::{Entropy, Flow, SeededEntropy};
 
-use crate::app::life::finish;
-use crate::app::{SharedLedger, Stage};
+use crate::app::lifecycle::finish;
+use crate::app::{SharedOracle, Stage};
 use crate::plan::{HostilePlan, Plan, addresses_of};
-use visit::{Visit, Wish};
+use attack_conn::{AttackConn, ConnAction};
 
 /// A hostile host.
 pub struct Hostile {
@@ -29,25 +29,25 @@ pub struct Hostile {
     net: Net,
     tcp: Tcp<MemoryPort>,
     wire: Wire<MemoryPort>,
-    ledger: SharedLedger,
-    dice: SeededEntropy,
-    visits: Vec<Visit>,
+    oracle: SharedOracle,
+    rng: SeededEntropy,
+    attack_conns: Vec<AttackConn>,
     /// Sessions that have not begun.
     waiting: Vec<usize>,
 }
 
 /// Units that a connection may say in its turn.
-const TURN_UNITS: usize = 16;
+const TX_UNITS_PER_POLL: usize = 16;
 
 /// Bursts received in one iteration.
-const BURSTS: usize = 4;
+const RX_BURSTS_PER_POLL: usize = 4;
 
 impl Hostile {
     /// The host of a plan, at the end of `port`.
-    pub fn new(plan: &Plan, hostile: &HostilePlan, port: MemoryPort, ledger: &SharedLedger) -> Self {
+    pub fn new(plan: &Plan, hostile: &HostilePlan, port: MemoryPort, oracle: &SharedOracle) -> Self {
         let number = plan.hosts.len();
-        let mut dice = SeededEntropy::new(hostile.seed);
-        let secret = [dice.next_u64(), dice.next_u64()];
+        let mut rng = SeededEntropy::new(hostile.seed);
+        let secret = [rng.next_u64(), rng.next_u64()];
         let address = Ipv4Addr::new(10, 0, 0, number as u8 + 1);
         let config = NetConfig::new(hostile.device.mac, address, 24, hostile.device.mtu_bytes, secret);
         let (stats, wire) = (CoreStats::detached(), Wire::new(port));
@@ -59,15 +59,15 @@ impl Hostile {
             tcp: Tcp::new(tcp, net.hasher(), secret, stats),
             net,
             wire,
-            ledger: ledger.clone(),
-            dice,
-            visits: Vec::new(),
+            oracle: oracle.clone(),
+            rng,
+            attack_conns: Vec::new(),
             waiting: mine.map(|(number, _)| number).collect(),
         }
     }
 
     fn receive(&mut self, now: Nanos) {
-        for _ in 0..BURSTS {
+        for _ in 0..RX_BURSTS_PER_POLL {
             let mut burst: Burst<MemoryFrame> = Burst::new();
             self.wire.rx_burst(&mut burst);
             if burst.is_empty() {
@@ -96,38 +96,38 @@ impl Hostile {
     }
 
     fn on_events(&mut self, now: Nanos, conn: ConnId, events: TcpEvents) {
-        let Some(index) = self.visits.iter().position(|visit| visit.conn == conn) else {
-            if events.intersects(TcpEvents::OVER) {
+        let Some(index) = self.attack_conns.iter().position(|attack_conn| attack_conn.conn == conn) else {
+            if events.intersects(TcpEvents::ENDED) {
                 self.tcp.release(conn);
             }
             return;
         };
-        let ledger = self.ledger.clone();
-        let mut ledger = ledger.borrow_mut();
-        let visit = &mut self.visits[index];
-        let number = visit.number;
+        let oracle = self.oracle.clone();
+        let mut oracle = oracle.borrow_mut();
+        let attack_conn = &mut self.attack_conns[index];
+        let number = attack_conn.number;
         let mut stream = self.tcp.rx(conn);
         while stream.available() > 0 {
             let piece = stream.front().to_vec();
             stream.consume(piece.len());
-            visit.hear(&piece);
+            attack_conn.on_bytes(&piece);
         }
-        visit.on_events(&mut ledger.sessions[number], events);
-        drop(ledger);
-        self.turn(now, index);
-        if events.intersects(TcpEvents::OVER) {
+        attack_conn.on_events(&mut oracle.sessions[number], events);
+        drop(oracle);
+        self.poll_conn(now, index);
+        if events.intersects(TcpEvents::ENDED) {
             self.end(now, conn);
         }
     }
 
     /// Opens the connections whose time has come.
     fn begin(&mut self, now: Nanos) {
-        let ledger = self.ledger.clone();
-        let due = |number: &mut usize| ledger.borrow().sessions[*number].plan.start <= now;
+        let oracle = self.oracle.clone();
+        let due = |number: &mut usize| oracle.borrow().sessions[*number].plan.start <= now;
         let due: Vec<usize> = self.waiting.extract_if(.., due).collect();
         for number in due {
             let (victim, port) = {
-                let plan = &ledger.borrow().sessions[number].plan;
+                let plan = &oracle.borrow().sessions[number].plan;
                 (plan.hosts[1], plan.port)
             };
             let remote = SocketAddr::new(addresses_of(victim)[0].ip(), port);
@@ -136,42 +136,42 @@ impl Hostile {
             let flow = Flow { local: SocketAddr::new(self.address, local), remote };
             let path = self.net.path_to(&flow, mac);
             let opened = self.tcp.connect(now, flow, path, &mut self.wire);
-            let mut ledger = ledger.borrow_mut();
+            let mut oracle = oracle.borrow_mut();
             match opened {
                 Ok(conn) => {
-                    let session = &mut ledger.sessions[number];
+                    let session = &mut oracle.sessions[number];
                     session.sides[0].stage = Stage::Connecting;
                     // It takes whatever it is sent.
                     session.sides[0].receives_posted = u64::MAX;
-                    let dice = SeededEntropy::new(self.dice.next_u64());
-                    self.visits.push(Visit::new(session, conn, now, dice));
+                    let rng = SeededEntropy::new(self.rng.next_u64());
+                    self.attack_conns.push(AttackConn::new(session, conn, now, rng));
                 }
-                Err(error) => ledger.blame(number, 0, &format!("no connection: {error:?}")),
+                Err(error) => oracle.report_failure(number, 0, &format!("no connection: {error:?}")),
             }
         }
     }
 
     /// Lets a visit do what it has to do now.
-    fn turn(&mut self, now: Nanos, index: usize) {
-        let ledger = self.ledger.clone();
-        let mut ledger = ledger.borrow_mut();
-        let visit = &mut self.visits[index];
-        let (number, conn) = (visit.number, visit.conn);
-        let wish = visit.turn(now, &mut ledger.sessions[number]);
-        let wish = wish.unwrap_or_else(|fault| {
-            ledger.blame(number, 0, &fault);
-            Wish::Abort
+    fn poll_conn(&mut self, now: Nanos, index: usize) {
+        let oracle = self.oracle.clone();
+        let mut oracle = oracle.borrow_mut();
+        let attack_conn = &mut self.attack_conns[index];
+        let (number, conn) = (attack_conn.number, attack_conn.conn);
+        let action = attack_conn.poll_conn(now, &mut oracle.sessions[number]);
+        let action = action.unwrap_or_else(|fault| {
+            oracle.report_failure(number, 0, &fault);
+            ConnAction::Abort
         });
-        drop(ledger);
-        match wish {
-            Wish::Stay => {}
-            Wish::Close => {
+        drop(oracle);
+        match action {
+            ConnAction::Keep => {}
+            ConnAction::Close => {
                 let events = self.tcp.close(now, conn, &mut self.wire);
-                if events.intersects(TcpEvents::OVER) {
+                if events.intersects(TcpEvents::ENDED) {
                     self.end(now, conn);
                 }
             }
-            Wish::Abort => {
+            ConnAction::Abort => {
                 self.tcp.abort(now, conn, &mut self.wire);
                 self.end(now, conn);
             }
@@ -180,36 +180,38 @@ impl Hostile {
 
     /// A connection is over, and with it the attacker's part of the session.
     fn end(&mut self, now: Nanos, conn: ConnId) {
-        let Some(index) = self.visits.iter().position(|visit| visit.conn == conn) else { return };
-        let visit = self.visits.swap_remove(index);
-        self.tcp.release(visit.conn);
-        let mut ledger = self.ledger.borrow_mut();
-        if let Err(fault) = visit.judge(&mut ledger.sessions[visit.number]) {
-            ledger.blame(visit.number, 0, &fault);
+        let Some(index) = self.attack_conns.iter().position(|attack_conn| attack_conn.conn == conn) else {
+            return;
+        };
+        let attack_conn = self.attack_conns.swap_remove(index);
+        self.tcp.release(attack_conn.conn);
+        let mut oracle = self.oracle.borrow_mut();
+        if let Err(fault) = attack_conn.check_result(&mut oracle.sessions[attack_conn.number]) {
+            oracle.report_failure(attack_conn.number, 0, &fault);
         }
-        ledger.totals.attacks += u64::from(ledger.sessions[visit.number].attacked.is_some());
-        let session = &mut ledger.sessions[visit.number];
+        oracle.totals.attacks += u64::from(oracle.sessions[attack_conn.number].attack_outcome.is_some());
+        let session = &mut oracle.sessions[attack_conn.number];
         session.sides[0].stage = Stage::Gone;
         session.ended_at.get_or_insert(now);
         if session.is_ended() {
-            finish(now, &mut ledger, visit.number);
+            finish(now, &mut oracle, attack_conn.number);
         }
     }
 
     fn transmit(&mut self, now: Nanos) {
-        for visit in &mut self.visits {
-            let conn = visit.conn;
-            self.tcp.transmit(now, conn, visit, &mut self.wire, TURN_UNITS);
+        for attack_conn in &mut self.attack_conns {
+            let conn = attack_conn.conn;
+            self.tcp.transmit(now, conn, attack_conn, &mut self.wire, TX_UNITS_PER_POLL);
         }
     }
 
     fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        if self.tcp.owes_acks() || self.wire.waiting_frames() > 0 {
+        if self.tcp.has_pending_acks() || self.wire.waiting_frames() > 0 {
             return Some(now);
         }
-        let ledger = self.ledger.borrow();
-        let starts = self.waiting.iter().map(|number| ledger.sessions[*number].plan.start);
-        let looks = self.visits.iter().map(|visit| visit.next_look(now));
+        let oracle = self.oracle.borrow();
+        let starts = self.waiting.iter().map(|number| oracle.sessions[*number].plan.start);
+        let looks = self.attack_conns.iter().map(|attack_conn| attack_conn.next_poll(now));
         starts.chain(looks).chain(self.tcp.next_deadline()).chain(self.net.next_deadline()).min()
     }
 }
@@ -219,8 +221,8 @@ impl Node for Hostile {
         self.receive(now);
         self.timers(now);
         self.begin(now);
-        for index in (0..self.visits.len()).rev() {
-            self.turn(now, index);
+        for index in (0..self.attack_conns.len()).rev() {
+            self.poll_conn(now, index);
         }
         self.transmit(now);
         self.tcp.flush_acks(now, &mut self.wire);
@@ -230,6 +232,6 @@ impl Node for Hostile {
 
     fn check(&self) -> Result<(), String> {
         self.tcp.check()?;
-        self.ledger.borrow().fault.clone().map_or(Ok(()), Err)
+        self.oracle.borrow().fault.clone().map_or(Ok(()), Err)
     }
 }

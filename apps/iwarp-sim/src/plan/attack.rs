@@ -89,13 +89,13 @@ pub enum Attack {
 
 /// What follows an attack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Manner {
+pub enum AfterAttack {
     /// The attacker closes when the victim has.
-    Closes,
+    Close,
     /// It talks on, and answers a Terminate with one; then it closes.
-    Chatters,
+    KeepSending,
     /// It never closes.
-    Lingers,
+    StayOpen,
 }
 
 impl Attack {
@@ -181,7 +181,7 @@ impl Attack {
     }
 
     /// Whether it is a Read Request that is well formed and asks for what it must not.
-    pub fn asks(self) -> bool {
+    pub fn is_read_request(self) -> bool {
         matches!(
             self,
             Attack::ReadUnknown
@@ -194,4 +194,4 @@ impl Attack {
 }
 
 /// What [`Attack::Terminate`] names.
-pub const REPROACH: Terminate = Terminate { layer: 0, etype: 2, code: 0xff };
+pub const BAD_TERMINATE: Terminate = Terminate { layer: 0, etype: 2, code: 0xff };

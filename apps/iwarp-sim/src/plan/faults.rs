@@ -19,7 +19,7 @@ pub enum Fault {
     /// Frames with a wrong byte.
     Corrupt,
     /// Payload with wrong bytes under a right checksum.
-    Unseen,
+    UndetectedCorruption,
     /// Frames that lose their end.
     Truncate,
     /// Delays that vary.
@@ -27,7 +27,7 @@ pub enum Fault {
     /// Links with little room for frames that wait.
     SmallQueue,
     /// Packets marked as having met congestion.
-    Mark,
+    EcnMark,
     /// Links that take smaller packets than the hosts send.
     Mtu,
     /// Links that fail for a time.
@@ -52,11 +52,11 @@ impl Fault {
         Fault::Duplicate,
         Fault::Reorder,
         Fault::Corrupt,
-        Fault::Unseen,
+        Fault::UndetectedCorruption,
         Fault::Truncate,
         Fault::Jitter,
         Fault::SmallQueue,
-        Fault::Mark,
+        Fault::EcnMark,
         Fault::Mtu,
         Fault::Outage,
         Fault::Pause,
@@ -68,116 +68,116 @@ impl Fault {
 }
 
 impl Plan {
-    pub(super) fn draw_faults(&mut self, dice: &mut SeededEntropy) {
+    pub(super) fn draw_faults(&mut self, rng: &mut SeededEntropy) {
         for cable in 0..self.cables.len() {
-            for way in [0, 1] {
+            for direction in [0, 1] {
                 // The weather changes a few times.
-                let changes = 1 + dice.below(3);
+                let changes = 1 + rng.below(3);
                 for change in 0..changes {
-                    let at = if change == 0 { Nanos::ZERO } else { Nanos(dice.below(self.heal_at.0)) };
-                    let config = self.bad_link(cable, dice);
-                    self.timeline.push((at, Change::Link { cable, way, config }));
+                    let at = if change == 0 { Nanos::ZERO } else { Nanos(rng.below(self.heal_at.0)) };
+                    let config = self.bad_link(cable, rng);
+                    self.timeline.push((at, Change::Link { cable, direction, config }));
                 }
             }
         }
         if self.has(Fault::Outage) {
-            self.draw_gaps(dice, |link, _| link.is_down = true);
+            self.draw_gaps(rng, |link, _| link.is_down = true);
         }
         if self.has(Fault::Pause) {
-            self.draw_gaps(dice, |link, end| link.paused_until = end);
+            self.draw_gaps(rng, |link, end| link.paused_until = end);
         }
         for host in 0..self.hosts.len() {
-            self.draw_shortages(host, dice);
+            self.draw_shortages(host, rng);
         }
         // It excuses the sessions of its host, so most runs must do without.
-        if self.has(Fault::Restart) && dice.chance(400_000) {
-            for _ in 0..1 + dice.below(3) {
-                let host = dice.below(self.hosts.len() as u64) as usize;
-                self.timeline.push((Nanos(dice.below(self.heal_at.0)), Change::Restart { host }));
+        if self.has(Fault::Restart) && rng.chance(400_000) {
+            for _ in 0..1 + rng.below(3) {
+                let host = rng.below(self.hosts.len() as u64) as usize;
+                self.timeline.push((Nanos(rng.below(self.heal_at.0)), Change::Restart { host }));
             }
         }
     }
 
     /// Hosts fall silent, and meanwhile their applications drop everything: nobody is told.
-    pub(super) fn draw_vanishings(&mut self, dice: &mut SeededEntropy) {
-        for _ in 0..1 + dice.below(2) {
-            let host = dice.below(self.hosts.len() as u64) as usize;
+    pub(super) fn draw_context_drops(&mut self, rng: &mut SeededEntropy) {
+        for _ in 0..1 + rng.below(2) {
+            let host = rng.below(self.hosts.len() as u64) as usize;
             let cable = host.min(self.cables.len() - 1);
-            let start = Nanos(dice.below(self.heal_at.0));
-            let end = (start + Nanos(log_uniform(dice, 16, 27))).min(self.heal_at);
-            let when = start + Nanos(dice.below((end - start).0 + 1));
-            for way in [0, 1] {
-                let after = self.bad_link(cable, dice);
+            let start = Nanos(rng.below(self.heal_at.0));
+            let end = (start + Nanos(log_uniform(rng, 16, 27))).min(self.heal_at);
+            let when = start + Nanos(rng.below((end - start).0 + 1));
+            for direction in [0, 1] {
+                let after = self.bad_link(cable, rng);
                 let config = LinkConfig { is_down: true, ..after.clone() };
-                self.timeline.push((start, Change::Link { cable, way, config }));
-                self.timeline.push((end, Change::Link { cable, way, config: after }));
+                self.timeline.push((start, Change::Link { cable, direction, config }));
+                self.timeline.push((end, Change::Link { cable, direction, config: after }));
             }
             self.timeline.push((when, Change::Restart { host }));
         }
     }
 
-    fn bad_link(&self, cable: usize, dice: &mut SeededEntropy) -> LinkConfig {
+    fn bad_link(&self, cable: usize, rng: &mut SeededEntropy) -> LinkConfig {
         let mut link = self.cables[cable].healthy.clone();
         let mut rate = |fault: Fault, high: u32| {
-            if self.has(fault) && dice.chance(700_000) { log_uniform(dice, 6, high) as u32 } else { 0 }
+            if self.has(fault) && rng.chance(700_000) { log_uniform(rng, 6, high) as u32 } else { 0 }
         };
         link.loss_ppm = rate(Fault::Loss, 16);
         link.duplicate_ppm = rate(Fault::Duplicate, 17);
         link.reorder_ppm = rate(Fault::Reorder, 17);
         link.corrupt_ppm = rate(Fault::Corrupt, 15);
-        link.corrupt_unseen_ppm = rate(Fault::Unseen, 13);
+        link.corrupt_unseen_ppm = rate(Fault::UndetectedCorruption, 13);
         link.truncate_ppm = rate(Fault::Truncate, 15);
-        link.mark_ppm = rate(Fault::Mark, 17);
+        link.mark_ppm = rate(Fault::EcnMark, 17);
         let begin_ppm = rate(Fault::Bursts, 14);
         if begin_ppm > 0 {
-            let end_ppm = log_uniform(dice, 14, 19) as u32;
-            link.bursts = Bursts { begin_ppm, end_ppm, loss_ppm: 500_000 + dice.below(500_001) as u32 };
+            let end_ppm = log_uniform(rng, 14, 19) as u32;
+            link.bursts = Bursts { begin_ppm, end_ppm, loss_ppm: 500_000 + rng.below(500_001) as u32 };
         }
-        if self.has(Fault::Mark) && dice.chance(500_000) {
-            link.mark_above_bytes = u64::from(self.mtu_max()) * (1 + dice.below(20));
+        if self.has(Fault::EcnMark) && rng.chance(500_000) {
+            link.mark_above_bytes = u64::from(self.mtu_max()) * (1 + rng.below(20));
         }
-        if self.has(Fault::Mtu) && dice.chance(300_000) {
+        if self.has(Fault::Mtu) && rng.chance(300_000) {
             let least = if self.common.v6 { 1280 } else { 576 };
-            link.mtu_bytes = least + dice.below(u64::from(self.mtu_max() - least) + 1) as u16;
-            link.answers_too_big = dice.chance(700_000);
+            link.mtu_bytes = least + rng.below(u64::from(self.mtu_max() - least) + 1) as u16;
+            link.answers_too_big = rng.chance(700_000);
         }
-        link.reorder_by = Nanos(log_uniform(dice, 10, 20));
+        link.reorder_by = Nanos(log_uniform(rng, 10, 20));
         if self.has(Fault::Jitter) {
-            link.jitter = Nanos(dice.below(2 * link.delay.0 + 2));
+            link.jitter = Nanos(rng.below(2 * link.delay.0 + 2));
         }
         if self.has(Fault::SmallQueue) {
-            link.queue_bytes = u64::from(self.mtu_max()) * (2 + dice.below(30));
+            link.queue_bytes = u64::from(self.mtu_max()) * (2 + rng.below(30));
         }
         link
     }
 
     /// One way of a cable, or both, fail or stand still for a time.
-    fn draw_gaps(&mut self, dice: &mut SeededEntropy, gap: impl Fn(&mut LinkConfig, Nanos)) {
+    fn draw_gaps(&mut self, rng: &mut SeededEntropy, gap: impl Fn(&mut LinkConfig, Nanos)) {
         for cable in 0..self.cables.len() {
-            let start = Nanos(dice.below(self.heal_at.0));
-            let end = (start + Nanos(log_uniform(dice, 14, 26))).min(self.heal_at);
-            let ways = [0..1, 1..2, 0..2][dice.below(3) as usize].clone();
-            for way in ways {
-                let after = self.bad_link(cable, dice);
+            let start = Nanos(rng.below(self.heal_at.0));
+            let end = (start + Nanos(log_uniform(rng, 14, 26))).min(self.heal_at);
+            let directions = [0..1, 1..2, 0..2][rng.below(3) as usize].clone();
+            for direction in directions {
+                let after = self.bad_link(cable, rng);
                 let mut config = after.clone();
                 gap(&mut config, end);
-                self.timeline.push((start, Change::Link { cable, way, config }));
-                self.timeline.push((end, Change::Link { cable, way, config: after }));
+                self.timeline.push((start, Change::Link { cable, direction, config }));
+                self.timeline.push((end, Change::Link { cable, direction, config: after }));
             }
         }
     }
 
     /// A device that takes few frames, or has no buffer, for some times.
-    fn draw_shortages(&mut self, host: usize, dice: &mut SeededEntropy) {
-        for _ in 0..dice.below(4) {
-            let start = Nanos(dice.below(self.heal_at.0));
-            let end = (start + Nanos(log_uniform(dice, 12, 23))).min(self.heal_at);
+    fn draw_shortages(&mut self, host: usize, rng: &mut SeededEntropy) {
+        for _ in 0..rng.below(4) {
+            let start = Nanos(rng.below(self.heal_at.0));
+            let end = (start + Nanos(log_uniform(rng, 12, 23))).min(self.heal_at);
             if self.has(Fault::TxRing) {
-                self.timeline.push((start, Change::TxBurst { host, frames: dice.below(5) }));
+                self.timeline.push((start, Change::TxBurst { host, frames: rng.below(5) }));
                 self.timeline.push((end, Change::TxBurst { host, frames: u64::MAX }));
             }
             if self.has(Fault::Allocation) {
-                self.timeline.push((start, Change::Allocations { host, left: dice.below(8) }));
+                self.timeline.push((start, Change::Allocations { host, left: rng.below(8) }));
                 self.timeline.push((end, Change::Allocations { host, left: u64::MAX }));
             }
         }

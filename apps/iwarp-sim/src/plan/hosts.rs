@@ -6,28 +6,28 @@ use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::LinkConfig;
 use ironwarp_types::{Entropy, MacAddr, Nanos, SeededEntropy};
 
-use super::scenario::Shape;
+use super::scenario::ScenarioParams;
 use super::{
-    Attack, CablePlan, Ending, Fault, HostPlan, HostilePlan, Offence, Placing, Plan, PoolPlan, SessionPlan,
-    log_uniform,
+    Attack, BadRequest, CablePlan, Ending, Fault, HostPlan, HostilePlan, Placement, Plan, SessionPlan,
+    SrqPlan, log_uniform,
 };
 
 impl Plan {
-    pub(super) fn draw_hosts(&mut self, count: usize, shape: &Shape, dice: &mut SeededEntropy) {
+    pub(super) fn draw_hosts(&mut self, count: usize, params: &ScenarioParams, rng: &mut SeededEntropy) {
         // RFC 8200 s5: a link that carries IPv6 takes 1280 bytes.
         let least = if self.common.v6 { 1280 } else { 576 };
-        let mtu: u16 = match dice.below(10) {
+        let mtu: u16 = match rng.below(10) {
             0..6 => 1500,
             6..8 => 9000,
             8 => least,
-            _ => least + dice.below(3_000) as u16,
+            _ => least + rng.below(3_000) as u16,
         };
         for number in 0..count {
-            let slow = self.has(Fault::SlowReader) && dice.chance(500_000);
-            let pace = if slow { log_uniform(dice, 18, 22) } else { log_uniform(dice, 10, 16) };
-            let mut config = self.stack_config(number, mtu, shape, dice);
-            let device = device(number, &config, dice);
-            let (seed, secret) = (dice.next_u64(), [dice.next_u64(), dice.next_u64()]);
+            let slow = self.has(Fault::SlowReader) && rng.chance(500_000);
+            let poll_interval = if slow { log_uniform(rng, 18, 22) } else { log_uniform(rng, 10, 16) };
+            let mut config = self.stack_config(number, mtu, params, rng);
+            let device = device(number, &config, rng);
+            let (seed, secret) = (rng.next_u64(), [rng.next_u64(), rng.next_u64()]);
             // Half of those that can. It changes no frame, so it takes no throw of its own: a seed's traffic stays.
             config.ddp.place_out_of_order = config.mpa.markers && config.mpa.crc && secret[0] & 1 == 0;
             self.hosts.push(HostPlan {
@@ -35,108 +35,114 @@ impl Plan {
                 secret,
                 config,
                 device,
-                budget: 1 + dice.below(4) as usize,
-                pace: Nanos(pace),
-                batch: 1 + dice.below(8) as u32,
-                completion_queues: 1 + dice.below(2) as usize,
+                budget: 1 + rng.below(4) as usize,
+                poll_interval: Nanos(poll_interval),
+                batch: 1 + rng.below(8) as u32,
+                completion_queues: 1 + rng.below(2) as usize,
                 cq_depth: 4_096,
-                sleep_ppm: often(shape.queues_ppm, dice),
-                resize_ppm: often(shape.queues_ppm, dice),
-                still_ppm: 0,
-                still_max: Nanos(1),
-                pool: None,
+                sleep_ppm: event_ppm(params.queues_ppm, rng),
+                resize_ppm: event_ppm(params.queues_ppm, rng),
+                stall_ppm: 0,
+                stall_max: Nanos(1),
+                app_srq: None,
             });
         }
     }
 
-    fn stack_config(&self, number: usize, mtu: u16, shape: &Shape, dice: &mut SeededEntropy) -> Config {
+    fn stack_config(
+        &self,
+        number: usize,
+        mtu: u16,
+        params: &ScenarioParams,
+        rng: &mut SeededEntropy,
+    ) -> Config {
         let addresses = self.common.addresses(number);
         let mut config = match Config::in_memory(&addresses[0]) {
             Ok(config) => config,
             Err(error) => unreachable!("the address is a good one: {error}"),
         };
         config.net.addresses = addresses.into_iter().skip(1).collect();
-        let room = (shape.sessions * (100 + shape.attack_percent) / 100) as u32 + 2;
+        let room = (params.sessions * (100 + params.attack_percent) / 100) as u32 + 2;
         config.port.mtu = mtu;
-        config.port.ring = if shape.small { 64 } else { 128 };
-        let frames = if shape.small { 128 + dice.below(128) as u32 } else { 512 };
+        config.port.ring_size = if params.small { 64 } else { 128 };
+        let frames = if params.small { 128 + rng.below(128) as u32 } else { 512 };
         (config.port.rx_frames, config.port.tx_frames) = (frames, frames);
-        config.tcp.window_bytes = if shape.small { 131_072 } else { 131_072 << dice.below(4) };
-        config.tcp.retained_bytes = if shape.small { 131_072 } else { 131_072 << dice.below(3) };
-        config.tcp.rto_min_us = 100 << dice.below(8);
+        config.tcp.rcv_window_bytes = if params.small { 131_072 } else { 131_072 << rng.below(4) };
+        config.tcp.retransmit_queue_bytes = if params.small { 131_072 } else { 131_072 << rng.below(3) };
+        config.tcp.rto_min_us = 100 << rng.below(8);
         config.tcp.user_timeout_ms = 120_000;
         config.tcp.time_wait_ms = self.time_wait.0 / 1_000_000;
         // Whose refusal or reset is lost, or begins anew behind a dead link, has told nobody: callers must have time to notice,
         // and to call again.
         config.mpa.startup_timeout_ms = 10_000;
-        config.mpa.terminate_timeout_ms = if shape.rude_percent > 50 { 50 } else { 20_000 };
-        config.mpa.first_fpdu_holdoff_us = if dice.chance(100_000) { 50 } else { 0 };
-        let fewer = |dice: &mut SeededEntropy| 1 + dice.below(shape.sessions) as u32;
-        config.limits.queue_pairs = if shape.tight { fewer(dice) } else { 2 * room };
+        config.mpa.terminate_timeout_ms = if params.abrupt_percent > 50 { 50 } else { 20_000 };
+        config.mpa.first_fpdu_holdoff_us = if rng.chance(100_000) { 50 } else { 0 };
+        let fewer = |rng: &mut SeededEntropy| 1 + rng.below(params.sessions) as u32;
+        config.limits.queue_pairs = if params.tight_limits { fewer(rng) } else { 2 * room };
         config.limits.completion_queues = 12;
-        config.limits.half_open = if shape.tight { fewer(dice) } else { room + 4 };
+        config.limits.half_open = if params.tight_limits { fewer(rng) } else { room + 4 };
         config.limits.listeners = 2 * room;
         // A session with hundreds of requests may have lent as many pieces at once.
-        config.limits.regions = if shape.tight { 4 * fewer(dice) } else { 64 * room + 256 };
+        config.limits.regions = if params.tight_limits { 4 * fewer(rng) } else { 64 * room + 256 };
         config.limits.contexts = 3;
         config.limits.shared_receive_queues = 4;
-        config.limits.reads = 32;
-        self.common.vary(&mut config, dice);
+        config.limits.read_depth = 32;
+        self.common.vary(&mut config, rng);
         config
     }
 
-    pub(super) fn draw_cables(&mut self, dice: &mut SeededEntropy) {
+    pub(super) fn draw_cables(&mut self, rng: &mut SeededEntropy) {
         let count = if self.switched { self.hosts.len() } else { 1 };
-        let delay = log_uniform(dice, 9, 21);
-        let rate = [100, 1_000, 10_000, 25_000, 100_000][dice.below(5) as usize] * 1_000_000;
+        let delay = log_uniform(rng, 9, 21);
+        let rate = [100, 1_000, 10_000, 25_000, 100_000][rng.below(5) as usize] * 1_000_000;
         for _ in 0..count {
             let healthy = LinkConfig {
                 rate_bits_per_s: rate,
-                delay: Nanos(delay / 2 + dice.below(delay)),
-                queue_bytes: 1 << (19 + dice.below(3)),
+                delay: Nanos(delay / 2 + rng.below(delay)),
+                queue_bytes: 1 << (19 + rng.below(3)),
                 ..LinkConfig::default()
             };
             self.cables.push(CablePlan { healthy });
         }
     }
 
-    pub(super) fn draw_sessions(&mut self, shape: &Shape, dice: &mut SeededEntropy) {
-        let per_side = (shape.ops / shape.sessions / 2).max(1);
-        let bytes = (shape.bytes / shape.sessions / 2) as usize;
-        for number in 0..shape.sessions {
-            let from = dice.below(self.hosts.len() as u64) as usize;
+    pub(super) fn draw_sessions(&mut self, params: &ScenarioParams, rng: &mut SeededEntropy) {
+        let per_side = (params.ops / params.sessions / 2).max(1);
+        let bytes = (params.bytes / params.sessions / 2) as usize;
+        for number in 0..params.sessions {
+            let from = rng.below(self.hosts.len() as u64) as usize;
             // Now and then a host connects to itself.
-            let own = dice.chance(60_000);
+            let own = rng.chance(60_000);
             let step = if own { 0 } else { 1 }
-                + if own { 0 } else { dice.below(self.hosts.len() as u64 - 1) as usize };
-            let ops = [0, 1].map(|_| 1 + dice.below(2 * per_side) as u32);
+                + if own { 0 } else { rng.below(self.hosts.len() as u64 - 1) as usize };
+            let ops = [0, 1].map(|_| 1 + rng.below(2 * per_side) as u32);
             let hosts = [from, (from + step) % self.hosts.len()];
             let session = SessionPlan {
-                key: dice.next_u64(),
+                key: rng.next_u64(),
                 hosts,
-                placing: hosts.map(|host| self.hosts[host].placing()),
+                placement: hosts.map(|host| self.hosts[host].placement()),
                 cores: hosts.map(|host| self.hosts[host].cores()),
-                by_v6: self.common.family(dice),
-                port: 4_791 + dice.below(3) as u16,
-                start: Nanos(dice.below(self.heal_at.0)),
-                ending: ending(shape, ops, dice),
+                by_v6: self.common.use_ipv6(rng),
+                port: 4_791 + rng.below(3) as u16,
+                start: Nanos(rng.below(self.heal_at.0)),
+                ending: ending(params, ops, rng),
                 ops,
                 bytes,
-                bytes_max: message_bytes_max(bytes, dice),
-                receives: 1 + dice.below(8) as u32,
-                send_depth: 1 << dice.below(7),
-                reads: [u16::from(self.common.begins_by_read()), 1, 2, 16][dice.below(4) as usize],
-                sges: [1, 3, 6, 16][dice.below(4) as usize],
-                weights: [1 + dice.below(4) as u32, dice.below(4) as u32, dice.below(3) as u32],
-                unsignaled_ppm: [0, 300_000, 900_000][dice.below(3) as usize],
+                bytes_max: message_bytes_max(bytes, rng),
+                receives: 1 + rng.below(8) as u32,
+                send_depth: 1 << rng.below(7),
+                reads: [u16::from(self.common.rtr_is_read()), 1, 2, 16][rng.below(4) as usize],
+                sges: [1, 3, 6, 16][rng.below(4) as usize],
+                weights: [1 + rng.below(4) as u32, rng.below(4) as u32, rng.below(3) as u32],
+                unsignaled_ppm: [0, 300_000, 900_000][rng.below(3) as usize],
                 solicited_ppm: 200_000,
-                fence_ppm: [0, 200_000][dice.below(2) as usize],
-                complete_on_copy: dice.chance(150_000),
-                loan_ppm: memory_ppm(shape, dice),
-                chain_max: [1, 4, 16][dice.below(3) as usize],
-                errand_ppm: memory_ppm(shape, dice),
-                shared: [0, 1].map(|_| dice.below(100) < shape.shared_percent),
-                crowded: shape.tight,
+                fence_ppm: [0, 200_000][rng.below(2) as usize],
+                complete_on_copy: rng.chance(150_000),
+                grant_ppm: memory_ppm(params, rng),
+                chain_max: [1, 4, 16][rng.below(3) as usize],
+                local_tag_ppm: memory_ppm(params, rng),
+                shared: [0, 1].map(|_| rng.below(100) < params.shared_percent),
+                over_limits: params.tight_limits,
             };
             // The first session begins at once, so that every run has something to do while links do harm.
             let start = if number == 0 { Nanos::ZERO } else { session.start };
@@ -147,9 +153,9 @@ impl Plan {
 
 impl Plan {
     /// Sessions with small messages may take their receives from a queue that their host's queue pairs share.
-    pub(super) fn draw_pools(&mut self, shape: &Shape, dice: &mut SeededEntropy) {
+    pub(super) fn draw_srqs(&mut self, params: &ScenarioParams, rng: &mut SeededEntropy) {
         for session in &mut self.sessions {
-            let small = session.bytes_max <= POOL_ROOM_MAX && !shape.tight;
+            let small = session.bytes_max <= SRQ_RECEIVE_BYTES_MAX && !params.tight_limits;
             session.shared = session.shared.map(|shared| shared && small);
         }
         for (number, host) in self.hosts.iter_mut().enumerate() {
@@ -160,64 +166,64 @@ impl Plan {
                     .map(|_| session.bytes_max)
             });
             let Some(room) = sides.max() else { continue };
-            let (depth, sges) = (2 + dice.below(30) as u32, [1, 3, 16][dice.below(3) as usize]);
-            host.pool = Some(PoolPlan { depth, room, sges });
+            let (depth, sges) = (2 + rng.below(30) as u32, [1, 3, 16][rng.below(3) as usize]);
+            host.app_srq = Some(SrqPlan { depth, room, sges });
         }
     }
 
     /// A hostile host, with sessions of its own beside all others.
-    pub(super) fn draw_attacks(&mut self, shape: &Shape, dice: &mut SeededEntropy) {
-        let Some(first) = self.hosts.first().filter(|_| shape.attack_percent > 0) else { return };
+    pub(super) fn draw_attacks(&mut self, params: &ScenarioParams, rng: &mut SeededEntropy) {
+        let Some(first) = self.hosts.first().filter(|_| params.attack_percent > 0) else { return };
         let hostile = self.hosts.len();
         let device = MemoryConfig {
             mac: MacAddr([2, 0, 0, 0, 0, hostile as u8 + 1]),
             mtu_bytes: first.device.mtu_bytes,
             ..MemoryConfig::default()
         };
-        self.hostile = Some(HostilePlan { device, seed: dice.next_u64() });
+        self.hostile = Some(HostilePlan { device, seed: rng.next_u64() });
         let cable = self.cables[0].clone();
         self.cables.push(cable);
-        for _ in 0..shape.sessions * shape.attack_percent / 100 {
-            let host = dice.below(hostile as u64) as usize;
-            let attack = self.attack(hostile, host, dice);
+        for _ in 0..params.sessions * params.attack_percent / 100 {
+            let host = rng.below(hostile as u64) as usize;
+            let attack = self.attack(hostile, host, rng);
             self.sessions.push(attack);
         }
     }
 
-    fn attack(&self, hostile: usize, host: usize, dice: &mut SeededEntropy) -> SessionPlan {
-        let attack = Attack::ALL[dice.below(Attack::ALL.len() as u64) as usize];
-        let usual = &self.sessions[dice.below(self.sessions.len() as u64) as usize];
+    fn attack(&self, hostile: usize, host: usize, rng: &mut SeededEntropy) -> SessionPlan {
+        let attack = Attack::ALL[rng.below(Attack::ALL.len() as u64) as usize];
+        let usual = &self.sessions[rng.below(self.sessions.len() as u64) as usize];
         SessionPlan {
-            key: dice.next_u64(),
+            key: rng.next_u64(),
             hosts: [hostile, host],
-            placing: [Placing::InOrder, self.hosts[host].placing()],
+            placement: [Placement::InOrder, self.hosts[host].placement()],
             cores: [1, self.hosts[host].cores()],
             by_v6: false,
-            start: Nanos(dice.below(self.heal_at.0)),
-            ending: Ending::Attack { after: dice.below(12), attack },
-            ops: [0, 1 + dice.below(20) as u32],
-            bytes_max: 16 + dice.below(400) as usize,
-            reads: 1 + dice.below(3) as u16,
-            loan_ppm: 0,
+            start: Nanos(rng.below(self.heal_at.0)),
+            ending: Ending::Attack { after: rng.below(12), attack },
+            ops: [0, 1 + rng.below(20) as u32],
+            bytes_max: 16 + rng.below(400) as usize,
+            reads: 1 + rng.below(3) as u16,
+            grant_ppm: 0,
             shared: [false; 2],
-            crowded: false,
+            over_limits: false,
             ..usual.clone()
         }
     }
 }
 
 impl HostPlan {
-    fn placing(&self) -> Placing {
-        if self.config.ddp.place_out_of_order { Placing::Early } else { Placing::InOrder }
+    fn placement(&self) -> Placement {
+        if self.config.ddp.place_out_of_order { Placement::OutOfOrder } else { Placement::InOrder }
     }
 }
 
 /// Bytes of the largest receive that queue pairs share.
-const POOL_ROOM_MAX: usize = 16_384;
+const SRQ_RECEIVE_BYTES_MAX: usize = 16_384;
 
-fn device(number: usize, config: &Config, dice: &mut SeededEntropy) -> MemoryConfig {
-    let ring = usize::from(config.port.ring);
-    let tx_offloads = match dice.below(4) {
+fn device(number: usize, config: &Config, rng: &mut SeededEntropy) -> MemoryConfig {
+    let ring = usize::from(config.port.ring_size);
+    let tx_offloads = match rng.below(4) {
         0 => TxOffloads::all(),
         1 => TxOffloads::TCP_CHECKSUM,
         _ => TxOffloads::empty(),
@@ -229,47 +235,47 @@ fn device(number: usize, config: &Config, dice: &mut SeededEntropy) -> MemoryCon
         tx_frames: config.port.tx_frames as usize,
         rx_ring_frames: ring,
         tx_ring_frames: ring,
-        rx_checksum: dice.chance(500_000),
+        rx_checksum: rng.chance(500_000),
         tx_offloads,
-        rss_hash: dice.chance(500_000),
+        rss_hash: rng.chance(500_000),
         ..MemoryConfig::default()
     }
 }
 
 /// Requests in a million that lend memory, or have a tag of their own.
-fn memory_ppm(shape: &Shape, dice: &mut SeededEntropy) -> u32 {
-    let usual = [0, 0, 100_000, 400_000][dice.below(4) as usize];
-    usual.max(shape.memory_ppm / (1 + dice.below(4) as u32))
+fn memory_ppm(params: &ScenarioParams, rng: &mut SeededEntropy) -> u32 {
+    let usual = [0, 0, 100_000, 400_000][rng.below(4) as usize];
+    usual.max(params.memory_ppm / (1 + rng.below(4) as u32))
 }
 
 /// Looks in a million, few unless that is what the scenario is about.
-fn often(wanted_ppm: u32, dice: &mut SeededEntropy) -> u32 {
-    let usual = [0, 0, 5_000][dice.below(3) as usize];
-    usual.max(wanted_ppm / (1 + dice.below(4) as u32))
+fn event_ppm(wanted_ppm: u32, rng: &mut SeededEntropy) -> u32 {
+    let usual = [0, 0, 5_000][rng.below(3) as usize];
+    usual.max(wanted_ppm / (1 + rng.below(4) as u32))
 }
 
 /// Largest messages from a few bytes to as many as the session has, at most a mebibyte.
-fn message_bytes_max(bytes: usize, dice: &mut SeededEntropy) -> usize {
+fn message_bytes_max(bytes: usize, rng: &mut SeededEntropy) -> usize {
     let most = bytes.clamp(64, 1 << 20);
-    match dice.below(4) {
-        0 => (log_uniform(dice, 3, 12) as usize).min(most),
+    match rng.below(4) {
+        0 => (log_uniform(rng, 3, 12) as usize).min(most),
         1 => most,
-        _ => (log_uniform(dice, 10, 18) as usize).min(most),
+        _ => (log_uniform(rng, 10, 18) as usize).min(most),
     }
 }
 
-fn ending(shape: &Shape, ops: [u32; 2], dice: &mut SeededEntropy) -> Ending {
-    let by = dice.below(2) as usize;
-    if dice.below(100) < shape.offend_percent {
-        let after = dice.below(u64::from(ops[by]) + 1);
-        let offence = Offence::ALL[dice.below(Offence::ALL.len() as u64) as usize];
-        return Ending::Offend { by, after, offence };
+fn ending(params: &ScenarioParams, ops: [u32; 2], rng: &mut SeededEntropy) -> Ending {
+    let by = rng.below(2) as usize;
+    if rng.below(100) < params.bad_request_percent {
+        let after = rng.below(u64::from(ops[by]) + 1);
+        let bad_request = BadRequest::ALL[rng.below(BadRequest::ALL.len() as u64) as usize];
+        return Ending::BadRequest { by, after, bad_request };
     }
-    if dice.below(100) >= shape.rude_percent {
+    if rng.below(100) >= params.abrupt_percent {
         return Ending::Graceful { by };
     }
-    let after = dice.below(u64::from(ops[by]) + 1);
-    match dice.below(10) {
+    let after = rng.below(u64::from(ops[by]) + 1);
+    match rng.below(10) {
         0 => Ending::Reject,
         1..6 => Ending::Early { by, after },
         _ => Ending::Destroy { by, after },

@@ -5,9 +5,9 @@
 
 mod atomics;
 mod attack;
+mod bad_request;
 mod faults;
 mod hosts;
-mod offence;
 mod scenario;
 mod session;
 mod settings;
@@ -17,13 +17,13 @@ use ironwarp_port::memory::MemoryConfig;
 use ironwarp_sim::LinkConfig;
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
 
-pub use atomics::{AtomicsPlan, CallEnding, CallPlan, Values, Wrong};
-pub use attack::{Attack, Manner, REPROACH};
+pub use atomics::{AtomicsConnEnding, AtomicsConnPlan, AtomicsPlan, BadAtomic, Values};
+pub use attack::{AfterAttack, Attack, BAD_TERMINATE};
+pub use bad_request::BadRequest;
 pub use faults::Fault;
-pub use offence::Offence;
 pub use scenario::Scenario;
-pub use session::{Ending, Placing, SessionPlan};
-pub use settings::{Common, addresses_of};
+pub use session::{Ending, Placement, SessionPlan};
+pub use settings::{CommonConfig, addresses_of};
 
 /// Everything that a run is made of.
 #[derive(Clone, Debug)]
@@ -47,15 +47,15 @@ pub struct Plan {
     /// When links stop doing harm.
     pub heal_at: Nanos,
     /// How long the sessions may take from then on.
-    pub patience: Nanos,
+    pub heal_timeout: Nanos,
     /// How long closed connections' ports stay taken.
     pub time_wait: Nanos,
     /// One turn of a host's loop.
     pub loop_time: Nanos,
     /// Whether payload may be damaged so that TCP does not notice.
-    pub unseen: bool,
+    pub undetected_corruption: bool,
     /// What the hosts agree on.
-    pub common: Common,
+    pub common: CommonConfig,
     /// The faults that this seed has.
     pub faults: Vec<Fault>,
 }
@@ -74,7 +74,7 @@ pub struct HostPlan {
     /// Bursts that a core takes in one iteration.
     pub budget: usize,
     /// How long its application looks away, on average half of it.
-    pub pace: Nanos,
+    pub poll_interval: Nanos,
     /// Requests posted at one look.
     pub batch: u32,
     /// Completion queues, shared by its queue pairs.
@@ -86,16 +86,16 @@ pub struct HostPlan {
     /// How often it gives a queue another depth, looks in a million.
     pub resize_ppm: u32,
     /// How often one of several cores stands still, polls in a million.
-    pub still_ppm: u32,
+    pub stall_ppm: u32,
     /// For how long at most.
-    pub still_max: Nanos,
+    pub stall_max: Nanos,
     /// Its shared receive queue.
-    pub pool: Option<PoolPlan>,
+    pub app_srq: Option<SrqPlan>,
 }
 
 /// A shared receive queue.
 #[derive(Clone, Copy, Debug)]
-pub struct PoolPlan {
+pub struct SrqPlan {
     /// Receives that are kept posted.
     pub depth: u32,
     /// Bytes of each.
@@ -128,7 +128,7 @@ pub enum Change {
         /// Which cable.
         cable: usize,
         /// 0 away from its first end, 1 towards it.
-        way: usize,
+        direction: usize,
         /// What it is like from now on.
         config: LinkConfig,
     },
@@ -156,13 +156,13 @@ pub enum Change {
 impl Plan {
     /// The plan of a seed.
     pub fn new(seed: u64, scenario: Scenario) -> Plan {
-        let mut dice = SeededEntropy::new(seed ^ scenario.salt());
-        let shape = scenario.shape(&mut dice);
-        let count = shape.hosts;
-        let switched = count > 2 || shape.attack_percent > 0 || dice.chance(300_000);
-        let faults = scenario.faults(&mut dice);
+        let mut rng = SeededEntropy::new(seed ^ scenario.salt());
+        let params = scenario.params(&mut rng);
+        let count = params.hosts;
+        let switched = count > 2 || params.attack_percent > 0 || rng.chance(300_000);
+        let faults = scenario.faults(&mut rng);
         let mut plan = Plan {
-            seed: dice.next_u64(),
+            seed: rng.next_u64(),
             hosts: Vec::new(),
             switched,
             cables: Vec::new(),
@@ -170,33 +170,33 @@ impl Plan {
             sessions: Vec::new(),
             atomics: None,
             timeline: Vec::new(),
-            heal_at: Nanos::from_micros(2_000 + log_uniform(&mut dice, 8, 19)),
-            patience: PATIENCE,
+            heal_at: Nanos::from_micros(2_000 + log_uniform(&mut rng, 8, 19)),
+            heal_timeout: HEAL_TIMEOUT,
             time_wait: Nanos::from_millis(50),
-            loop_time: Nanos(200 + dice.below(1_800)),
-            unseen: faults.contains(&Fault::Unseen),
-            common: Common::draw(faults.contains(&Fault::Unseen), &mut dice),
+            loop_time: Nanos(200 + rng.below(1_800)),
+            undetected_corruption: faults.contains(&Fault::UndetectedCorruption),
+            common: CommonConfig::draw(faults.contains(&Fault::UndetectedCorruption), &mut rng),
             faults,
         };
-        if shape.attack_percent > 0 {
-            plan.common.suit_hostile();
+        if params.attack_percent > 0 {
+            plan.common.restrict_for_hostile();
         }
-        plan.draw_hosts(count, &shape, &mut dice);
-        plan.draw_cores(scenario, &shape);
-        plan.draw_cables(&mut dice);
+        plan.draw_hosts(count, &params, &mut rng);
+        plan.draw_cores(scenario, &params);
+        plan.draw_cables(&mut rng);
         if scenario == Scenario::Atomics {
-            plan.draw_calls(&mut dice);
+            plan.draw_conns(&mut rng);
         } else {
-            plan.draw_sessions(&shape, &mut dice);
+            plan.draw_sessions(&params, &mut rng);
         }
-        plan.draw_pools(&shape, &mut dice);
-        plan.draw_attacks(&shape, &mut dice);
-        plan.draw_faults(&mut dice);
+        plan.draw_srqs(&params, &mut rng);
+        plan.draw_attacks(&params, &mut rng);
+        plan.draw_faults(&mut rng);
         if scenario == Scenario::Atomics {
-            plan.spare_keeper();
+            plan.exempt_server_from_restart();
         }
-        if shape.vanishes {
-            plan.draw_vanishings(&mut dice);
+        if params.drops_contexts {
+            plan.draw_context_drops(&mut rng);
         }
         plan.timeline.sort_by_key(|(at, _)| *at);
         plan
@@ -255,10 +255,10 @@ impl Plan {
 
 /// How long sessions may take once nothing does harm: a retransmission timer that has backed off during the faults, a
 /// neighbour that counts as absent, and the work that is left.
-const PATIENCE: Nanos = Nanos::from_secs(60);
+const HEAL_TIMEOUT: Nanos = Nanos::from_secs(60);
 
 /// A number of about `2^low` to `2^high`, every order of magnitude as likely.
-pub(crate) fn log_uniform(dice: &mut SeededEntropy, low: u32, high: u32) -> u64 {
-    let bits = low + dice.below(u64::from(high - low)) as u32;
-    (1 << bits) + dice.below(1 << bits)
+pub(crate) fn log_uniform(rng: &mut SeededEntropy, low: u32, high: u32) -> u64 {
+    let bits = low + rng.below(u64::from(high - low)) as u32;
+    (1 << bits) + rng.below(1 << bits)
 }

@@ -44,7 +44,7 @@ pub enum Scenario {
 
 /// What the hosts of a scenario do.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct ScenarioParams {
     /// Hosts.
     pub hosts: usize,
     /// Sessions.
@@ -54,13 +54,13 @@ pub struct Shape {
     /// Payload bytes of a run, all sides together, about.
     pub bytes: u64,
     /// Sessions in a hundred that end before their work is done.
-    pub rude_percent: u64,
+    pub abrupt_percent: u64,
     /// Sessions in a hundred that end by a request which must not succeed.
-    pub offend_percent: u64,
+    pub bad_request_percent: u64,
     /// Whether pools, rings and windows are small.
     pub small: bool,
     /// Whether hosts have fewer places than there are sessions.
-    pub tight: bool,
+    pub tight_limits: bool,
     /// Sides in a hundred that take their receives from a shared queue.
     pub shared_percent: u64,
     /// Requests that lend memory or have a tag of their own, in a million; chance decides where this is 0.
@@ -70,7 +70,7 @@ pub struct Shape {
     /// Sessions in a hundred that come from a hostile host, beside all others.
     pub attack_percent: u64,
     /// Whether hosts go without a word.
-    pub vanishes: bool,
+    pub drops_contexts: bool,
 }
 
 impl Scenario {
@@ -150,7 +150,7 @@ impl Scenario {
     }
 
     /// Whether some of its seeds have hosts of several cores.
-    pub(super) fn knows_cores(self) -> bool {
+    pub(super) fn allows_multicore(self) -> bool {
         matches!(self, Scenario::Mixed | Scenario::Queues | Scenario::Storm | Scenario::Vanish)
     }
 
@@ -159,78 +159,88 @@ impl Scenario {
         (self as u64).wrapping_mul(0x5851_f42d_4c95_7f2d)
     }
 
-    pub(super) fn shape(self, dice: &mut SeededEntropy) -> Shape {
-        let hosts = match dice.below(10) {
+    pub(super) fn params(self, rng: &mut SeededEntropy) -> ScenarioParams {
+        let hosts = match rng.below(10) {
             0..6 => 2,
             6..9 => 3,
             _ => 4,
         };
-        let usual = Shape {
+        let usual = ScenarioParams {
             hosts,
-            sessions: 1 + dice.below(8),
-            ops: 200 + dice.below(1_000),
-            bytes: 200_000 + dice.below(4_000_000),
-            rude_percent: 20,
-            offend_percent: if dice.chance(200_000) { 30 } else { 0 },
-            small: dice.chance(250_000),
-            tight: dice.chance(50_000),
-            shared_percent: [0, 0, 30][dice.below(3) as usize],
+            sessions: 1 + rng.below(8),
+            ops: 200 + rng.below(1_000),
+            bytes: 200_000 + rng.below(4_000_000),
+            abrupt_percent: 20,
+            bad_request_percent: if rng.chance(200_000) { 30 } else { 0 },
+            small: rng.chance(250_000),
+            tight_limits: rng.chance(50_000),
+            shared_percent: [0, 0, 30][rng.below(3) as usize],
             memory_ppm: 0,
             queues_ppm: 0,
             attack_percent: 0,
-            vanishes: false,
+            drops_contexts: false,
         };
         match self {
-            Scenario::Starved => Shape { small: true, ..usual },
-            Scenario::Churn => {
-                Shape { sessions: 16 + dice.below(24), ops: 200, bytes: 300_000, rude_percent: 60, ..usual }
-            }
-            Scenario::ManyQps => {
-                Shape { hosts: 2, sessions: 24 + dice.below(40), ops: 600, bytes: 600_000, ..usual }
-            }
-            Scenario::Terminate => {
-                Shape { sessions: 8 + dice.below(16), ops: 500, bytes: 800_000, offend_percent: 60, ..usual }
-            }
-            Scenario::Limits => Shape {
-                sessions: 12 + dice.below(24),
-                ops: 400,
-                bytes: 400_000,
-                rude_percent: 40,
-                tight: true,
+            Scenario::Starved => ScenarioParams { small: true, ..usual },
+            Scenario::Churn => ScenarioParams {
+                sessions: 16 + rng.below(24),
+                ops: 200,
+                bytes: 300_000,
+                abrupt_percent: 60,
                 ..usual
             },
-            Scenario::Shared => Shape {
-                sessions: 3 + dice.below(14),
+            Scenario::ManyQps => {
+                ScenarioParams { hosts: 2, sessions: 24 + rng.below(40), ops: 600, bytes: 600_000, ..usual }
+            }
+            Scenario::Terminate => ScenarioParams {
+                sessions: 8 + rng.below(16),
+                ops: 500,
+                bytes: 800_000,
+                bad_request_percent: 60,
+                ..usual
+            },
+            Scenario::Limits => ScenarioParams {
+                sessions: 12 + rng.below(24),
+                ops: 400,
+                bytes: 400_000,
+                abrupt_percent: 40,
+                tight_limits: true,
+                ..usual
+            },
+            Scenario::Shared => ScenarioParams {
+                sessions: 3 + rng.below(14),
                 shared_percent: 80,
-                offend_percent: 25,
+                bad_request_percent: 25,
                 bytes: 800_000,
                 ..usual
             },
-            Scenario::Memory => Shape { memory_ppm: 400_000, offend_percent: 15, bytes: 800_000, ..usual },
-            Scenario::Queues => {
-                Shape { queues_ppm: 60_000, sessions: 2 + dice.below(12), bytes: 800_000, ..usual }
+            Scenario::Memory => {
+                ScenarioParams { memory_ppm: 400_000, bad_request_percent: 15, bytes: 800_000, ..usual }
             }
-            Scenario::Storm => Shape {
-                sessions: 4 + dice.below(10),
+            Scenario::Queues => {
+                ScenarioParams { queues_ppm: 60_000, sessions: 2 + rng.below(12), bytes: 800_000, ..usual }
+            }
+            Scenario::Storm => ScenarioParams {
+                sessions: 4 + rng.below(10),
                 ops: 600,
                 bytes: 400_000,
-                rude_percent: 10,
-                offend_percent: 50,
+                abrupt_percent: 10,
+                bad_request_percent: 50,
                 attack_percent: 150,
-                tight: false,
+                tight_limits: false,
                 ..usual
             },
-            Scenario::Vanish => Shape { bytes: 800_000, vanishes: true, ..usual },
+            Scenario::Vanish => ScenarioParams { bytes: 800_000, drops_contexts: true, ..usual },
             // Words are few bytes, and each core has buffers of its own.
             Scenario::Atomics => {
-                Shape { sessions: 12, small: true, tight: false, shared_percent: 0, ..usual }
+                ScenarioParams { sessions: 12, small: true, tight_limits: false, shared_percent: 0, ..usual }
             }
             _ => usual,
         }
     }
 
     /// A random half of the faults that it knows.
-    pub(super) fn faults(self, dice: &mut SeededEntropy) -> Vec<Fault> {
+    pub(super) fn faults(self, rng: &mut SeededEntropy) -> Vec<Fault> {
         let mut known = match self {
             Scenario::Mixed
             | Scenario::Churn
@@ -244,23 +254,25 @@ impl Scenario {
             | Scenario::Vanish
             | Scenario::Atomics => Fault::ALL.to_vec(),
             Scenario::Lossy => {
-                vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter, Fault::Mark]
+                vec![Fault::Loss, Fault::Bursts, Fault::SmallQueue, Fault::Jitter, Fault::EcnMark]
             }
             Scenario::Reorder => vec![Fault::Reorder, Fault::Duplicate, Fault::Jitter, Fault::Loss],
             Scenario::Outage => vec![Fault::Outage, Fault::Pause, Fault::Mtu, Fault::Loss, Fault::Jitter],
-            Scenario::Corrupt => vec![Fault::Corrupt, Fault::Unseen, Fault::Truncate, Fault::Loss],
+            Scenario::Corrupt => {
+                vec![Fault::Corrupt, Fault::UndetectedCorruption, Fault::Truncate, Fault::Loss]
+            }
             Scenario::Starved => {
                 vec![Fault::TxRing, Fault::Allocation, Fault::SlowReader, Fault::SmallQueue, Fault::Loss]
             }
         };
         let keep = known.len().div_ceil(2);
         while known.len() > keep {
-            known.remove(dice.below(known.len() as u64) as usize);
+            known.remove(rng.below(known.len() as u64) as usize);
         }
         // It excuses every stream that it ends, so most runs must do without.
         let never = matches!(self, Scenario::Storm | Scenario::Memory | Scenario::Shared | Scenario::Atomics);
-        if self != Scenario::Corrupt && (never || !dice.chance(250_000)) {
-            known.retain(|fault| *fault != Fault::Unseen);
+        if self != Scenario::Corrupt && (never || !rng.chance(250_000)) {
+            known.retain(|fault| *fault != Fault::UndetectedCorruption);
         }
         known
     }

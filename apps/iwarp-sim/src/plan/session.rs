@@ -4,7 +4,7 @@ use ironwarp::CompletionOpcode;
 use ironwarp_types::{Nanos, SeededEntropy};
 
 use super::attack::Attack;
-use super::offence::Offence;
+use super::bad_request::BadRequest;
 
 /// How a session ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,13 +31,13 @@ pub enum Ending {
     /// The responder refuses.
     Reject,
     /// One side posts a request that ends the connection, after so many of its own.
-    Offend {
+    BadRequest {
         /// Which side.
         by: usize,
         /// Its requests before that.
         after: u64,
         /// What it does.
-        offence: Offence,
+        bad_request: BadRequest,
     },
     /// The initiator is a hostile host, which speaks well for so many messages and then does this.
     Attack {
@@ -50,11 +50,11 @@ pub enum Ending {
 
 /// In what order a host places the segments of tagged messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Placing {
+pub enum Placement {
     /// As they were sent.
     InOrder,
     /// Those beyond a gap too, save for the last of a message.
-    Early,
+    OutOfOrder,
 }
 
 /// What one session is to do. Rates are requests in a million.
@@ -97,26 +97,26 @@ pub struct SessionPlan {
     /// Requests that are posted together with others.
     pub chain_max: u64,
     /// Requests whose own memory has a tag for them alone, in a million.
-    pub errand_ppm: u32,
+    pub local_tag_ppm: u32,
     /// Sides that take their receives from their host's shared queue.
     pub shared: [bool; 2],
     /// How the host of each side places what arrives.
-    pub placing: [Placing; 2],
+    pub placement: [Placement; 2],
     /// Cores of the host of each side.
     pub cores: [usize; 2],
     /// Whether requests complete when their bytes are copied.
     pub complete_on_copy: bool,
     /// Requests of which a side lends memory, or ends a loan, in a million.
-    pub loan_ppm: u32,
+    pub grant_ppm: u32,
     /// Whether there are more sessions than a host may have connections.
-    pub crowded: bool,
+    pub over_limits: bool,
 }
 
 impl SessionPlan {
     /// The next request's kind.
-    pub fn opcode(&self, dice: &mut SeededEntropy) -> CompletionOpcode {
+    pub fn opcode(&self, rng: &mut SeededEntropy) -> CompletionOpcode {
         let [send, write, read] = self.weights.map(u64::from);
-        let pick = dice.below(send + write + read);
+        let pick = rng.below(send + write + read);
         match () {
             () if pick < send => CompletionOpcode::Send,
             () if pick < send + write => CompletionOpcode::Write,
@@ -125,18 +125,18 @@ impl SessionPlan {
     }
 
     /// The next message's bytes: none, one, a few, about a segment's, or many, as long as `left` lasts.
-    pub fn message_bytes(&self, left: usize, dice: &mut SeededEntropy) -> usize {
+    pub fn message_bytes(&self, left: usize, rng: &mut SeededEntropy) -> usize {
         let most = self.bytes_max.min(left.max(SMALL_BYTES));
-        let pick = dice.below(100);
+        let pick = rng.below(100);
         let wanted = match pick {
             0..6 => 0,
             6..12 => 1,
-            12..35 => 2 + dice.below(126) as usize,
-            35..60 => dice.below(4_000) as usize,
+            12..35 => 2 + rng.below(126) as usize,
+            35..60 => rng.below(4_000) as usize,
             // Around the edges of segments.
-            60..75 => 1_300 * (1 + dice.below(6) as usize) + dice.below(300) as usize,
-            75..97 => dice.below(most as u64 / 4 + 1) as usize,
-            _ => dice.below(most as u64 + 1) as usize,
+            60..75 => 1_300 * (1 + rng.below(6) as usize) + rng.below(300) as usize,
+            75..97 => rng.below(most as u64 / 4 + 1) as usize,
+            _ => rng.below(most as u64 + 1) as usize,
         };
         wanted.min(most)
     }

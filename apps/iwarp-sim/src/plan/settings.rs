@@ -6,56 +6,56 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ironwarp::Config;
-use ironwarp::config::{Congestion, Indication, KeepAliveConfig};
+use ironwarp::config::{Congestion, KeepAliveConfig, RtrKind};
 use ironwarp_types::SeededEntropy;
 
 /// What all hosts of a run agree on.
 #[derive(Clone, Debug)]
-pub struct Common {
+pub struct CommonConfig {
     /// Whether they have IPv4 addresses.
     pub v4: bool,
     /// Whether they have IPv6 addresses.
     pub v6: bool,
     /// How often an IPv6 address is asked for before it is used.
-    pub probes: u8,
+    pub dad_probes: u8,
     /// Their VLAN.
     pub vlan: Option<u16>,
     /// Whether a host may do without CRCs.
     pub may_lack_crc: bool,
     /// Whether hosts differ from the defaults of TCP and MPA.
-    pub varies: bool,
+    pub vary_config: bool,
     /// An indication that all of them know.
-    pub indication: Indication,
+    pub rtr_kind: RtrKind,
 }
 
-impl Common {
-    /// `unseen` tells whether CRCs are needed.
-    pub fn draw(unseen: bool, dice: &mut SeededEntropy) -> Self {
-        let family = dice.below(10);
-        Common {
-            v4: family < 8,
-            v6: family >= 5,
-            probes: u8::from(dice.chance(100_000)),
-            vlan: dice.chance(250_000).then(|| 1 + dice.below(4094) as u16),
-            may_lack_crc: !unseen && dice.chance(250_000),
-            varies: dice.chance(800_000),
-            indication: [Indication::Send, Indication::Write, Indication::Read][dice.below(3) as usize],
+impl CommonConfig {
+    /// `undetected_corruption` tells whether CRCs are needed.
+    pub fn draw(undetected_corruption: bool, rng: &mut SeededEntropy) -> Self {
+        let family_draw = rng.below(10);
+        CommonConfig {
+            v4: family_draw < 8,
+            v6: family_draw >= 5,
+            dad_probes: u8::from(rng.chance(100_000)),
+            vlan: rng.chance(250_000).then(|| 1 + rng.below(4094) as u16),
+            may_lack_crc: !undetected_corruption && rng.chance(250_000),
+            vary_config: rng.chance(800_000),
+            rtr_kind: [RtrKind::Send, RtrKind::Write, RtrKind::Read][rng.below(3) as usize],
         }
     }
 
     /// A hostile host speaks IPv4 and knows no VLAN.
-    pub fn suit_hostile(&mut self) {
+    pub fn restrict_for_hostile(&mut self) {
         (self.v4, self.vlan) = (true, None);
     }
 
     /// Whether a session goes by IPv6.
-    pub fn family(&self, dice: &mut SeededEntropy) -> bool {
-        self.v6 && (!self.v4 || dice.chance(500_000))
+    pub fn use_ipv6(&self, rng: &mut SeededEntropy) -> bool {
+        self.v6 && (!self.v4 || rng.chance(500_000))
     }
 
     /// Whether every Read could be needed to begin a connection.
-    pub fn begins_by_read(&self) -> bool {
-        self.varies && self.indication == Indication::Read
+    pub fn rtr_is_read(&self) -> bool {
+        self.vary_config && self.rtr_kind == RtrKind::Read
     }
 
     /// The text of a host's addresses, the usual one first.
@@ -67,51 +67,51 @@ impl Common {
     }
 
     /// Everything of `[net]`, `[tcp]` and `[mpa]` that varies.
-    pub fn vary(&self, config: &mut Config, dice: &mut SeededEntropy) {
-        config.net.probe_ipv6 = self.probes;
+    pub fn vary(&self, config: &mut Config, rng: &mut SeededEntropy) {
+        config.net.dad_probes_ipv6 = self.dad_probes;
         config.net.vlan = self.vlan;
-        if !self.varies {
+        if !self.vary_config {
             return;
         }
         if self.vlan.is_some() {
-            config.net.vlan_priority = dice.below(8) as u8;
+            config.net.vlan_priority = rng.below(8) as u8;
         }
-        config.net.dscp = dice.below(64) as u8;
-        vary_tcp(config, dice);
-        self.vary_mpa(config, dice);
+        config.net.dscp = rng.below(64) as u8;
+        vary_tcp(config, rng);
+        self.vary_mpa(config, rng);
     }
 
-    fn vary_mpa(&self, config: &mut Config, dice: &mut SeededEntropy) {
+    fn vary_mpa(&self, config: &mut Config, rng: &mut SeededEntropy) {
         let mpa = &mut config.mpa;
-        mpa.markers = dice.chance(350_000);
-        mpa.crc = !(self.may_lack_crc && dice.chance(700_000));
-        mpa.revision = 1 + u8::from(dice.chance(700_000));
-        mpa.peer_to_peer = dice.chance(700_000);
-        mpa.indications = vec![self.indication];
-        for other in [Indication::Send, Indication::Write, Indication::Read] {
-            if other != self.indication && dice.chance(500_000) {
-                mpa.indications.push(other);
+        mpa.markers = rng.chance(350_000);
+        mpa.crc = !(self.may_lack_crc && rng.chance(700_000));
+        mpa.revision = 1 + u8::from(rng.chance(700_000));
+        mpa.peer_to_peer = rng.chance(700_000);
+        mpa.rtr_kinds = vec![self.rtr_kind];
+        for other in [RtrKind::Send, RtrKind::Write, RtrKind::Read] {
+            if other != self.rtr_kind && rng.chance(500_000) {
+                mpa.rtr_kinds.push(other);
             }
         }
     }
 }
 
-fn vary_tcp(config: &mut Config, dice: &mut SeededEntropy) {
+fn vary_tcp(config: &mut Config, rng: &mut SeededEntropy) {
     let tcp = &mut config.tcp;
-    tcp.ecn = dice.chance(600_000);
+    tcp.ecn = rng.chance(600_000);
     let kinds = [Congestion::NewReno, Congestion::Cubic, Congestion::Dctcp];
-    tcp.congestion = kinds[dice.below(if tcp.ecn { 3 } else { 2 }) as usize];
-    tcp.timestamps = dice.chance(500_000);
-    tcp.sack = dice.chance(600_000);
-    tcp.plpmtud = dice.chance(700_000);
-    tcp.syn_cookies = dice.chance(500_000);
-    tcp.idle_restart = dice.chance(500_000);
-    tcp.initial_window_segments = 1 + dice.below(20) as u8;
-    tcp.rto_initial_us = 10_000 << dice.below(6);
-    tcp.ack_delay_max_us = [0, 100, 1_000, 40_000][dice.below(4) as usize];
-    let probes = 5 + dice.below(5) as u8;
+    tcp.congestion = kinds[rng.below(if tcp.ecn { 3 } else { 2 }) as usize];
+    tcp.timestamps = rng.chance(500_000);
+    tcp.sack = rng.chance(600_000);
+    tcp.plpmtud = rng.chance(700_000);
+    tcp.syn_cookies = rng.chance(500_000);
+    tcp.slow_start_after_idle = rng.chance(500_000);
+    tcp.initial_window_segments = 1 + rng.below(20) as u8;
+    tcp.rto_initial_us = 10_000 << rng.below(6);
+    tcp.ack_delay_max_us = [0, 100, 1_000, 40_000][rng.below(4) as usize];
+    let probes = 5 + rng.below(5) as u8;
     tcp.keep_alive =
-        dice.chance(300_000).then_some(KeepAliveConfig { idle_s: 1 + dice.below(3), interval_s: 1, probes });
+        rng.chance(300_000).then_some(KeepAliveConfig { idle_s: 1 + rng.below(3), interval_s: 1, probes });
 }
 
 /// A host's addresses of both families, without a port.

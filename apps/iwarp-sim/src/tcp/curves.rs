@@ -6,7 +6,7 @@
 //!
 //! A figure is what the receiver took in bits a second, from the sender's first byte to the receiver's last, slow start
 //! included: kilobits a second, rounded down. Loss strikes both directions; the switch marks congestion for DCTCP alone. 0 stands for a transfer that did not end
-//! within [`PATIENCE`].
+//! within [`TRANSFER_TIMEOUT`].
 
 use std::fmt::Write;
 use std::num::NonZero;
@@ -18,8 +18,8 @@ use ironwarp_sim::{LinkConfig, SimError};
 use ironwarp_tcp::{Congestion, TcpConfig};
 use ironwarp_types::Nanos;
 
-use super::dual::{Dual, Stack};
-use super::stock::StockCongestion;
+use super::smoltcp_node::SmoltcpCongestion;
+use super::two_hosts::{Stack, TwoHostRun};
 
 /// One cable and one pair of hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,11 +38,11 @@ pub struct Point {
 
 /// The stacks, in the order of the columns.
 pub const STACKS: [(&str, Stack); 5] = [
-    ("newreno", Stack::Ours(Congestion::NewReno)),
-    ("cubic", Stack::Ours(Congestion::Cubic)),
-    ("dctcp", Stack::Ours(Congestion::Dctcp)),
-    ("smoltcp-cubic", Stack::Stock(StockCongestion::Cubic)),
-    ("smoltcp-reno", Stack::Stock(StockCongestion::Reno)),
+    ("newreno", Stack::Ironwarp(Congestion::NewReno)),
+    ("cubic", Stack::Ironwarp(Congestion::Cubic)),
+    ("dctcp", Stack::Ironwarp(Congestion::Dctcp)),
+    ("smoltcp-cubic", Stack::Smoltcp(SmoltcpCongestion::Cubic)),
+    ("smoltcp-reno", Stack::Smoltcp(SmoltcpCongestion::Reno)),
 ];
 
 /// The points of the golden file, in its order.
@@ -67,21 +67,21 @@ impl Point {
     }
 
     /// The run of one stack at both ends.
-    pub fn dual(&self, stack: Stack, seed: u64) -> Dual {
+    pub fn two_host_run(&self, stack: Stack, seed: u64) -> TwoHostRun {
         let link = LinkConfig {
             rate_bits_per_s: self.gbit_s * 1_000_000_000,
             delay: Nanos(self.rtt_us * 500),
             loss_ppm: self.loss_ppm,
-            mark_above_bytes: marks_above(stack),
+            mark_above_bytes: ecn_mark_threshold(stack),
             ..LinkConfig::default()
         };
-        Dual {
+        TwoHostRun {
             seed,
             mtus: [self.mtu_bytes; 2],
             windows: [self.window_bytes; 2],
             tcp: patient(),
-            until: PATIENCE,
-            ..Dual::new([stack; 2], link, self.bytes())
+            until: TRANSFER_TIMEOUT,
+            ..TwoHostRun::new([stack; 2], link, self.bytes())
         }
     }
 
@@ -89,7 +89,7 @@ impl Point {
     pub fn goodput_kbit_s(&self, stack: Stack) -> Result<u64, SimError> {
         let mut total = 0;
         for seed in SEEDS {
-            total += self.dual(stack, seed).run()?.goodput_bits_per_s();
+            total += self.two_host_run(stack, seed).run()?.goodput_bits_per_s();
         }
         Ok(total / SEEDS.len() as u64 / 1_000)
     }
@@ -137,9 +137,9 @@ pub fn table(progress: impl Fn() + Sync) -> Result<String, SimError> {
 type Row = Result<String, SimError>;
 
 /// Where the switch marks: for DCTCP, which is made for that, above a short queue; for the others never.
-fn marks_above(stack: Stack) -> u64 {
+fn ecn_mark_threshold(stack: Stack) -> u64 {
     match stack {
-        Stack::Ours(Congestion::Dctcp) => DCTCP_QUEUE_BYTES,
+        Stack::Ironwarp(Congestion::Dctcp) => DCTCP_QUEUE_BYTES,
         _ => LinkConfig::default().mark_above_bytes,
     }
 }
@@ -161,4 +161,4 @@ const SEGMENTS: u64 = 2_000;
 const HEADERS_BYTES: u64 = 40;
 
 /// How long a transfer may take in virtual time.
-pub const PATIENCE: Nanos = Nanos::from_secs(600);
+pub const TRANSFER_TIMEOUT: Nanos = Nanos::from_secs(600);

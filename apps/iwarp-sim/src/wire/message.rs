@@ -2,7 +2,7 @@
 //!
 //! Takes the ULPDUs of one direction in their order. Numbers, offsets and versions are right; no message is torn by
 //! another one that must not go between its segments; a Terminate is the last. What only the other direction can
-//! justify, an answer or a Terminate, is handed on as a [`Claim`].
+//! justify, an answer or a Terminate, is handed on as a [`ReplyClaim`].
 //!
 //! Sources: RFC 5041 s4 and s5.2, RFC 5040 s4, s5.2, s5.4, RFC 7306 s5 and s6.
 
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// Something that was said because of what the peer said before.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Claim {
+pub enum ReplyClaim {
     /// A segment of the answer to the oldest Read.
     Response {
         /// Where it goes.
@@ -30,7 +30,7 @@ pub enum Claim {
 
 /// The side that a direction comes from.
 #[derive(Default)]
-pub struct Speaker {
+pub struct RdmapSender {
     /// Messages of queue 0 and of queue 1 that were begun and ended.
     sends: u32,
     reads: u32,
@@ -43,8 +43,8 @@ pub struct Speaker {
     segments: BTreeSet<(u16, Vec<u8>)>,
     /// Every Read Request, and how many of them the peer has answered.
     pub(super) requests: Vec<Request>,
-    answered: usize,
-    answered_bytes: u32,
+    responses_seen: usize,
+    response_bytes_seen: u32,
     has_terminated: bool,
 }
 
@@ -89,9 +89,9 @@ const IMMEDIATE_BYTES: usize = 8;
 const ATOMIC_REQUEST_BYTES: usize = 52;
 const ATOMIC_RESPONSE_BYTES: usize = 12;
 
-impl Speaker {
+impl RdmapSender {
     /// The next ULPDU of this direction.
-    pub fn say(&mut self, ulpdu: &[u8]) -> Result<Option<Claim>, String> {
+    pub fn on_ulpdu(&mut self, ulpdu: &[u8]) -> Result<Option<ReplyClaim>, String> {
         let control = *ulpdu.first().ok_or("an empty ULPDU")?;
         if self.has_terminated {
             return Err("something is said behind a Terminate".into());
@@ -123,7 +123,7 @@ impl Speaker {
         last: bool,
         header: &[u8],
         payload: &[u8],
-    ) -> Result<Option<Claim>, String> {
+    ) -> Result<Option<ReplyClaim>, String> {
         if opcode != WRITE && opcode != READ_RESPONSE {
             return Err(format!("a tagged segment of operation {opcode}"));
         }
@@ -141,7 +141,7 @@ impl Speaker {
         let next_to = to.wrapping_add(payload.len() as u64);
         self.tagged_under_way = (!last).then_some(TaggedMessage { next_to, ..here });
         let bytes = payload.len() as u32;
-        Ok((opcode == READ_RESPONSE).then_some(Claim::Response { stag, to, bytes, last }))
+        Ok((opcode == READ_RESPONSE).then_some(ReplyClaim::Response { stag, to, bytes, last }))
     }
 
     fn untagged(
@@ -150,7 +150,7 @@ impl Speaker {
         last: bool,
         header: &[u8],
         payload: &[u8],
-    ) -> Result<Option<Claim>, String> {
+    ) -> Result<Option<ReplyClaim>, String> {
         let (ulp, queue) = (word(header, 2), word(header, 6));
         let (msn, mo) = (word(header, 10), word(header, 14));
         let writes = self.tagged_under_way.is_some_and(|message| message.opcode == WRITE);
@@ -158,7 +158,7 @@ impl Speaker {
             (2, TERMINATE) => {
                 self.has_terminated = true;
                 let fits = last && msn == 1 && mo == 0 && ulp == 0;
-                let claim = Claim::Terminate(payload.to_vec());
+                let claim = ReplyClaim::Terminate(payload.to_vec());
                 if fits { Ok(Some(claim)) } else { Err(format!("a Terminate with the header {header:02x?}")) }
             }
             (0 | 1, _) if writes => Err(format!("an untagged segment of queue {queue} within a Write")),
@@ -193,7 +193,7 @@ impl Speaker {
         (msn, mo): (u32, u32),
         payload: &[u8],
         bytes: usize,
-    ) -> Result<Option<Claim>, String> {
+    ) -> Result<Option<ReplyClaim>, String> {
         if self.send_under_way.is_some() {
             return Err("a request within a Send".into());
         }
@@ -216,7 +216,7 @@ impl Speaker {
         (msn, mo): (u32, u32),
         payload: &[u8],
         ulp: u32,
-    ) -> Result<Option<Claim>, String> {
+    ) -> Result<Option<ReplyClaim>, String> {
         let next = self.send_under_way.is_none() && msn == self.sends.wrapping_add(1);
         if !last || mo != 0 || !next || payload.len() != IMMEDIATE_BYTES || ulp != 0 {
             return Err(format!("immediate {msn} at {mo} of {} bytes behind {}", payload.len(), self.sends));
@@ -230,31 +230,31 @@ impl Speaker {
         last: bool,
         (msn, mo): (u32, u32),
         payload: &[u8],
-    ) -> Result<Option<Claim>, String> {
+    ) -> Result<Option<ReplyClaim>, String> {
         if !last || mo != 0 || msn != self.atomics.wrapping_add(1) || payload.len() != ATOMIC_RESPONSE_BYTES {
             return Err(format!("answer {msn} at {mo} of {} bytes behind {}", payload.len(), self.atomics));
         }
         self.atomics = msn;
-        Ok(Some(Claim::Atomic(word(payload, 0))))
+        Ok(Some(ReplyClaim::Atomic(word(payload, 0))))
     }
 
     /// The peer answers an atomic request (RFC 7306 s5.2.2): it is the oldest that has no answer, Reads included.
-    pub fn answered_atomic(&mut self, identifier: u32) -> Result<(), String> {
-        let oldest = self.requests.get(self.answered);
+    pub fn check_atomic_response(&mut self, identifier: u32) -> Result<(), String> {
+        let oldest = self.requests.get(self.responses_seen);
         if oldest.is_none_or(|oldest| oldest.identifier != Some(identifier)) {
             return Err(format!("atomic request {identifier} is answered where {oldest:?} is the oldest"));
         }
-        self.answered += 1;
+        self.responses_seen += 1;
         Ok(())
     }
 
     /// The peer answers what was asked here (RFC 5040 s5.2.2).
-    pub fn answered(&mut self, stag: u32, to: u64, bytes: u32, last: bool) -> Result<(), String> {
-        let Some(request) = self.requests.get(self.answered) else {
+    pub fn check_read_response(&mut self, stag: u32, to: u64, bytes: u32, last: bool) -> Result<(), String> {
+        let Some(request) = self.requests.get(self.responses_seen) else {
             return Err("an answer to a Read that nobody asked for".into());
         };
-        let end = u64::from(self.answered_bytes) + u64::from(bytes);
-        let place = request.sink_to.wrapping_add(self.answered_bytes.into());
+        let end = u64::from(self.response_bytes_seen) + u64::from(bytes);
+        let place = request.sink_to.wrapping_add(self.response_bytes_seen.into());
         let fits = request.identifier.is_none()
             && stag == request.sink_stag
             && to == place
@@ -262,13 +262,13 @@ impl Speaker {
         if !fits || end > u64::from(request.bytes) {
             return Err(format!("{bytes} bytes to {stag:#010x} at {to:#x} are no answer to {request:?}"));
         }
-        self.answered += usize::from(last);
-        self.answered_bytes = if last { 0 } else { end as u32 };
+        self.responses_seen += usize::from(last);
+        self.response_bytes_seen = if last { 0 } else { end as u32 };
         Ok(())
     }
 
     /// Whether this side has sent a segment with such a header and so many bytes.
-    pub(super) fn has_said(&self, bytes: u16, header: &[u8]) -> bool {
+    pub(super) fn has_sent(&self, bytes: u16, header: &[u8]) -> bool {
         self.segments.contains(&(bytes, header.to_vec()))
     }
 }

@@ -17,37 +17,37 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 pub use frame::{Segment, read};
-use message::Claim;
-use stream::Stream;
+use message::ReplyClaim;
+use stream::StreamChecker;
 
 /// From whom, to whom.
-type Way = (SocketAddr, SocketAddr);
+type Direction = (SocketAddr, SocketAddr);
 
 /// Whoever watches the frames that hosts send.
-pub struct Watcher {
-    streams: BTreeMap<Way, Stream>,
+pub struct FrameChecker {
+    streams: BTreeMap<Direction, StreamChecker>,
     /// What each side's windows are scaled by.
-    scales: BTreeMap<Way, u8>,
+    scales: BTreeMap<Direction, u8>,
     /// No unit is larger.
     unit_bytes: u64,
     /// Whether the way may become narrower than units are.
-    narrows: bool,
+    mtu_may_shrink: bool,
     /// Whether start-up frames may arrive otherwise than they were sent, unnoticed.
-    pub forged: bool,
+    pub startup_may_change: bool,
     /// Whether it looks into FPDUs. Where payload may change unnoticed, what a side answers may not be what was asked.
-    pub listens: bool,
+    pub checks_messages: bool,
 }
 
-impl Watcher {
+impl FrameChecker {
     /// A watcher of hosts whose packets have at most `mtu_bytes`.
-    pub fn new(mtu_bytes: u16, narrows: bool) -> Self {
-        Watcher {
+    pub fn new(mtu_bytes: u16, mtu_may_shrink: bool) -> Self {
+        FrameChecker {
             streams: BTreeMap::new(),
             scales: BTreeMap::new(),
             unit_bytes: mtu_bytes.into(),
-            narrows,
-            forged: false,
-            listens: true,
+            mtu_may_shrink,
+            startup_may_change: false,
+            checks_messages: true,
         }
     }
 
@@ -66,10 +66,10 @@ impl Watcher {
         if segment.syn {
             self.scales.insert(ours, segment.scale.unwrap_or(0));
         }
-        if segment.syn && !self.streams.get(&ours).is_some_and(|stream| stream.is_begun_by(segment)) {
-            let mut stream = Stream::new(segment);
-            stream.may_cut = self.narrows;
-            stream.listens = self.listens;
+        if segment.syn && !self.streams.get(&ours).is_some_and(|stream| stream.is_started_by(segment)) {
+            let mut stream = StreamChecker::new(segment);
+            stream.may_be_unaligned = self.mtu_may_shrink;
+            stream.checks_messages = self.checks_messages;
             self.streams.insert(ours, stream);
             if segment.ack.is_none() {
                 // A new connection of ports that were used before.
@@ -79,31 +79,33 @@ impl Watcher {
         if let Some(stream) = self.streams.get_mut(&theirs) {
             // The window of a SYN is never scaled (RFC 7323 s2.2), nor is any where one side does not offer it.
             let both = self.scales.get(&ours).zip(self.scales.get(&theirs)).map_or(0, |(scale, _)| *scale);
-            stream.on_heard(segment, if segment.syn { 0 } else { both }, self.unit_bytes)?;
+            stream.on_peer_segment(segment, if segment.syn { 0 } else { both }, self.unit_bytes)?;
         }
-        let peer_asked = self.streams.get(&theirs).and_then(|stream| stream.asked);
+        let peer_startup_request = self.streams.get(&theirs).and_then(|stream| stream.startup_request);
         let Some(stream) = self.streams.get_mut(&ours) else { return Ok(()) };
-        stream.peer_asked = peer_asked;
-        let outcome = stream.on_sent(segment);
-        if outcome.is_err() && self.forged && stream.has_framing() {
+        stream.peer_startup_request = peer_startup_request;
+        let outcome = stream.on_own_segment(segment);
+        if outcome.is_err() && self.startup_may_change && stream.has_framing() {
             // What this sender heard of its peer's wishes may not be what the peer said.
-            stream.forget_framing();
+            stream.disable_framing();
             return Ok(());
         }
-        let claims = core::mem::take(&mut stream.claims);
+        let reply_claims = core::mem::take(&mut stream.reply_claims);
         outcome?;
-        claims.iter().try_for_each(|claim| self.justify(theirs, claim))
+        reply_claims.iter().try_for_each(|claim| self.check_reply(theirs, claim))
     }
 
     /// Something was said because of what the other direction said before.
-    fn justify(&mut self, theirs: Way, claim: &Claim) -> Result<(), String> {
+    fn check_reply(&mut self, theirs: Direction, claim: &ReplyClaim) -> Result<(), String> {
         let Some(peer) = self.streams.get_mut(&theirs) else {
             return Err(format!("{claim:?} to a peer that has said nothing"));
         };
         match *claim {
-            Claim::Response { stag, to, bytes, last } => peer.speaker.answered(stag, to, bytes, last),
-            Claim::Atomic(identifier) => peer.speaker.answered_atomic(identifier),
-            Claim::Terminate(ref payload) => terminate::check(payload, &peer.speaker),
+            ReplyClaim::Response { stag, to, bytes, last } => {
+                peer.rdmap_sender.check_read_response(stag, to, bytes, last)
+            }
+            ReplyClaim::Atomic(identifier) => peer.rdmap_sender.check_atomic_response(identifier),
+            ReplyClaim::Terminate(ref payload) => terminate::check(payload, &peer.rdmap_sender),
         }
     }
 }

@@ -5,51 +5,51 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::frame::Segment;
-use super::message::{Claim, Speaker};
+use super::message::{RdmapSender, ReplyClaim};
 
 /// One direction.
-pub struct Stream {
+pub struct StreamChecker {
     /// The sequence number of the first byte.
     first: u32,
     /// Every byte from the first on that was sent without a gap.
     bytes: Vec<u8>,
     /// What was sent beyond a gap: a segment that found no buffer at its device comes later.
-    beyond: BTreeMap<u64, Vec<u8>>,
+    out_of_order: BTreeMap<u64, Vec<u8>>,
     /// Where the next FPDU, or the start-up frame, begins.
     parsed: u64,
     /// Where FPDUs begin, the one that is not complete included.
     boundaries: BTreeSet<u64>,
     /// Segments that cannot be judged before their bytes are parsed.
-    unjudged: Vec<(u64, u64)>,
+    unchecked_segments: Vec<(u64, u64)>,
     /// Whether the sender may have had to cut a unit: the peer's window was once too small, or the way too narrow.
-    pub may_cut: bool,
+    pub may_be_unaligned: bool,
     /// Units that begin before this may have been cut: the sender may take the way for a black hole of large packets.
-    cut_below: u64,
+    unaligned_below: u64,
     /// How often segments were sent, by where they begin.
     sent: BTreeMap<u64, u32>,
     /// Whether the sender's FIN was sent.
     has_ended: bool,
     /// What the sender asked for in its start-up frame, once that is known.
-    pub asked: Option<Asked>,
+    pub startup_request: Option<StartupRequest>,
     /// What its peer asked for.
-    pub peer_asked: Option<Asked>,
+    pub peer_startup_request: Option<StartupRequest>,
     /// Where the first FPDU begins, or the marker before it.
     full_operation: u64,
     /// Whether FPDUs are looked at.
     framed: bool,
     /// The byte behind the last that the peer allows, as the peer has sent it; counted as `bytes` is.
-    allowed: Option<u64>,
+    right_edge: Option<u64>,
     /// Whether messages are looked at.
-    pub listens: bool,
+    pub checks_messages: bool,
     /// What this side has said.
-    pub speaker: Speaker,
+    pub rdmap_sender: RdmapSender,
     /// What of that the other direction has to justify.
-    pub claims: Vec<Claim>,
+    pub reply_claims: Vec<ReplyClaim>,
 }
 
 /// What one side asks for in its start-up frame (RFC 5044 s7.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub struct StartupRequest {
     /// Markers in what it receives.
     pub markers: bool,
     /// CRCs both ways.
@@ -60,43 +60,43 @@ pub struct Asked {
 pub(crate) const MARKER_STEP: u64 = 512;
 
 /// Transmissions of one segment after which its sender may suspect its size.
-const REPEATS: u32 = 2;
+const RETRANSMITS_MIN: u32 = 2;
 
 /// Bytes of a start-up frame before its private data.
 const STARTUP_BYTES: usize = 20;
 
-impl Stream {
+impl StreamChecker {
     /// A direction that begins with a SYN.
     pub fn new(syn: &Segment<'_>) -> Self {
-        Stream {
+        StreamChecker {
             first: syn.seq.wrapping_add(1),
             bytes: Vec::new(),
-            beyond: BTreeMap::new(),
+            out_of_order: BTreeMap::new(),
             parsed: 0,
             boundaries: BTreeSet::from([0]),
-            unjudged: Vec::new(),
-            may_cut: false,
-            cut_below: 0,
+            unchecked_segments: Vec::new(),
+            may_be_unaligned: false,
+            unaligned_below: 0,
             sent: BTreeMap::new(),
             has_ended: false,
-            asked: None,
-            peer_asked: None,
+            startup_request: None,
+            peer_startup_request: None,
             full_operation: 0,
             framed: true,
-            allowed: None,
-            listens: true,
-            speaker: Speaker::default(),
-            claims: Vec::new(),
+            right_edge: None,
+            checks_messages: true,
+            rdmap_sender: RdmapSender::default(),
+            reply_claims: Vec::new(),
         }
     }
 
     /// Whether a SYN is the one that began this direction.
-    pub fn is_begun_by(&self, syn: &Segment<'_>) -> bool {
+    pub fn is_started_by(&self, syn: &Segment<'_>) -> bool {
         self.first == syn.seq.wrapping_add(1)
     }
 
     /// A segment of this direction.
-    pub fn on_sent(&mut self, segment: &Segment<'_>) -> Result<(), String> {
+    pub fn on_own_segment(&mut self, segment: &Segment<'_>) -> Result<(), String> {
         self.has_ended |= segment.fin;
         if segment.payload.is_empty() || segment.syn {
             return Ok(());
@@ -104,20 +104,22 @@ impl Stream {
         let at = self.offset_of(segment.seq);
         let end = at + segment.payload.len() as u64;
         // One byte may probe a window that is closed.
-        if self.allowed.is_some_and(|allowed| end > allowed + 1) {
-            return Err(format!("bytes to {end} though the peer allows {:?}", self.allowed));
+        if self.right_edge.is_some_and(|right_edge| end > right_edge + 1) {
+            return Err(format!("bytes to {end} though the peer allows {:?}", self.right_edge));
         }
-        self.count_repeats(at);
-        self.keep(at, segment.payload)?;
+        self.count_retransmits(at);
+        self.store_bytes(at, segment.payload)?;
         if !self.framed {
             return Ok(());
         }
         self.parse()?;
-        self.unjudged.push((at, end));
-        let (parsed, may_cut, cut_below) = (self.parsed, self.may_cut, self.cut_below);
-        for (at, end) in self.unjudged.extract_if(.., |(_, end)| *end <= parsed || may_cut) {
+        self.unchecked_segments.push((at, end));
+        let (parsed, may_be_unaligned, unaligned_below) =
+            (self.parsed, self.may_be_unaligned, self.unaligned_below);
+        for (at, end) in self.unchecked_segments.extract_if(.., |(_, end)| *end <= parsed || may_be_unaligned)
+        {
             let whole = self.boundaries.contains(&at) && self.boundaries.contains(&end);
-            if !whole && !may_cut && at >= cut_below {
+            if !whole && !may_be_unaligned && at >= unaligned_below {
                 return Err(format!("bytes {at} to {end} are no whole FPDUs, and nothing asked for a cut"));
             }
         }
@@ -126,23 +128,28 @@ impl Stream {
 
     /// What the peer says about this direction.
     /// `scale` is the scale of the window that it names, `unit_bytes` more than any unit has.
-    pub fn on_heard(&mut self, segment: &Segment<'_>, scale: u8, unit_bytes: u64) -> Result<(), String> {
+    pub fn on_peer_segment(
+        &mut self,
+        segment: &Segment<'_>,
+        scale: u8,
+        unit_bytes: u64,
+    ) -> Result<(), String> {
         let Some(ack) = segment.ack.filter(|_| !segment.rst) else { return Ok(()) };
         let window = u64::from(segment.window) << scale;
-        let allowed = self.offset_of(ack) + window;
+        let right_edge = self.offset_of(ack) + window;
         // A SYN that is sent again cannot say as much as segments behind it did, whose windows are scaled.
-        if segment.syn && self.allowed.is_some() {
+        if segment.syn && self.right_edge.is_some() {
             return Ok(());
         }
         // Behind the last byte there is nothing to allow.
         if self.has_ended {
             return Ok(());
         }
-        if self.allowed.is_some_and(|before| allowed < before) {
-            return Err(format!("the window shrinks from {:?} to {allowed}", self.allowed));
+        if self.right_edge.is_some_and(|before| right_edge < before) {
+            return Err(format!("the window shrinks from {:?} to {right_edge}", self.right_edge));
         }
-        self.allowed = Some(allowed);
-        self.may_cut |= window < unit_bytes;
+        self.right_edge = Some(right_edge);
+        self.may_be_unaligned |= window < unit_bytes;
         Ok(())
     }
 
@@ -152,18 +159,18 @@ impl Stream {
     }
 
     /// From now on they are not.
-    pub fn forget_framing(&mut self) {
+    pub fn disable_framing(&mut self) {
         self.framed = false;
     }
 
     /// RFC 4821 s7.7: whoever sends a segment again and again without an answer may try smaller ones. Other segments may go
     /// between, and some of the attempts find no buffer and are never seen. Alignment returns with what was not sent
     /// before.
-    fn count_repeats(&mut self, at: u64) {
+    fn count_retransmits(&mut self, at: u64) {
         let sent = self.sent.entry(at).or_default();
         *sent += 1;
-        if *sent >= REPEATS {
-            self.cut_below = self.bytes.len() as u64;
+        if *sent >= RETRANSMITS_MIN {
+            self.unaligned_below = self.bytes.len() as u64;
         }
     }
 
@@ -176,10 +183,10 @@ impl Stream {
     }
 
     /// Compares what was sent before, and keeps what is new.
-    fn keep(&mut self, at: u64, payload: &[u8]) -> Result<(), String> {
+    fn store_bytes(&mut self, at: u64, payload: &[u8]) -> Result<(), String> {
         let known = self.bytes.len() as u64;
         if at > known {
-            self.beyond.insert(at, payload.to_vec());
+            self.out_of_order.insert(at, payload.to_vec());
             return Ok(());
         }
         let again = ((known - at) as usize).min(payload.len());
@@ -189,11 +196,11 @@ impl Stream {
         }
         self.bytes.extend_from_slice(new);
         while let Some((at, payload)) =
-            self.beyond.first_key_value().filter(|(at, _)| **at <= self.bytes.len() as u64)
+            self.out_of_order.first_key_value().filter(|(at, _)| **at <= self.bytes.len() as u64)
         {
             let (at, payload) = (*at, payload.clone());
-            self.beyond.remove(&at);
-            self.keep(at, &payload)?;
+            self.out_of_order.remove(&at);
+            self.store_bytes(at, &payload)?;
         }
         Ok(())
     }
@@ -202,24 +209,28 @@ impl Stream {
     fn parse(&mut self) -> Result<(), String> {
         loop {
             let rest = &self.bytes[self.parsed as usize..];
-            let mut place = None;
+            let mut marker_offset = None;
             let whole = if self.parsed == 0 {
                 startup_bytes(rest)?
             } else {
                 // Nobody sends an FPDU before both start-up frames.
-                let Some((asked, peer)) = self.asked.zip(self.peer_asked) else { return Ok(()) };
-                place = peer.markers.then(|| self.parsed - self.full_operation);
-                fpdu(rest, place, asked.crc || peer.crc)
+                let Some((startup_request, peer)) = self.startup_request.zip(self.peer_startup_request)
+                else {
+                    return Ok(());
+                };
+                marker_offset = peer.markers.then(|| self.parsed - self.full_operation);
+                fpdu(rest, marker_offset, startup_request.crc || peer.crc)
                     .map_err(|fault| format!("FPDU at {}: {fault}", self.parsed))?
             };
             let Some(whole) = whole.filter(|whole| *whole <= rest.len()) else { return Ok(()) };
-            if self.parsed > 0 && self.listens {
-                let said = self.speaker.say(&ulpdu(&rest[..whole], place));
-                self.claims.extend(said.map_err(|fault| format!("FPDU at {}: {fault}", self.parsed))?);
+            if self.parsed > 0 && self.checks_messages {
+                let said = self.rdmap_sender.on_ulpdu(&ulpdu(&rest[..whole], marker_offset));
+                self.reply_claims.extend(said.map_err(|fault| format!("FPDU at {}: {fault}", self.parsed))?);
             }
             if self.parsed == 0 {
                 let flags = rest[16];
-                self.asked = Some(Asked { markers: flags & 0x80 != 0, crc: flags & 0x40 != 0 });
+                self.startup_request =
+                    Some(StartupRequest { markers: flags & 0x80 != 0, crc: flags & 0x40 != 0 });
                 self.full_operation = whole as u64;
             }
             self.parsed += whole as u64;
@@ -238,9 +249,11 @@ fn startup_bytes(bytes: &[u8]) -> Result<Option<usize>, String> {
 }
 
 /// Bytes of the FPDU that begins here, once it is whole: length, ULPDU, padding to four, CRC, and every marker that falls
-/// within it or stands right before it. `place` counts from the first marker, where there are markers.
-pub(crate) fn fpdu(bytes: &[u8], place: Option<u64>, has_crc: bool) -> Result<Option<usize>, String> {
-    let is_marker = |at: usize| place.is_some_and(|place| (place + at as u64).is_multiple_of(MARKER_STEP));
+/// within it or stands right before it. `marker_offset` counts from the first marker, where there are markers.
+pub(crate) fn fpdu(bytes: &[u8], marker_offset: Option<u64>, has_crc: bool) -> Result<Option<usize>, String> {
+    let is_marker = |at: usize| {
+        marker_offset.is_some_and(|marker_offset| (marker_offset + at as u64).is_multiple_of(MARKER_STEP))
+    };
     let head = if is_marker(0) { 4 } else { 0 };
     let Some(length) = bytes.get(head..head + 2) else { return Ok(None) };
     let length = u16::from_be_bytes([length[0], length[1]]);
@@ -267,13 +280,15 @@ pub(crate) fn fpdu(bytes: &[u8], place: Option<u64>, has_crc: bool) -> Result<Op
 }
 
 /// What a whole FPDU carries, without length, markers, padding and CRC.
-pub(crate) fn ulpdu(fpdu: &[u8], place: Option<u64>) -> Vec<u8> {
-    if place.is_none() {
+pub(crate) fn ulpdu(fpdu: &[u8], marker_offset: Option<u64>) -> Vec<u8> {
+    if marker_offset.is_none() {
         let length = usize::from(u16::from_be_bytes([fpdu[0], fpdu[1]]));
         return fpdu[2..2 + length].to_vec();
     }
-    let is_marker =
-        |word: &usize| place.is_some_and(|place| (place + 4 * *word as u64).is_multiple_of(MARKER_STEP));
+    let is_marker = |word: &usize| {
+        marker_offset
+            .is_some_and(|marker_offset| (marker_offset + 4 * *word as u64).is_multiple_of(MARKER_STEP))
+    };
     let words = fpdu.chunks(4).enumerate().filter(|(word, _)| !is_marker(word));
     let mut bytes: Vec<u8> = words.flat_map(|(_, bytes)| bytes).copied().collect();
     let length = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));

@@ -2,7 +2,7 @@
 //!
 //! Takes the message's payload and everything that the side to which it goes has said.
 
-use super::message::{REQUEST_BYTES, Request, Speaker, TAGGED_BYTES, UNTAGGED_BYTES, word};
+use super::message::{REQUEST_BYTES, RdmapSender, Request, TAGGED_BYTES, UNTAGGED_BYTES, word};
 
 /// The segment's length is there, its DDP header is, a Read Request's header is.
 const M: u8 = 0x80;
@@ -10,7 +10,7 @@ const D: u8 = 0x40;
 const R: u8 = 0x20;
 
 /// Checks a Terminate against what `culprit` has said.
-pub fn check(payload: &[u8], culprit: &Speaker) -> Result<(), String> {
+pub fn check(payload: &[u8], culprit: &RdmapSender) -> Result<(), String> {
     let named = |fault: &str| format!("a Terminate {fault}: {payload:02x?}");
     let Some(([kinds, code, bits, reserved], rest)) = payload.split_first_chunk::<4>() else {
         return Err(named("that is too short"));
@@ -38,7 +38,7 @@ pub fn check(payload: &[u8], culprit: &Speaker) -> Result<(), String> {
         return Err(named("with a length and no header, or the reverse"));
     }
     let (segment_bytes, header, rest) = shown_header(rest).ok_or_else(|| named("that is cut short"))?;
-    if !culprit.has_said(segment_bytes, header) {
+    if !culprit.has_sent(segment_bytes, header) {
         return Err(named("that shows a segment which the peer has not sent"));
     }
     check_request(*bits, (layer, etype), header, rest, culprit).map_err(|fault| named(&fault))
@@ -58,7 +58,7 @@ fn check_request(
     kind: (u8, u8),
     header: &[u8],
     rest: &[u8],
-    culprit: &Speaker,
+    culprit: &RdmapSender,
 ) -> Result<(), String> {
     let number = word(header, 10).wrapping_sub(1) as usize;
     let asked = culprit.requests.get(number);

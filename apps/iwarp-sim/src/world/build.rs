@@ -5,24 +5,24 @@ use ironwarp_port::memory::{MemoryConfig, MemoryControl, MemoryPort};
 use ironwarp_sim::SimNet;
 use ironwarp_types::MacAddr;
 
-use super::{Host, Machine, Switch, Tenant, World};
-use crate::app::{App, Ledger};
-use crate::atomics::{Desk, Operator};
+use super::{Host, HostApp, SimNode, Switch, World};
+use crate::app::{App, Oracle};
+use crate::atomics::{AtomicsApp, AtomicsOracle};
 use crate::hostile::Hostile;
 use crate::plan::{Fault, Plan};
-use crate::wire::Watcher;
+use crate::wire::FrameChecker;
 
 impl World {
     pub(super) fn build(plan: &Plan) -> Result<Self, String> {
         let mut net = SimNet::new(plan.seed);
         net.set_loop_time(plan.loop_time);
-        let ledger = Ledger::new(&plan.sessions, plan.unseen);
-        let (mut ports, mut devices, mut endings) = (Vec::new(), Vec::new(), Vec::new());
+        let oracle = Oracle::new(&plan.sessions, plan.undetected_corruption);
+        let (mut ports, mut devices, mut host_queues) = (Vec::new(), Vec::new(), Vec::new());
         for host in &plan.hosts {
             let (id, queues) = net.add_port_of_queues(&host.device, host.cores());
             ports.push(id);
             devices.push(queues.iter().map(MemoryPort::control).collect::<Vec<_>>());
-            endings.push(queues);
+            host_queues.push(queues);
         }
         let mut hostile_port = None;
         if let Some(hostile) = &plan.hostile {
@@ -32,26 +32,26 @@ impl World {
         }
         let levels = |queues: &Vec<MemoryControl>| queues.iter().map(MemoryControl::free_frames).collect();
         let pools = devices.iter().map(levels).collect();
-        let desk = plan.atomics.as_ref().map(|atomics| Desk::new(atomics, &ledger));
+        let atomics_oracle = plan.atomics.as_ref().map(|atomics| AtomicsOracle::new(atomics, &oracle));
         let mut world = World {
             net,
-            ledger,
+            oracle,
             hosts: Vec::new(),
             ports,
             devices,
             pools,
             cables: Vec::new(),
-            desk,
+            atomics_oracle,
             plan: plan.clone(),
         };
-        world.lay_cables();
+        world.connect_links();
         world.watch();
-        for (number, queues) in endings.into_iter().enumerate() {
+        for (number, queues) in host_queues.into_iter().enumerate() {
             world.add_host(number, queues).map_err(|error| format!("host {number}: {error}"))?;
         }
         if let (Some(hostile), Some(port)) = (&plan.hostile, hostile_port) {
-            let host = Hostile::new(plan, hostile, port, &world.ledger);
-            world.net.add_node(Machine::Hostile(Box::new(host)), &[world.ports[plan.hosts.len()]]);
+            let host = Hostile::new(plan, hostile, port, &world.oracle);
+            world.net.add_node(SimNode::Hostile(Box::new(host)), &[world.ports[plan.hosts.len()]]);
         }
         Ok(world)
     }
@@ -59,17 +59,18 @@ impl World {
     /// Looks at every frame that a host sends. What a switch sends may have been damaged on its way there.
     fn watch(&mut self) {
         let hosts = self.ports[..self.plan.hosts.len()].to_vec();
-        let mut watcher = Watcher::new(self.plan.mtu_max(), self.plan.has(Fault::Mtu));
-        (watcher.forged, watcher.listens) = (self.plan.unseen, !self.plan.unseen);
+        let mut frame_checker = FrameChecker::new(self.plan.mtu_max(), self.plan.has(Fault::Mtu));
+        (frame_checker.startup_may_change, frame_checker.checks_messages) =
+            (self.plan.undetected_corruption, !self.plan.undetected_corruption);
         self.net.watch(Box::new(
             move |_, port, frame| {
-                if hosts.contains(&port) { watcher.on_frame(frame) } else { Ok(()) }
+                if hosts.contains(&port) { frame_checker.on_frame(frame) } else { Ok(()) }
             },
         ));
     }
 
     /// A cable from each host to a switch, or one between two hosts.
-    fn lay_cables(&mut self) {
+    fn connect_links(&mut self) {
         let plan = &self.plan;
         if !plan.switched {
             let config = plan.cables[0].healthy.clone();
@@ -85,8 +86,8 @@ impl World {
         }
         let devices = plan.hosts.iter().map(|host| &host.device);
         let devices = devices.chain(plan.hostile.iter().map(|hostile| &hostile.device));
-        let stations: Vec<MacAddr> = devices.map(|device| device.mac).collect();
-        self.net.add_node(Machine::Switch(Switch::new(switch_ports, stations)), &ids);
+        let macs: Vec<MacAddr> = devices.map(|device| device.mac).collect();
+        self.net.add_node(SimNode::Switch(Switch::new(switch_ports, macs)), &ids);
     }
 
     fn add_host(&mut self, number: usize, queues: Vec<MemoryPort>) -> Result<(), String> {
@@ -94,19 +95,21 @@ impl World {
         let builder = Stack::builder(plan.config.clone());
         let built = builder.build_replayable_cores(queues, self.net.clock(), plan.secret);
         let built = built.map_err(|error| error.to_string())?;
-        let tenant = self.tenant(number, &built.0).map_err(|error| error.to_string())?;
-        let host = Host::new(number, built, tenant, &self.ledger, plan);
-        let id = self.net.add_node(Machine::Host(Box::new(host)), &[self.ports[number]]);
+        let app = self.app(number, &built.0).map_err(|error| error.to_string())?;
+        let host = Host::new(number, built, app, &self.oracle, plan);
+        let id = self.net.add_node(SimNode::Host(Box::new(host)), &[self.ports[number]]);
         self.hosts.push(id);
         Ok(())
     }
 
     /// What runs on a host.
-    fn tenant(&self, number: usize, stack: &Stack) -> Result<Box<dyn Tenant>, VerbsError> {
+    fn app(&self, number: usize, stack: &Stack) -> Result<Box<dyn HostApp>, VerbsError> {
         let (plan, common) = (&self.plan.hosts[number], &self.plan.common);
-        match &self.desk {
-            None => Ok(Box::new(App::new(number, stack, plan, common, &self.ledger)?)),
-            Some(desk) => Ok(Box::new(Operator::new(number, stack, (plan, common), desk, &self.ledger)?)),
+        match &self.atomics_oracle {
+            None => Ok(Box::new(App::new(number, stack, plan, common, &self.oracle)?)),
+            Some(atomics_oracle) => {
+                Ok(Box::new(AtomicsApp::new(number, stack, (plan, common), atomics_oracle, &self.oracle)?))
+            }
         }
     }
 }

@@ -1,29 +1,29 @@
 //! A whole host: its cores, from verbs to frames, and the application on it.
 
-use ironwarp::{Holdings, Stack, VerbsError, Worker};
+use ironwarp::{ResourceUsage, Stack, VerbsError, Worker};
 use ironwarp_sim::Node;
 use ironwarp_types::Nanos;
 
 use super::cores::Cores;
-use crate::app::SharedLedger;
+use crate::app::SharedOracle;
 use crate::plan::HostPlan;
 
 /// What runs on a host, above verbs.
-pub trait Tenant {
+pub trait HostApp {
     /// The cores did something: what came of it is looked at soon.
-    fn stir(&mut self, now: Nanos);
+    fn on_core_work(&mut self, now: Nanos);
 
     /// One core has been polled, and no other since: memory may be looked at between two steps.
-    fn glance(&mut self) {}
+    fn on_core_polled(&mut self) {}
 
     /// Whether it is time to look.
     fn is_due(&self, now: Nanos) -> bool;
 
     /// One look. Answers whether the cores have something to do now.
-    fn look(&mut self, now: Nanos) -> bool;
+    fn poll(&mut self, now: Nanos) -> bool;
 
     /// When it looks again; `None` once it has nothing left to do.
-    fn next_look(&self) -> Option<Nanos>;
+    fn next_poll(&self) -> Option<Nanos>;
 
     /// Drops its context with everything in it, as an application that ends does, and begins anew.
     fn restart(&mut self, stack: &Stack, now: Nanos) -> Result<(), VerbsError>;
@@ -38,8 +38,8 @@ pub struct Host {
     /// Kept for its counters.
     stack: Stack,
     cores: Cores,
-    tenant: Box<dyn Tenant>,
-    ledger: SharedLedger,
+    app: Box<dyn HostApp>,
+    oracle: SharedOracle,
     fault: Option<String>,
 }
 
@@ -48,28 +48,28 @@ impl Host {
     pub fn new(
         number: usize,
         (stack, workers): (Stack, Vec<Worker>),
-        tenant: Box<dyn Tenant>,
-        ledger: &SharedLedger,
+        app: Box<dyn HostApp>,
+        oracle: &SharedOracle,
         plan: &HostPlan,
     ) -> Self {
         let cores = Cores::new(workers, plan);
-        Host { number, stack, cores, tenant, ledger: ledger.clone(), fault: None }
+        Host { number, stack, cores, app, oracle: oracle.clone(), fault: None }
     }
 
     /// The application gives up everything that it still has.
     pub fn close(&mut self) -> Result<(), String> {
-        self.tenant.close().map_err(|error| format!("host {}: closing failed: {error}", self.number))
+        self.app.close().map_err(|error| format!("host {}: closing failed: {error}", self.number))
     }
 
     /// The application drops its context and begins anew.
     pub fn restart(&mut self, now: Nanos) -> Result<(), String> {
-        let outcome = self.tenant.restart(&self.stack, now);
+        let outcome = self.app.restart(&self.stack, now);
         outcome.map_err(|error| format!("host {}: beginning anew failed: {error}", self.number))
     }
 
     /// What the cores hold.
-    pub fn holdings(&self) -> Vec<Holdings> {
-        self.cores.holdings()
+    pub fn resource_usage(&self) -> Vec<ResourceUsage> {
+        self.cores.resource_usage()
     }
 
     /// Counters that are not zero.
@@ -80,23 +80,23 @@ impl Host {
 
 impl Node for Host {
     fn poll(&mut self, now: Nanos) -> Option<Nanos> {
-        let (work, next) = self.cores.poll(now, &mut *self.tenant);
-        self.fault = self.cores.examine();
+        let (work, next) = self.cores.poll(now, &mut *self.app);
+        self.fault = self.cores.check_invariants();
         if work > 0 {
-            self.tenant.stir(now);
+            self.app.on_core_work(now);
         }
         // What the application asks for is carried out when the loop comes round.
-        if self.tenant.is_due(now) && self.tenant.look(now) {
+        if self.app.is_due(now) && self.app.poll(now) {
             return Some(now);
         }
-        earlier(next, self.tenant.next_look())
+        earlier(next, self.app.next_poll())
     }
 
     fn check(&self) -> Result<(), String> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
-        self.ledger.borrow().fault.clone().map_or(Ok(()), Err)
+        self.oracle.borrow().fault.clone().map_or(Ok(()), Err)
     }
 }
 

@@ -9,17 +9,17 @@ mod cores;
 mod host;
 mod switch;
 
-use ironwarp::Holdings;
+use ironwarp::ResourceUsage;
 use ironwarp_port::instrument::Capture;
 use ironwarp_port::memory::{MemoryControl, PoolLevels};
 use ironwarp_sim::{LinkId, Node, NodeId, PortId, SimNet};
 use ironwarp_types::Nanos;
 
-pub use host::{Host, Tenant};
+pub use host::{Host, HostApp};
 pub use switch::Switch;
 
-use crate::app::{SharedLedger, Totals};
-use crate::atomics::SharedDesk;
+use crate::app::{SharedOracle, Totals};
+use crate::atomics::SharedAtomicsOracle;
 use crate::hostile::Hostile;
 use crate::plan::{Change, Plan};
 
@@ -37,7 +37,7 @@ pub struct Outcome {
 }
 
 /// A host or what lies between hosts.
-pub enum Machine {
+pub enum SimNode {
     /// A host.
     Host(Box<Host>),
     /// A host that keeps no rules but TCP's.
@@ -46,28 +46,28 @@ pub enum Machine {
     Switch(Switch),
 }
 
-impl Node for Machine {
+impl Node for SimNode {
     fn poll(&mut self, now: Nanos) -> Option<Nanos> {
         match self {
-            Machine::Host(host) => host.poll(now),
-            Machine::Hostile(host) => host.poll(now),
-            Machine::Switch(switch) => switch.poll(now),
+            SimNode::Host(host) => host.poll(now),
+            SimNode::Hostile(host) => host.poll(now),
+            SimNode::Switch(switch) => switch.poll(now),
         }
     }
 
     fn check(&self) -> Result<(), String> {
         match self {
-            Machine::Host(host) => host.check(),
-            Machine::Hostile(host) => host.check(),
-            Machine::Switch(switch) => switch.check(),
+            SimNode::Host(host) => host.check(),
+            SimNode::Hostile(host) => host.check(),
+            SimNode::Switch(switch) => switch.check(),
         }
     }
 }
 
 /// Everything that a plan describes.
 pub struct World {
-    net: SimNet<Machine>,
-    ledger: SharedLedger,
+    net: SimNet<SimNode>,
+    oracle: SharedOracle,
     hosts: Vec<NodeId>,
     ports: Vec<PortId>,
     /// The queues of each host's device.
@@ -77,7 +77,7 @@ pub struct World {
     /// The links of each cable, there and back.
     cables: Vec<[LinkId; 2]>,
     /// What hosts with atomic operations know together.
-    desk: Option<SharedDesk>,
+    atomics_oracle: Option<SharedAtomicsOracle>,
     plan: Plan,
 }
 
@@ -88,11 +88,11 @@ impl World {
         if let Some(capture) = capture {
             world.net.capture(capture).map_err(|error| error.to_string())?;
         }
-        let outcome = world.live();
+        let outcome = world.run_to_end();
         outcome.map_err(|fault| format!("at {:?}: {fault}", world.net.now()))
     }
 
-    fn live(&mut self) -> Result<Outcome, String> {
+    fn run_to_end(&mut self) -> Result<Outcome, String> {
         for (at, change) in self.plan.timeline.clone() {
             self.net.run_until(at).map_err(|error| error.to_string())?;
             self.apply(&change)?;
@@ -103,16 +103,16 @@ impl World {
         let took = self.net.now();
         self.close()?;
         self.check_conservation()?;
-        let ledger = self.ledger.borrow();
+        let oracle = self.oracle.borrow();
         let frames = self.cables.iter().flatten().map(|link| self.net.link(*link).counts().offered).sum();
-        let hash = self.net.trace_hash() ^ ledger.hash.value().rotate_left(1);
-        Ok(Outcome { hash, totals: ledger.totals, frames, took })
+        let hash = self.net.trace_hash() ^ oracle.hash.value().rotate_left(1);
+        Ok(Outcome { hash, totals: oracle.totals, frames, took })
     }
 
     fn apply(&mut self, change: &Change) -> Result<(), String> {
         match change {
-            Change::Link { cable, way, config } => {
-                self.net.link_mut(self.cables[*cable][*way]).config = config.clone();
+            Change::Link { cable, direction, config } => {
+                self.net.link_mut(self.cables[*cable][*direction]).config = config.clone();
             }
             Change::Allocations { host, left } => {
                 self.on_queues(*host, |queue| queue.allow_allocations(*left))
@@ -120,7 +120,7 @@ impl World {
             Change::TxBurst { host, frames } => self.on_queues(*host, |queue| queue.limit_tx_burst(*frames)),
             Change::Restart { host } => {
                 let (now, id) = (self.net.now(), self.hosts[*host]);
-                if let Machine::Host(node) = self.net.node_mut(id) {
+                if let SimNode::Host(node) = self.net.node_mut(id) {
                     node.restart(now)?;
                 }
                 self.net.wake(id);
@@ -140,49 +140,49 @@ impl World {
             device.allow_allocations(u64::MAX);
             device.limit_tx_burst(u64::MAX);
         }
-        let mut ledger = self.ledger.borrow_mut();
-        (ledger.faulty, ledger.healed_at) = (false, self.net.now());
-        drop(ledger);
+        let mut oracle = self.oracle.borrow_mut();
+        (oracle.faulty, oracle.healed_at) = (false, self.net.now());
+        drop(oracle);
         self.wake_all();
     }
 
     /// Progress once faults have stopped: every session comes to its end.
     fn finish_sessions(&mut self) -> Result<(), String> {
-        let until = self.plan.heal_at + self.plan.patience;
-        let ledger = self.ledger.clone();
-        let done = self.net.run_until_done(until, |_| ledger.borrow().open == 0);
+        let until = self.plan.heal_at + self.plan.heal_timeout;
+        let oracle = self.oracle.clone();
+        let done = self.net.run_until_done(until, |_| oracle.borrow().open == 0);
         if done.map_err(|error| error.to_string())? {
             return Ok(());
         }
-        let mut open = ledger.borrow().describe_open();
-        if let Some(desk) = &self.desk {
-            open += &desk.borrow().describe_open();
+        let mut open = oracle.borrow().describe_open();
+        if let Some(atomics_oracle) = &self.atomics_oracle {
+            open += &atomics_oracle.borrow().describe_open();
         }
-        Err(format!("no end {:?} after the last fault: {open}", self.plan.patience))
+        Err(format!("no end {:?} after the last fault: {open}", self.plan.heal_timeout))
     }
 
     /// The applications give up what they have, and everything comes back.
     fn close(&mut self) -> Result<(), String> {
         // What was given up last is on its way back.
-        self.net.run_until(self.net.now() + REST).map_err(|error| error.to_string())?;
+        self.net.run_until(self.net.now() + QUIET_TIME).map_err(|error| error.to_string())?;
         for id in self.hosts.clone() {
-            if let Machine::Host(host) = self.net.node_mut(id) {
+            if let SimNode::Host(host) = self.net.node_mut(id) {
                 host.close()?;
             }
         }
         self.wake_all();
-        let until = self.net.now() + self.plan.time_wait + AFTERMATH;
+        let until = self.net.now() + self.plan.time_wait + CLOSE_TIME;
         self.net.run_until(until).map_err(|error| error.to_string())?;
         self.wake_all();
         self.net.run_until(until + Nanos::from_millis(1)).map_err(|error| error.to_string())?;
         for (number, id) in self.hosts.iter().enumerate() {
-            let Machine::Host(host) = self.net.node(*id) else { continue };
-            for holdings in host.holdings() {
-                if holdings != Holdings::default() {
-                    return Err(format!("host {number} still holds {holdings:?}"));
+            let SimNode::Host(host) = self.net.node(*id) else { continue };
+            for resource_usage in host.resource_usage() {
+                if resource_usage != ResourceUsage::default() {
+                    return Err(format!("host {number} still holds {resource_usage:?}"));
                 }
             }
-            let lost = host.counters().into_iter().find(|(name, _)| *name == "verbs_completion_overruns");
+            let lost = host.counters().into_iter().find(|(name, _)| *name == "verbs_cq_overruns");
             if let Some((_, lost)) = lost {
                 return Err(format!("host {number}: {lost} completions found no place"));
             }
@@ -230,7 +230,7 @@ impl World {
 }
 
 /// How long applications rest before they close: a few of their longest naps.
-const REST: Nanos = Nanos::from_millis(100);
+const QUIET_TIME: Nanos = Nanos::from_millis(100);
 
 /// What is on its way at the end arrives, and peers whose reset was lost count as absent: the time for start-up, and more.
-const AFTERMATH: Nanos = Nanos::from_secs(65);
+const CLOSE_TIME: Nanos = Nanos::from_secs(65);

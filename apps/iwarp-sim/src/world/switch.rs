@@ -8,15 +8,15 @@ use ironwarp_types::{MacAddr, Nanos};
 /// A switch that knows where every station is.
 pub struct Switch {
     ports: Vec<MemoryPort>,
-    stations: Vec<MacAddr>,
+    macs: Vec<MacAddr>,
     /// Frames for nobody, and frames that found no room.
     dropped: u64,
 }
 
 impl Switch {
-    /// The station `stations[n]` lives at `ports[n]`.
-    pub fn new(ports: Vec<MemoryPort>, stations: Vec<MacAddr>) -> Self {
-        Switch { ports, stations, dropped: 0 }
+    /// The station `macs[n]` lives at `ports[n]`.
+    pub fn new(ports: Vec<MemoryPort>, macs: Vec<MacAddr>) -> Self {
+        Switch { ports, macs, dropped: 0 }
     }
 
     /// Frames that went nowhere.
@@ -30,7 +30,7 @@ impl Switch {
             (0..self.ports.len()).filter(|port| *port != from).for_each(|port| self.send(port, frame));
             return;
         }
-        match self.stations.iter().position(|station| station.0 == *to) {
+        match self.macs.iter().position(|mac| mac.0 == *to) {
             Some(port) if port != from => self.send(port, frame),
             _ => self.dropped += 1,
         }

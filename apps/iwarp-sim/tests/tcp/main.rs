@@ -12,7 +12,7 @@ use iwarp_sim::tcp::Stack;
 
 /// Our engine with each congestion control that is made for links that do not mark.
 const CONTROLS: [(&str, Stack); 2] =
-    [("NewReno", Stack::Ours(Congestion::NewReno)), ("CUBIC", Stack::Ours(Congestion::Cubic))];
+    [("NewReno", Stack::Ironwarp(Congestion::NewReno)), ("CUBIC", Stack::Ironwarp(Congestion::Cubic))];
 
 /// A data centre's cable without faults: 10 Gbit/s, a round trip of 50 µs.
 fn cable() -> LinkConfig {

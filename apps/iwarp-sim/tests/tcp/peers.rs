@@ -4,53 +4,59 @@
 use ironwarp_sim::{Bursts, LinkConfig};
 use ironwarp_tcp::Congestion;
 use ironwarp_types::{Nanos, SeededEntropy};
-use iwarp_sim::tcp::{Dual, End, Outcome, Pace, Stack, StockCongestion, Task};
+use iwarp_sim::tcp::{EndAction, Outcome, ReadRate, SmoltcpCongestion, Stack, Task, TwoHostRun};
 
 use crate::cable;
 
-const OURS: Stack = Stack::Ours(Congestion::NewReno);
-const STOCK: Stack = Stack::Stock(StockCongestion::Cubic);
+const OURS: Stack = Stack::Ironwarp(Congestion::NewReno);
+const STOCK: Stack = Stack::Smoltcp(SmoltcpCongestion::Cubic);
 
 /// Bytes both ways between the two stacks; the seed chooses who connects, and sizes of windows and segments.
-fn dual(seed: u64, link: LinkConfig) -> Dual {
-    let mut dice = SeededEntropy::new(seed);
+fn two_host_run(seed: u64, link: LinkConfig) -> TwoHostRun {
+    let mut rng = SeededEntropy::new(seed);
     let stacks = if seed.is_multiple_of(2) { [OURS, STOCK] } else { [STOCK, OURS] };
     let task = Task {
-        sends: 40_000 + dice.below(200_000),
-        expects: 40_000 + dice.below(200_000),
+        sends: 40_000 + rng.below(200_000),
+        expects: 40_000 + rng.below(200_000),
         sends_from: 0,
         expects_from: 30_000,
         ..Task::default()
     };
-    let windows = [0, 1].map(|_| 8_192 << dice.below(7));
-    let mtus = [[1_500; 2], [9_000; 2], [9_000, 1_500]][dice.below(3) as usize];
+    let windows = [0, 1].map(|_| 8_192 << rng.below(7));
+    let mtus = [[1_500; 2], [9_000; 2], [9_000, 1_500]][rng.below(3) as usize];
     let tasks = [task.clone(), task.mirrored()];
-    Dual { seed, tasks, windows, mtus, check_every: 8, ..Dual::new(stacks, link, 0) }
+    TwoHostRun { seed, tasks, windows, mtus, check_every: 8, ..TwoHostRun::new(stacks, link, 0) }
 }
 
 /// Runs to the end, twice, and expects the same both times.
-fn run(dual: &Dual) -> Outcome {
-    let [first, second] = [0, 1].map(|_| dual.run().unwrap_or_else(|error| panic!("{error}: {dual:?}")));
-    assert_eq!(first.trace_hash, second.trace_hash, "{dual:?}");
+fn run(two_host_run: &TwoHostRun) -> Outcome {
+    let [first, second] =
+        [0, 1].map(|_| two_host_run.run().unwrap_or_else(|error| panic!("{error}: {two_host_run:?}")));
+    assert_eq!(first.trace_hash, second.trace_hash, "{two_host_run:?}");
     first
 }
 
 /// The same, and everything must have arrived on both sides.
-fn run_whole(dual: &Dual) -> Outcome {
-    let outcome = run(dual);
-    assert!(outcome.over, "no end in sight: {dual:?} {:?}", outcome.works);
-    for (work, task) in outcome.works.iter().zip(&dual.tasks) {
-        assert_eq!((work.taken, work.left()), (task.expects, 0), "{dual:?} {:?}", outcome.works);
+fn run_whole(two_host_run: &TwoHostRun) -> Outcome {
+    let outcome = run(two_host_run);
+    assert!(outcome.finished, "no end in sight: {two_host_run:?} {:?}", outcome.task_progress);
+    for (task_progress, task) in outcome.task_progress.iter().zip(&two_host_run.tasks) {
+        assert_eq!(
+            (task_progress.taken, task_progress.left()),
+            (task.expects, 0),
+            "{two_host_run:?} {:?}",
+            outcome.task_progress
+        );
     }
     for host in &outcome.hosts {
-        assert_eq!((host.was_reset(), host.frames_held()), (false, 0), "{dual:?}");
+        assert_eq!((host.was_reset(), host.frames_in_use()), (false, 0), "{two_host_run:?}");
     }
     outcome
 }
 
 fn seeds_survive(seeds: core::ops::Range<u64>, link: impl Fn(u64) -> LinkConfig) {
     for seed in seeds {
-        run_whole(&dual(seed, link(seed)));
+        run_whole(&two_host_run(seed, link(seed)));
     }
 }
 
@@ -100,8 +106,8 @@ fn every_byte_arrives_though_frames_are_cut_short() {
 #[test]
 fn every_byte_arrives_under_all_of_it() {
     seeds_survive(600..632, |seed| {
-        let mut dice = SeededEntropy::new(seed);
-        let mut some = |most_ppm: u64| if dice.below(2) == 0 { 0 } else { dice.below(most_ppm) as u32 };
+        let mut rng = SeededEntropy::new(seed);
+        let mut some = |most_ppm: u64| if rng.below(2) == 0 { 0 } else { rng.below(most_ppm) as u32 };
         LinkConfig {
             loss_ppm: some(50_000),
             duplicate_ppm: some(50_000),
@@ -120,12 +126,12 @@ fn every_byte_arrives_under_all_of_it() {
 fn a_slow_reader_closes_its_window_and_opens_it_again() {
     for seed in 700..712 {
         let link = LinkConfig { loss_ppm: 5_000 * (seed as u32 % 3), ..cable() };
-        let mut dual = dual(seed, link);
-        dual.windows = [8_192; 2];
-        for (task, every) in dual.tasks.iter_mut().zip([1_000, 3_000]) {
-            task.pace = Some(Pace { bytes: 5_000, every: Nanos::from_micros(every) });
+        let mut two_host_run = two_host_run(seed, link);
+        two_host_run.windows = [8_192; 2];
+        for (task, every) in two_host_run.tasks.iter_mut().zip([1_000, 3_000]) {
+            task.read_rate = Some(ReadRate { bytes: 5_000, every: Nanos::from_micros(every) });
         }
-        run_whole(&dual);
+        run_whole(&two_host_run);
     }
 }
 
@@ -134,12 +140,12 @@ fn a_slow_reader_closes_its_window_and_opens_it_again() {
 fn a_half_closed_connection_still_carries_the_other_way() {
     for seed in 800..816 {
         let link = LinkConfig { loss_ppm: 10_000 * (seed as u32 % 3), ..cable() };
-        let mut dual = dual(seed, link);
+        let mut two_host_run = two_host_run(seed, link);
         let first_to_close = (seed / 2 % 2) as usize;
-        dual.tasks[first_to_close].end = End::HalfClose;
-        dual.tasks[first_to_close].sends = 3_000;
-        dual.tasks[1 - first_to_close].expects = 3_000;
-        run_whole(&dual);
+        two_host_run.tasks[first_to_close].end = EndAction::HalfClose;
+        two_host_run.tasks[first_to_close].sends = 3_000;
+        two_host_run.tasks[1 - first_to_close].expects = 3_000;
+        run_whole(&two_host_run);
     }
 }
 
@@ -147,9 +153,10 @@ fn a_half_closed_connection_still_carries_the_other_way() {
 #[test]
 fn both_ends_half_close() {
     for seed in 900..912 {
-        let mut dual = dual(seed, LinkConfig { loss_ppm: 10_000 * (seed as u32 % 3), ..cable() });
-        dual.tasks.iter_mut().for_each(|task| task.end = End::HalfClose);
-        run_whole(&dual);
+        let mut two_host_run =
+            two_host_run(seed, LinkConfig { loss_ppm: 10_000 * (seed as u32 % 3), ..cable() });
+        two_host_run.tasks.iter_mut().for_each(|task| task.end = EndAction::HalfClose);
+        run_whole(&two_host_run);
     }
 }
 
@@ -158,15 +165,22 @@ fn both_ends_half_close() {
 #[test]
 fn an_abort_ends_the_other_end_too() {
     for seed in 1_000..1_016 {
-        let mut dual = dual(seed, LinkConfig { loss_ppm: 10_000 * (seed as u32 % 2), ..cable() });
+        let mut two_host_run =
+            two_host_run(seed, LinkConfig { loss_ppm: 10_000 * (seed as u32 % 2), ..cable() });
         let aborts = (seed / 2 % 2) as usize;
-        dual.tasks[aborts] =
-            Task { end: End::AbortAfter(20_000), expects: 9_000_000, ..dual.tasks[aborts].clone() };
-        dual.tasks[1 - aborts].sends = 9_000_000;
-        dual.until = Nanos::from_secs(300);
-        let outcome = run(&dual);
-        assert!(outcome.over, "{dual:?}");
-        assert!(outcome.hosts[1 - aborts].was_reset() && !outcome.hosts[aborts].was_reset(), "{dual:?}");
-        assert!(outcome.works[aborts].taken >= 20_000);
+        two_host_run.tasks[aborts] = Task {
+            end: EndAction::AbortAfter(20_000),
+            expects: 9_000_000,
+            ..two_host_run.tasks[aborts].clone()
+        };
+        two_host_run.tasks[1 - aborts].sends = 9_000_000;
+        two_host_run.until = Nanos::from_secs(300);
+        let outcome = run(&two_host_run);
+        assert!(outcome.finished, "{two_host_run:?}");
+        assert!(
+            outcome.hosts[1 - aborts].was_reset() && !outcome.hosts[aborts].was_reset(),
+            "{two_host_run:?}"
+        );
+        assert!(outcome.task_progress[aborts].taken >= 20_000);
     }
 }

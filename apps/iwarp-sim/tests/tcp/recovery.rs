@@ -7,7 +7,7 @@ use ironwarp_sim::LinkConfig;
 use ironwarp_stats::Counter;
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::{Entropy, Nanos, SeededEntropy};
-use iwarp_sim::tcp::{Dual, End, Outcome, RxFilter, Stack, Task};
+use iwarp_sim::tcp::{EndAction, Outcome, RxFilter, Stack, Task, TwoHostRun};
 
 use crate::{CONTROLS, cable};
 
@@ -38,24 +38,24 @@ fn lose(segments: &[u64]) -> RxFilter {
 }
 
 /// A transfer whose sender stays open, so that no FIN tells of a loss.
-fn transfer(stack: Stack, bytes: u64) -> Dual {
-    let mut dual = Dual::new([stack; 2], cable(), bytes);
-    dual.tasks[0].end = End::Stay;
-    dual.tasks[1] = Task { notes_arrivals: true, ..dual.tasks[1].clone() };
-    dual.check_every = 1;
-    dual
+fn transfer(stack: Stack, bytes: u64) -> TwoHostRun {
+    let mut two_host_run = TwoHostRun::new([stack; 2], cable(), bytes);
+    two_host_run.tasks[0].end = EndAction::Stay;
+    two_host_run.tasks[1] = Task { notes_arrivals: true, ..two_host_run.tasks[1].clone() };
+    two_host_run.check_every = 1;
+    two_host_run
 }
 
-fn run(dual: &Dual, lost: &[u64]) -> Outcome {
-    let outcome = dual.run_with([None, Some(lose(lost))]);
+fn run(two_host_run: &TwoHostRun, lost: &[u64]) -> Outcome {
+    let outcome = two_host_run.run_with([None, Some(lose(lost))]);
     let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
-    assert!(outcome.over);
+    assert!(outcome.finished);
     outcome
 }
 
 /// When all bytes were there.
 fn done_at(outcome: &Outcome) -> Nanos {
-    outcome.works[1].done_at.expect("all bytes")
+    outcome.task_progress[1].done_at.expect("all bytes")
 }
 
 /// Bytes of a transfer of some flights: the round trip has been measured, and the window is open.
@@ -78,8 +78,8 @@ fn two_round_trips_and_the_probe_timer() -> Nanos {
 
 /// What is lost at the end of a transfer comes this much later than it would have.
 fn repair_time(stack: Stack, lost: &[u64]) -> Nanos {
-    let dual = transfer(stack, BYTES);
-    let (whole, damaged) = (run(&dual, &[]), run(&dual, lost));
+    let two_host_run = transfer(stack, BYTES);
+    let (whole, damaged) = (run(&two_host_run, &[]), run(&two_host_run, lost));
     assert_eq!(damaged.hosts[0].read(Counter::TcpTimeouts), 0, "{stack:?}: a timeout repaired {lost:?}");
     done_at(&damaged).since(done_at(&whole))
 }
@@ -135,8 +135,8 @@ fn no_loss_at_the_end_of_a_transfer_waits_for_a_timeout() {
     for (name, stack) in CONTROLS {
         let mut worst = Nanos::ZERO;
         for seed in 1..=60 {
-            let mut dice = SeededEntropy::new(seed);
-            let pattern = dice.next_u64();
+            let mut rng = SeededEntropy::new(seed);
+            let pattern = rng.next_u64();
             let lost: Vec<u64> = (0..16).filter(|n| pattern >> n & 1 == 1).map(|n| LAST - n).collect();
             worst = worst.max(repair_time(stack, &lost));
         }
@@ -153,22 +153,22 @@ fn no_loss_at_the_end_of_a_transfer_waits_for_a_timeout() {
 
 /// A transfer over a cable that is dead during these spans.
 fn transfer_with_outages(stack: Stack, link: &LinkConfig, bytes: u64, outages: &[(Nanos, Nanos)]) -> Outcome {
-    let mut dual = transfer(stack, bytes);
-    dual.links = [link.clone(), link.clone()];
-    dual.check_every = 0;
+    let mut two_host_run = transfer(stack, bytes);
+    two_host_run.links = [link.clone(), link.clone()];
+    two_host_run.check_every = 0;
     for (from, to) in outages {
         for direction in [0, 1] {
             let dead = LinkConfig { is_down: true, ..link.clone() };
-            dual.changes.push((*from, direction, dead));
-            dual.changes.push((*to, direction, link.clone()));
+            two_host_run.changes.push((*from, direction, dead));
+            two_host_run.changes.push((*to, direction, link.clone()));
         }
     }
-    run(&dual, &[])
+    run(&two_host_run, &[])
 }
 
 /// When the first new bytes arrived after `at`.
 fn first_after(outcome: &Outcome, at: Nanos) -> Nanos {
-    let arrivals = &outcome.works[1].arrivals;
+    let arrivals = &outcome.task_progress[1].arrivals;
     arrivals.iter().map(|(when, _)| *when).find(|when| *when > at).expect("more bytes").since(at)
 }
 
@@ -184,7 +184,7 @@ fn data_flows_again_within_an_outage_and_a_timeout_of_its_end() {
             let took = first_after(&outcome, end + RTT);
             println!(
                 "{name}: data flows {took:?} after {outage_ms} ms; {} black holes, {:?}",
-                outcome.hosts[0].read(Counter::TcpBlackHoles),
+                outcome.hosts[0].read(Counter::TcpPmtuBlackHoles),
                 outcome.goodput_bits_per_s()
             );
             assert!(took <= length + rto_min + RTT + WHEEL, "{name} after {outage_ms} ms: {took:?}");

@@ -2,7 +2,7 @@
 
 use ironwarp_sim::LinkConfig;
 use ironwarp_types::Nanos;
-use iwarp_sim::tcp::{Dual, Stack, StockCongestion};
+use iwarp_sim::tcp::{SmoltcpCongestion, Stack, TwoHostRun};
 
 use crate::{CONTROLS, cable};
 
@@ -12,13 +12,13 @@ const RTT: Nanos = Nanos::from_micros(50);
 /// Steady throughput in bits a second: the first quarter of `bytes` does not count.
 fn steady(stack: Stack, mtu_bytes: u16, loss_ppm: u32, seed: u64, bytes: u64) -> u64 {
     let link = LinkConfig { loss_ppm, ..cable() };
-    let mut dual = Dual::new([stack; 2], link, bytes);
-    dual.seed = seed;
-    dual.mtus = [mtu_bytes; 2];
-    dual.windows = [1 << 20; 2];
-    dual.tasks[1].warm_up = bytes / 4;
-    let outcome = dual.run().unwrap_or_else(|error| panic!("{error}"));
-    assert!(outcome.over, "{stack:?}");
+    let mut two_host_run = TwoHostRun::new([stack; 2], link, bytes);
+    two_host_run.seed = seed;
+    two_host_run.mtus = [mtu_bytes; 2];
+    two_host_run.windows = [1 << 20; 2];
+    two_host_run.tasks[1].warm_up = bytes / 4;
+    let outcome = two_host_run.run().unwrap_or_else(|error| panic!("{error}"));
+    assert!(outcome.finished, "{stack:?}");
     outcome.goodput_bits_per_s()
 }
 
@@ -38,9 +38,9 @@ fn expected(mtu_bytes: u16, loss_ppm: u32) -> u64 {
 
 fn report(name: &str, mtu_bytes: u16, loss_ppm: u32, ours: u64) {
     let stock = if loss_ppm == 0 {
-        mean(Stack::Stock(StockCongestion::Cubic), mtu_bytes, 0)
+        mean(Stack::Smoltcp(SmoltcpCongestion::Cubic), mtu_bytes, 0)
     } else {
-        steady(Stack::Stock(StockCongestion::Cubic), mtu_bytes, loss_ppm, 1, 20_000_000)
+        steady(Stack::Smoltcp(SmoltcpCongestion::Cubic), mtu_bytes, loss_ppm, 1, 20_000_000)
     };
     let mbit_s = |bits: u64| bits / 1_000_000;
     println!(

@@ -9,7 +9,7 @@ pub const IW_E_POINTER: i32 = -1;
 /// The handle is not, or no longer, one of this kind.
 pub const IW_E_HANDLE: i32 = -2;
 /// Another call with the same handle is not over: on another thread, or below this one.
-pub const IW_E_IN_USE: i32 = -3;
+pub const IW_E_CONCURRENT_CALL: i32 = -3;
 /// The library has a fault. The object is good for nothing but being closed.
 pub const IW_E_INTERNAL: i32 = -4;
 /// An argument or a field is out of range; `iw_last_error` names it.
@@ -45,7 +45,7 @@ pub const IW_E_LIMIT: i32 = -19;
 /// The core has not caught up with earlier calls. Poll its worker and call again.
 pub const IW_E_BUSY: i32 = -20;
 /// The worker that would carry out the call has been closed.
-pub const IW_E_WORKER_GONE: i32 = -21;
+pub const IW_E_WORKER_CLOSED: i32 = -21;
 /// The memory cannot be registered so, or has no word there for an atomic operation.
 pub const IW_E_MEMORY: i32 = -22;
 /// The operating system refused.
@@ -63,7 +63,7 @@ pub(super) fn text_of(code: i32) -> &'static CStr {
         0.. => c"no error",
         IW_E_POINTER => c"a pointer is null, or not aligned for what it points to",
         IW_E_HANDLE => c"the handle is not, or no longer, one of this kind",
-        IW_E_IN_USE => c"another call with this handle is not over",
+        IW_E_CONCURRENT_CALL => c"another call with this handle is not over",
         IW_E_INTERNAL => c"a fault in the library; the object can only be closed",
         IW_E_VALUE => c"an argument or a field is out of range",
         IW_E_CONFIG => c"the configuration cannot be used",
@@ -81,7 +81,7 @@ pub(super) fn text_of(code: i32) -> &'static CStr {
         IW_E_NO_OPERATION => c"the connection's extensions do not have this operation",
         IW_E_LIMIT => c"as many exist as the configuration allows",
         IW_E_BUSY => c"the core has not caught up with earlier calls",
-        IW_E_WORKER_GONE => c"the worker has been closed",
+        IW_E_WORKER_CLOSED => c"the worker has been closed",
         IW_E_MEMORY => c"the memory cannot be registered so, or has no word there",
         IW_E_SYSTEM => c"the operating system refused",
         _ => c"an unknown error number",

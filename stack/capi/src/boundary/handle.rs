@@ -3,7 +3,7 @@
 //!
 //! A slot begins with a number for its kind. Its state says whether its object is there, and whether a call is inside:
 //! one at a time, so that two threads with one handle get an error and not a race. After a panic the object can only be
-//! closed. Slots of closed objects rest until [`RESTING`] younger ones do, then they are used again.
+//! closed. Slots of closed objects rest until [`FREE_HANDLES_MIN`] younger ones do, then they are used again.
 //!
 //! A pointer that never came from here cannot be told from one that did without reading it: that much is the caller's
 //! promise.
@@ -14,15 +14,15 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use super::codes::*;
-use super::fault::Fault;
+use super::error::ApiError;
 
 /// Closed slots of a kind that are kept from being used again: a handle is known to be stale for so many later closes.
-const RESTING: usize = 1024;
+const FREE_HANDLES_MIN: usize = 1024;
 
 const CLOSED: u32 = 0;
 const READY: u32 = 1;
-const INSIDE: u32 = 2;
-const BROKEN: u32 = 3;
+const BUSY: u32 = 2;
+const POISONED: u32 = 3;
 
 /// A place for one object.
 #[repr(C)]
@@ -33,7 +33,7 @@ pub(crate) struct Slot<T> {
 }
 
 /// A kind of handle.
-pub(crate) trait Kind: Sized + 'static {
+pub(crate) trait HandleKind: Sized + 'static {
     /// What is behind it.
     type Body: Send;
     /// Its number, which no other kind has.
@@ -45,13 +45,13 @@ pub(crate) trait Kind: Sized + 'static {
     /// The slot.
     fn slot(&self) -> &Slot<Self::Body>;
     /// Where closed ones rest.
-    fn resting() -> &'static Resting<Self>;
+    fn free_handles() -> &'static FreeHandles<Self>;
 }
 
 /// Makes a struct around a slot a kind of handle.
 macro_rules! handle_kind {
     ($handle:ident, $body:ty, $number:expr, $name:expr) => {
-        impl $crate::boundary::Kind for $handle {
+        impl $crate::boundary::HandleKind for $handle {
             type Body = $body;
             const NUMBER: u32 = {
                 // The number is looked at before the type is trusted.
@@ -65,20 +65,21 @@ macro_rules! handle_kind {
             fn slot(&self) -> &$crate::boundary::Slot<$body> {
                 &self.0
             }
-            fn resting() -> &'static $crate::boundary::Resting<Self> {
-                static RESTING: $crate::boundary::Resting<$handle> = $crate::boundary::Resting::new();
-                &RESTING
+            fn free_handles() -> &'static $crate::boundary::FreeHandles<Self> {
+                static FREE_HANDLES: $crate::boundary::FreeHandles<$handle> =
+                    $crate::boundary::FreeHandles::new();
+                &FREE_HANDLES
             }
         }
     };
 }
 
 /// Closed slots of one kind, oldest first.
-pub(crate) struct Resting<K: 'static>(Mutex<VecDeque<&'static K>>);
+pub(crate) struct FreeHandles<K: 'static>(Mutex<VecDeque<&'static K>>);
 
-impl<K> Resting<K> {
+impl<K> FreeHandles<K> {
     pub(crate) const fn new() -> Self {
-        Resting(Mutex::new(VecDeque::new()))
+        FreeHandles(Mutex::new(VecDeque::new()))
     }
 }
 
@@ -86,10 +87,10 @@ impl<K> Resting<K> {
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 /// Makes a handle for an object.
-pub(crate) fn give_out<K: Kind + Sync>(body: K::Body) -> *mut K {
+pub(crate) fn alloc_handle<K: HandleKind + Sync>(body: K::Body) -> *mut K {
     let used = {
-        let mut resting = K::resting().0.lock().unwrap_or_else(PoisonError::into_inner);
-        if resting.len() > RESTING { resting.pop_front() } else { None }
+        let mut free_handles = K::free_handles().0.lock().unwrap_or_else(PoisonError::into_inner);
+        if free_handles.len() > FREE_HANDLES_MIN { free_handles.pop_front() } else { None }
     };
     let handle: &'static K = used.unwrap_or_else(|| {
         let (kind, state) = (AtomicU32::new(K::NUMBER), AtomicU32::new(CLOSED));
@@ -105,18 +106,18 @@ pub(crate) fn give_out<K: Kind + Sync>(body: K::Body) -> *mut K {
 /// Runs `body` with the object behind a handle.
 ///
 /// # Safety
-/// The pointer is null or came from [`give_out`], of any kind.
+/// The pointer is null or came from [`alloc_handle`], of any kind.
 #[inline]
-pub(crate) unsafe fn with<K: Kind, R>(
+pub(crate) unsafe fn with<K: HandleKind, R>(
     handle: *const K,
-    body: impl FnOnce(&mut K::Body) -> Result<R, Fault>,
-) -> Result<R, Fault> {
+    body: impl FnOnce(&mut K::Body) -> Result<R, ApiError>,
+) -> Result<R, ApiError> {
     // SAFETY: the caller's promise.
-    let inside = unsafe { Inside::enter(handle, &[READY]) }?;
+    let guard = unsafe { HandleGuard::enter(handle, &[READY]) }?;
     // SAFETY: whoever is inside is alone.
-    match unsafe { &mut *inside.slot.body.get() } {
+    match unsafe { &mut *guard.slot.body.get() } {
         Some(object) => body(object),
-        None => Err(Fault::of(IW_E_HANDLE)),
+        None => Err(ApiError::new(IW_E_HANDLE)),
     }
 }
 
@@ -124,60 +125,63 @@ pub(crate) unsafe fn with<K: Kind, R>(
 ///
 /// # Safety
 /// As for [`with`].
-pub(crate) unsafe fn bury<K: Kind + Sync>(handle: *const K) -> Result<K::Body, Fault> {
+pub(crate) unsafe fn close_handle<K: HandleKind + Sync>(handle: *const K) -> Result<K::Body, ApiError> {
     // SAFETY: the caller's promise.
-    let mut inside = unsafe { Inside::enter(handle, &[READY, BROKEN]) }?;
-    inside.leave_as = CLOSED;
+    let mut guard = unsafe { HandleGuard::enter(handle, &[READY, POISONED]) }?;
+    guard.exit_state = CLOSED;
     // SAFETY: whoever is inside is alone.
-    let body = unsafe { &mut *inside.slot.body.get() }.take();
-    drop(inside);
+    let body = unsafe { &mut *guard.slot.body.get() }.take();
+    drop(guard);
     // SAFETY: handles are never freed, and this one was live a moment ago.
     let handle: &'static K = unsafe { &*handle };
-    K::resting().0.lock().unwrap_or_else(PoisonError::into_inner).push_back(handle);
-    body.ok_or(Fault::of(IW_E_HANDLE))
+    K::free_handles().0.lock().unwrap_or_else(PoisonError::into_inner).push_back(handle);
+    body.ok_or(ApiError::new(IW_E_HANDLE))
 }
 
 /// A call inside an object.
-struct Inside<T: 'static> {
+struct HandleGuard<T: 'static> {
     slot: &'static Slot<T>,
-    leave_as: u32,
+    exit_state: u32,
 }
 
-impl<T> Inside<T> {
+impl<T> HandleGuard<T> {
     /// # Safety
     /// As for [`with`].
     #[inline]
-    unsafe fn enter<K: Kind<Body = T>>(handle: *const K, from: &[u32]) -> Result<Self, Fault> {
+    unsafe fn enter<K: HandleKind<Body = T>>(handle: *const K, from: &[u32]) -> Result<Self, ApiError> {
         if handle.is_null() || !handle.is_aligned() {
-            return Err(Fault::said(IW_E_POINTER, format_args!("{} is null or not aligned", K::NAME)));
+            return Err(ApiError::with_detail(
+                IW_E_POINTER,
+                format_args!("{} is null or not aligned", K::NAME),
+            ));
         }
         // SAFETY: slots of every kind begin with this number, and are never freed.
         let kind = unsafe { &*handle.cast::<AtomicU32>() }.load(Ordering::Relaxed);
         if kind != K::NUMBER {
-            return Err(Fault::said(IW_E_HANDLE, format_args!("the handle is not {}", K::NAME)));
+            return Err(ApiError::with_detail(IW_E_HANDLE, format_args!("the handle is not {}", K::NAME)));
         }
         // SAFETY: the number is this kind's.
         let slot = unsafe { &*handle }.slot();
         let mut state = Err(CLOSED);
         for &one in from {
-            state = slot.state.compare_exchange(one, INSIDE, Ordering::Acquire, Ordering::Relaxed);
+            state = slot.state.compare_exchange(one, BUSY, Ordering::Acquire, Ordering::Relaxed);
             if state.is_ok() {
-                return Ok(Inside { slot, leave_as: READY });
+                return Ok(HandleGuard { slot, exit_state: READY });
             }
         }
         Err(match state {
-            Err(INSIDE) => Fault::of(IW_E_IN_USE),
-            Err(BROKEN) => Fault::of(IW_E_INTERNAL),
-            _ => Fault::said(IW_E_HANDLE, format_args!("{} has been closed", K::NAME)),
+            Err(BUSY) => ApiError::new(IW_E_CONCURRENT_CALL),
+            Err(POISONED) => ApiError::new(IW_E_INTERNAL),
+            _ => ApiError::with_detail(IW_E_HANDLE, format_args!("{} has been closed", K::NAME)),
         })
     }
 }
 
-impl<T> Drop for Inside<T> {
+impl<T> Drop for HandleGuard<T> {
     #[inline]
     fn drop(&mut self) {
-        let broken = std::thread::panicking() && self.leave_as == READY;
-        self.slot.state.store(if broken { BROKEN } else { self.leave_as }, Ordering::Release);
+        let broken = std::thread::panicking() && self.exit_state == READY;
+        self.slot.state.store(if broken { POISONED } else { self.exit_state }, Ordering::Release);
     }
 }
 
@@ -206,52 +210,52 @@ mod tests {
 
     fn close(handle: *const Probe) -> i32 {
         // SAFETY: as above.
-        call(|| unsafe { bury(handle).map(|_| IW_OK) })
+        call(|| unsafe { close_handle(handle).map(|_| IW_OK) })
     }
 
     #[test]
     fn a_handle_is_good_from_making_to_closing_and_stale_afterwards() {
-        let handle = give_out::<Probe>(5);
+        let handle = alloc_handle::<Probe>(5);
         assert_eq!(add(handle, 1), 6);
         assert_eq!(close(handle), IW_OK);
         assert_eq!(add(handle, 1), IW_E_HANDLE);
         assert_eq!(close(handle), IW_E_HANDLE);
         // Others that are made meanwhile are not mistaken for it.
-        let others: Vec<_> = (0..100).map(give_out::<Probe>).collect();
+        let others: Vec<_> = (0..100).map(alloc_handle::<Probe>).collect();
         assert_eq!(add(handle, 1), IW_E_HANDLE);
         assert!(others.iter().all(|&other| close(other) == IW_OK));
     }
 
     #[test]
     fn null_misaligned_and_foreign_handles_are_refused() {
-        let other = give_out::<Other>(1);
+        let other = alloc_handle::<Other>(1);
         assert_eq!(add(core::ptr::null(), 1), IW_E_POINTER);
         assert_eq!(add(other.cast::<u8>().wrapping_add(1).cast(), 1), IW_E_POINTER);
         assert_eq!(add(other.cast(), 1), IW_E_HANDLE);
         // SAFETY: it was given out.
-        assert_eq!(call(|| unsafe { bury(other).map(|_| IW_OK) }), IW_OK);
+        assert_eq!(call(|| unsafe { close_handle(other).map(|_| IW_OK) }), IW_OK);
     }
 
     #[test]
     fn a_call_within_a_call_with_the_same_handle_is_refused() {
-        let handle = give_out::<Probe>(1);
+        let handle = alloc_handle::<Probe>(1);
         // SAFETY: it was given out.
         let answer = call(|| unsafe { with(handle, |_| Ok(add(handle, 1))) });
-        assert_eq!((answer, close(handle)), (IW_E_IN_USE, IW_OK));
+        assert_eq!((answer, close(handle)), (IW_E_CONCURRENT_CALL, IW_OK));
     }
 
     #[test]
     fn after_a_panic_an_object_can_only_be_closed() {
-        let handle = give_out::<Probe>(1);
+        let handle = alloc_handle::<Probe>(1);
         // SAFETY: it was given out.
-        let answer = call(|| unsafe { with(handle, |_| -> Result<i32, Fault> { panic!("inside") }) });
+        let answer = call(|| unsafe { with(handle, |_| -> Result<i32, ApiError> { panic!("inside") }) });
         assert_eq!((answer, add(handle, 1)), (IW_E_INTERNAL, IW_E_INTERNAL));
         assert_eq!((close(handle), close(handle)), (IW_OK, IW_E_HANDLE));
     }
 
     #[test]
     fn two_threads_are_never_inside_together() {
-        let handle = give_out::<Probe>(0) as usize;
+        let handle = alloc_handle::<Probe>(0) as usize;
         let count = || (0..10_000).filter(|_| add(handle as *const Probe, 1) > 0).count() as i32;
         let done: i32 = std::thread::scope(|scope| {
             let threads = [scope.spawn(count), scope.spawn(count)];

@@ -13,7 +13,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::codes::*;
-use super::fault::{Fault, call};
+use super::error::{ApiError, call};
 
 /// What failed.
 pub const IW_LOG_ERROR: u32 = 1;
@@ -26,7 +26,7 @@ pub const IW_LOG_DEBUG: u32 = 4;
 
 /// Takes a line of the log: the `user` pointer that was given beside the function, an `IW_LOG_*`, a text that is good
 /// during the call. May be called on any thread that calls the library, several at once. It must not call the library
-/// with a handle of the call that it is called from, which is refused with IW_E_IN_USE, and must return.
+/// with a handle of the call that it is called from, which is refused with IW_E_CONCURRENT_CALL, and must return.
 pub type iw_log_fn = Option<unsafe extern "C" fn(user: *mut c_void, level: u32, text: *const c_char)>;
 
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 pub unsafe extern "C" fn iw_set_log(function: iw_log_fn, user: *mut c_void, level: u32) -> i32 {
     call(|| {
         if !(IW_LOG_ERROR..=IW_LOG_DEBUG).contains(&level) {
-            return Err(Fault::said(
+            return Err(ApiError::with_detail(
                 IW_E_VALUE,
                 format_args!("level = {level}: IW_LOG_ERROR to IW_LOG_DEBUG"),
             ));
@@ -65,13 +65,14 @@ pub unsafe extern "C" fn iw_set_log(function: iw_log_fn, user: *mut c_void, leve
     })
 }
 
-fn install() -> Result<(), Fault> {
+fn install() -> Result<(), ApiError> {
     static INSTALLED: OnceLock<Mutex<bool>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(Mutex::default);
     let mut installed = installed.lock().unwrap_or_else(PoisonError::into_inner);
     if !*installed {
         let taken = "the process has a log of another Rust library";
-        tracing::subscriber::set_global_default(Lines).map_err(|_| Fault::said(IW_E_STATE, taken))?;
+        tracing::subscriber::set_global_default(Lines)
+            .map_err(|_| ApiError::with_detail(IW_E_STATE, taken))?;
         *installed = true;
     }
     Ok(())

@@ -1,13 +1,15 @@
 //! The boundary to C: nothing unwinds across it, no pointer is used unchecked, no error is without a number and a text.
 
 mod codes;
-mod fault;
+mod error;
 #[macro_use]
 mod handle;
 mod log;
 mod pointer;
 
 pub(crate) use codes::*;
-pub(crate) use fault::{Fault, call};
-pub(crate) use handle::{Kind, Resting, Slot, bury, give_out, with};
-pub(crate) use pointer::{give, give_text, list, list_mut, optional, read, room, sized, text};
+pub(crate) use error::{ApiError, call};
+pub(crate) use handle::{FreeHandles, HandleKind, Slot, alloc_handle, close_handle, with};
+pub(crate) use pointer::{
+    check_out, out_slice, read, read_sized, read_slice, text, write_optional, write_out, write_text,
+};

@@ -5,9 +5,9 @@ use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
 use super::codes::*;
-use super::fault::Fault;
+use super::error::ApiError;
 
-fn check<T>(pointer: *const T, what: &'static str) -> Result<(), Fault> {
+fn check<T>(pointer: *const T, what: &'static str) -> Result<(), ApiError> {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(bad(what));
     }
@@ -15,8 +15,8 @@ fn check<T>(pointer: *const T, what: &'static str) -> Result<(), Fault> {
 }
 
 #[cold]
-fn bad(what: &'static str) -> Fault {
-    Fault::said(IW_E_POINTER, format_args!("{what} is null or not aligned"))
+fn bad(what: &'static str) -> ApiError {
+    ApiError::with_detail(IW_E_POINTER, format_args!("{what} is null or not aligned"))
 }
 
 /// What a pointer leads to.
@@ -24,14 +24,14 @@ fn bad(what: &'static str) -> Fault {
 /// # Safety
 /// It is null or leads to a value that nobody changes during the call.
 #[inline]
-pub(crate) unsafe fn read<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T, Fault> {
+pub(crate) unsafe fn read<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T, ApiError> {
     check(pointer, what)?;
     // SAFETY: not null, aligned, and good by the caller's promise.
     Ok(unsafe { &*pointer })
 }
 
 /// Whether a pointer could lead to room for a value.
-pub(crate) fn room<T>(pointer: *mut T, what: &'static str) -> Result<(), Fault> {
+pub(crate) fn check_out<T>(pointer: *mut T, what: &'static str) -> Result<(), ApiError> {
     check(pointer.cast_const(), what)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn room<T>(pointer: *mut T, what: &'static str) -> Result<(), Fault> 
 /// # Safety
 /// It is null or leads to room for a value that is nobody else's during the call.
 #[inline]
-pub(crate) unsafe fn give<T>(pointer: *mut T, what: &'static str, value: T) -> Result<(), Fault> {
+pub(crate) unsafe fn write_out<T>(pointer: *mut T, what: &'static str, value: T) -> Result<(), ApiError> {
     check(pointer.cast_const(), what)?;
     // SAFETY: not null, aligned, and good by the caller's promise. What was there needs no drop: these are C's types.
     unsafe { pointer.write(value) };
@@ -50,11 +50,15 @@ pub(crate) unsafe fn give<T>(pointer: *mut T, what: &'static str, value: T) -> R
 /// The same where null says that the caller does not care.
 ///
 /// # Safety
-/// As for [`give`].
+/// As for [`write_out`].
 #[inline]
-pub(crate) unsafe fn optional<T>(pointer: *mut T, what: &'static str, value: T) -> Result<(), Fault> {
+pub(crate) unsafe fn write_optional<T>(
+    pointer: *mut T,
+    what: &'static str,
+    value: T,
+) -> Result<(), ApiError> {
     // SAFETY: the caller's promise.
-    if pointer.is_null() { Ok(()) } else { unsafe { give(pointer, what, value) } }
+    if pointer.is_null() { Ok(()) } else { unsafe { write_out(pointer, what, value) } }
 }
 
 /// A list of `count` values. Null is good for none.
@@ -62,11 +66,11 @@ pub(crate) unsafe fn optional<T>(pointer: *mut T, what: &'static str, value: T) 
 /// # Safety
 /// As for [`read`], of `count` values.
 #[inline]
-pub(crate) unsafe fn list<'a, T>(
+pub(crate) unsafe fn read_slice<'a, T>(
     pointer: *const T,
     count: usize,
     what: &'static str,
-) -> Result<&'a [T], Fault> {
+) -> Result<&'a [T], ApiError> {
     if count == 0 {
         return Ok(&[]);
     }
@@ -79,13 +83,13 @@ pub(crate) unsafe fn list<'a, T>(
 /// Room for `count` values.
 ///
 /// # Safety
-/// As for [`give`], of `count` values.
+/// As for [`write_out`], of `count` values.
 #[inline]
-pub(crate) unsafe fn list_mut<'a, T>(
+pub(crate) unsafe fn out_slice<'a, T>(
     pointer: *mut T,
     count: usize,
     what: &'static str,
-) -> Result<&'a mut [MaybeUninit<T>], Fault> {
+) -> Result<&'a mut [MaybeUninit<T>], ApiError> {
     if count == 0 {
         return Ok(&mut []);
     }
@@ -95,38 +99,38 @@ pub(crate) unsafe fn list_mut<'a, T>(
     Ok(unsafe { core::slice::from_raw_parts_mut(pointer.cast(), count) })
 }
 
-fn check_count<T>(count: usize, what: &'static str) -> Result<(), Fault> {
+fn check_count<T>(count: usize, what: &'static str) -> Result<(), ApiError> {
     let bytes = count.checked_mul(size_of::<T>());
     if bytes.is_some_and(|bytes| bytes <= isize::MAX as usize) {
         return Ok(());
     }
-    Err(Fault::said(IW_E_VALUE, format_args!("{what} is longer than the address space")))
+    Err(ApiError::with_detail(IW_E_VALUE, format_args!("{what} is longer than the address space")))
 }
 
 /// A text.
 ///
 /// # Safety
 /// It is null or leads to a NUL-terminated text that nobody changes during the call.
-pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &'static str) -> Result<&'a str, Fault> {
+pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &'static str) -> Result<&'a str, ApiError> {
     check(pointer, what)?;
     // SAFETY: not null, and good by the caller's promise.
     let text = unsafe { CStr::from_ptr(pointer) };
-    text.to_str().map_err(|_| Fault::said(IW_E_VALUE, format_args!("{what} is not UTF-8")))
+    text.to_str().map_err(|_| ApiError::with_detail(IW_E_VALUE, format_args!("{what} is not UTF-8")))
 }
 
 /// Writes a text and the NUL behind it into room for `size` bytes.
 ///
 /// # Safety
-/// As for [`give`], of `size` bytes.
-pub(crate) unsafe fn give_text(
+/// As for [`write_out`], of `size` bytes.
+pub(crate) unsafe fn write_text(
     room: *mut c_char,
     size: usize,
     what: &'static str,
     value: &str,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     check(room.cast_const(), what)?;
     if value.len() >= size {
-        return Err(Fault::said(
+        return Err(ApiError::with_detail(
             IW_E_VALUE,
             format_args!("{what}: {size} bytes, {} are needed", value.len() + 1),
         ));
@@ -145,13 +149,17 @@ pub(crate) unsafe fn give_text(
 /// # Safety
 /// As for [`read`], of as many bytes as its first field says; `T` is made of numbers and pointers, in C's layout, and
 /// begins with the size.
-pub(crate) unsafe fn sized<T: Copy>(pointer: *const T, default: T, what: &'static str) -> Result<T, Fault> {
+pub(crate) unsafe fn read_sized<T: Copy>(
+    pointer: *const T,
+    default: T,
+    what: &'static str,
+) -> Result<T, ApiError> {
     check(pointer, what)?;
     // SAFETY: the first field is there whatever the size.
     let size = unsafe { pointer.cast::<u32>().read() } as usize;
     if !(size_of::<u32>()..=size_of::<T>()).contains(&size) {
         let most = size_of::<T>();
-        return Err(Fault::said(
+        return Err(ApiError::with_detail(
             IW_E_VALUE,
             format_args!("{what}.size = {size}: 4 to {most}, set by its init"),
         ));
@@ -180,11 +188,11 @@ mod tests {
         let default = Sized { size: 16, old: 1, new: 2 };
         let older = Sized { size: 8, old: 9, new: 77 };
         // SAFETY: a value of the stack; so are those below.
-        let seen = unsafe { sized(&older, default, "attr") };
+        let seen = unsafe { read_sized(&older, default, "attr") };
         assert_eq!(seen.map_err(|fault| fault.code), Ok(Sized { size: 8, old: 9, new: 2 }));
         for size in [0, 3, 17, u32::MAX] {
             // SAFETY: a size that is refused is not used.
-            let refused = unsafe { sized(&Sized { size, ..default }, default, "attr") };
+            let refused = unsafe { read_sized(&Sized { size, ..default }, default, "attr") };
             assert_eq!(refused.map_err(|fault| fault.code), Err(IW_E_VALUE), "{size}");
         }
     }
@@ -193,10 +201,10 @@ mod tests {
     fn lists_may_be_null_when_they_are_empty_only() {
         // SAFETY: null, or a value of the stack.
         unsafe {
-            assert_eq!(list::<u64>(core::ptr::null(), 0, "list").map(<[u64]>::len).ok(), Some(0));
-            assert_eq!(list::<u64>(core::ptr::null(), 1, "list").err().map(|f| f.code), Some(IW_E_POINTER));
+            assert_eq!(read_slice::<u64>(core::ptr::null(), 0, "list").map(<[u64]>::len).ok(), Some(0));
+            assert_eq!(read_slice::<u64>(core::ptr::null(), 1, "list").err().map(|f| f.code), Some(IW_E_POINTER));
             let word = 1u64;
-            assert_eq!(list(&word, usize::MAX, "list").err().map(|fault| fault.code), Some(IW_E_VALUE));
+            assert_eq!(read_slice(&word, usize::MAX, "list").err().map(|fault| fault.code), Some(IW_E_VALUE));
         }
     }
 }

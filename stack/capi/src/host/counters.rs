@@ -3,7 +3,7 @@
 use core::ffi::c_char;
 
 use super::stack::iw_stack;
-use crate::boundary::{Fault, call, give, text, with, *};
+use crate::boundary::{ApiError, call, text, with, write_out, *};
 
 /// Reads one counter of a stack, all cores together, by its name, as `iwarp-top` shows it. The control thread's call.
 ///
@@ -21,9 +21,9 @@ pub unsafe extern "C" fn iw_stack_counter(
         let name = text(name, "name")?;
         let all = with(stack, |host| Ok(host.stack.counters()))?;
         let found = all.iter().find(|(one, _)| *one == name);
-        let (_, count) =
-            found.ok_or_else(|| Fault::said(IW_E_VALUE, format_args!("no counter is called {name}")))?;
-        give(value, "value", *count)?;
+        let (_, count) = found
+            .ok_or_else(|| ApiError::with_detail(IW_E_VALUE, format_args!("no counter is called {name}")))?;
+        write_out(value, "value", *count)?;
         Ok(IW_OK)
     })
 }
@@ -56,10 +56,13 @@ pub unsafe extern "C" fn iw_stack_counter_at(
     call(|| unsafe {
         let all = with(stack, |host| Ok(host.stack.counters()))?;
         let (counter, count) = all.get(number as usize).ok_or_else(|| {
-            Fault::said(IW_E_VALUE, format_args!("number = {number}: below iw_stack_counters, {}", all.len()))
+            ApiError::with_detail(
+                IW_E_VALUE,
+                format_args!("number = {number}: below iw_stack_counters, {}", all.len()),
+            )
         })?;
-        crate::boundary::give_text(name, size, "name", counter)?;
-        give(value, "value", *count)?;
+        crate::boundary::write_text(name, size, "name", counter)?;
+        write_out(value, "value", *count)?;
         Ok(IW_OK)
     })
 }

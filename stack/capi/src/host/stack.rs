@@ -5,19 +5,19 @@ use core::ffi::c_char;
 use verbs::memory::{MemoryConfig, MemoryPort, QueueRule, pair_of_queues};
 use verbs::{Config, MacAddr, Stack, StackBuilder, Worker};
 
-use crate::boundary::{Fault, Slot, bury, call, give, give_out, text, with, *};
+use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, text, with, write_out, *};
 
 /// A stack: one device, its addresses, and as many cores as the configuration says.
-pub struct iw_stack(Slot<Host>);
+pub struct iw_stack(Slot<StackObject>);
 
 /// What is behind the handle.
-pub(crate) struct Host {
+pub(crate) struct StackObject {
     pub(crate) stack: Stack,
     /// Until they are taken.
     pub(crate) workers: Vec<Option<Worker>>,
 }
 
-handle_kind!(iw_stack, Host, 1, "the stack");
+handle_kind!(iw_stack, StackObject, 1, "the stack");
 
 /// The program has called `rte_eal_init` itself. The library then uses that environment, never cleans it up, and plugs
 /// its device into it, unless the configuration names one that is there (`port.device.dpdk`). The program closes every
@@ -38,9 +38,9 @@ pub const IW_PAIR_MEMORY: u32 = 2;
 pub unsafe extern "C" fn iw_stack_open(toml: *const c_char, flags: u32, out: *mut *mut iw_stack) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
+        write_out(out, "out", core::ptr::null_mut())?;
         let config = Config::from_toml(text(toml, "toml")?)?;
-        give(out, "out", open(config, flags)?)?;
+        write_out(out, "out", open(config, flags)?)?;
         Ok(IW_OK)
     })
 }
@@ -53,9 +53,9 @@ pub unsafe extern "C" fn iw_stack_open(toml: *const c_char, flags: u32, out: *mu
 pub unsafe extern "C" fn iw_stack_open_file(path: *const c_char, flags: u32, out: *mut *mut iw_stack) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
+        write_out(out, "out", core::ptr::null_mut())?;
         let config = Config::from_file(text(path, "path")?.as_ref())?;
-        give(out, "out", open(config, flags)?)?;
+        write_out(out, "out", open(config, flags)?)?;
         Ok(IW_OK)
     })
 }
@@ -66,26 +66,28 @@ pub unsafe extern "C" fn iw_stack_open_file(path: *const c_char, flags: u32, out
 /// As for `iw_stack_open`, for each text and pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_open_pair(
-    near_toml: *const c_char,
-    far_toml: *const c_char,
+    first_toml: *const c_char,
+    second_toml: *const c_char,
     kind: u32,
     flags: u32,
-    near_out: *mut *mut iw_stack,
-    far_out: *mut *mut iw_stack,
+    first_out: *mut *mut iw_stack,
+    second_out: *mut *mut iw_stack,
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(near_out, "near_out", core::ptr::null_mut())?;
-        give(far_out, "far_out", core::ptr::null_mut())?;
-        let near = Config::from_toml(text(near_toml, "near_toml")?)?;
-        let far = Config::from_toml(text(far_toml, "far_toml")?)?;
-        let [near, far] = match kind {
-            IW_PAIR_MEMORY => memory_pair(near, far)?,
-            IW_PAIR_RING => ring_pair(near, far, flags)?,
-            other => return Err(Fault::said(IW_E_VALUE, format_args!("kind = {other}: IW_PAIR_*"))),
+        write_out(first_out, "first_out", core::ptr::null_mut())?;
+        write_out(second_out, "second_out", core::ptr::null_mut())?;
+        let first = Config::from_toml(text(first_toml, "first_toml")?)?;
+        let second = Config::from_toml(text(second_toml, "second_toml")?)?;
+        let [first, second] = match kind {
+            IW_PAIR_MEMORY => memory_pair(first, second)?,
+            IW_PAIR_RING => ring_pair(first, second, flags)?,
+            other => {
+                return Err(ApiError::with_detail(IW_E_VALUE, format_args!("kind = {other}: IW_PAIR_*")));
+            }
         };
-        give(near_out, "near_out", host(near))?;
-        give(far_out, "far_out", host(far))?;
+        write_out(first_out, "first_out", into_handle(first))?;
+        write_out(second_out, "second_out", into_handle(second))?;
         Ok(IW_OK)
     })
 }
@@ -98,7 +100,7 @@ pub unsafe extern "C" fn iw_stack_open_pair(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_stack_close(stack: *mut iw_stack) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe { bury(stack).map(|_| IW_OK) })
+    call(|| unsafe { close_handle(stack).map(|_| IW_OK) })
 }
 
 /// The number of its cores: workers are numbered from 0.
@@ -114,47 +116,49 @@ pub unsafe extern "C" fn iw_stack_cores(stack: *const iw_stack) -> i32 {
 /// Cleans up the DPDK that the library has started, once the last stack is closed; no stack can be opened over a device
 /// afterwards. At the end of a program that does not own DPDK itself.
 #[unsafe(no_mangle)]
-pub extern "C" fn iw_dpdk_end() -> i32 {
+pub extern "C" fn iw_dpdk_cleanup() -> i32 {
     call(|| {
         #[cfg(feature = "dpdk")]
-        verbs::end_dpdk();
+        verbs::cleanup_dpdk();
         Ok(IW_OK)
     })
 }
 
-type Built = (Stack, Vec<Worker>);
+type StackAndWorkers = (Stack, Vec<Worker>);
 
-fn open(config: Config, flags: u32) -> Result<*mut iw_stack, Fault> {
+fn open(config: Config, flags: u32) -> Result<*mut iw_stack, ApiError> {
     let builder = environment(Stack::builder(config), flags)?;
     let built = builder.build()?;
-    Ok(host(built))
+    Ok(into_handle(built))
 }
 
-fn host((stack, workers): Built) -> *mut iw_stack {
+fn into_handle((stack, workers): StackAndWorkers) -> *mut iw_stack {
     tracing::info!(cores = workers.len(), "a stack is open");
-    give_out(Host { stack, workers: workers.into_iter().map(Some).collect() })
+    alloc_handle(StackObject { stack, workers: workers.into_iter().map(Some).collect() })
 }
 
-fn check_flags(flags: u32) -> Result<bool, Fault> {
+fn check_flags(flags: u32) -> Result<bool, ApiError> {
     match flags {
         0 => Ok(false),
         IW_CALLER_OWNS_EAL => Ok(true),
-        other => Err(Fault::said(IW_E_VALUE, format_args!("flags = {other}: 0 or IW_CALLER_OWNS_EAL"))),
+        other => {
+            Err(ApiError::with_detail(IW_E_VALUE, format_args!("flags = {other}: 0 or IW_CALLER_OWNS_EAL")))
+        }
     }
 }
 
 #[cfg(feature = "dpdk")]
-fn adopted(flags: u32) -> Result<Option<verbs::dpdk::Eal>, Fault> {
+fn adopted(flags: u32) -> Result<Option<verbs::dpdk::Eal>, ApiError> {
     if !check_flags(flags)? {
         return Ok(None);
     }
     // SAFETY: a program that sets the flag promises to keep its environment until it has closed what came of it.
     let eal = unsafe { verbs::dpdk::Eal::adopt() };
-    eal.map(Some).map_err(|error| Fault::said(IW_E_DEVICE, error))
+    eal.map(Some).map_err(|error| ApiError::with_detail(IW_E_DEVICE, error))
 }
 
 #[cfg(feature = "dpdk")]
-fn environment(builder: StackBuilder, flags: u32) -> Result<StackBuilder, Fault> {
+fn environment(builder: StackBuilder, flags: u32) -> Result<StackBuilder, ApiError> {
     Ok(match adopted(flags)? {
         Some(eal) => builder.eal(eal),
         None => builder,
@@ -162,28 +166,29 @@ fn environment(builder: StackBuilder, flags: u32) -> Result<StackBuilder, Fault>
 }
 
 #[cfg(not(feature = "dpdk"))]
-fn environment(builder: StackBuilder, flags: u32) -> Result<StackBuilder, Fault> {
+fn environment(builder: StackBuilder, flags: u32) -> Result<StackBuilder, ApiError> {
     check_flags(flags)?;
     Ok(builder)
 }
 
 #[cfg(feature = "dpdk")]
-fn ring_pair(near: Config, far: Config, flags: u32) -> Result<[Built; 2], Fault> {
-    Ok(Stack::ring_pair_of_cores(near, far, adopted(flags)?)?)
+fn ring_pair(first: Config, second: Config, flags: u32) -> Result<[StackAndWorkers; 2], ApiError> {
+    Ok(Stack::ring_pair_of_cores(first, second, adopted(flags)?)?)
 }
 
 #[cfg(not(feature = "dpdk"))]
-fn ring_pair(_: Config, _: Config, flags: u32) -> Result<[Built; 2], Fault> {
+fn ring_pair(_: Config, _: Config, flags: u32) -> Result<[StackAndWorkers; 2], ApiError> {
     check_flags(flags)?;
-    Err(Fault::of(IW_E_UNSUPPORTED))
+    Err(ApiError::new(IW_E_UNSUPPORTED))
 }
 
-fn memory_pair(near: Config, far: Config) -> Result<[Built; 2], Fault> {
-    let (near_port, far_port) = (memory_port(&near, 1), memory_port(&far, 2));
+fn memory_pair(first: Config, second: Config) -> Result<[StackAndWorkers; 2], ApiError> {
+    let (first_port, second_port) = (memory_port(&first, 1), memory_port(&second, 2));
     let queues = |config: &Config| usize::from(config.core.count);
-    let (near_ports, far_ports) = pair_of_queues((&near_port, queues(&near)), (&far_port, queues(&far)));
+    let (first_ports, second_ports) =
+        pair_of_queues((&first_port, queues(&first)), (&second_port, queues(&second)));
     let build = |config, ports: Vec<MemoryPort>| Stack::builder(config).memory_ports(ports).build();
-    Ok([build(near, near_ports)?, build(far, far_ports)?])
+    Ok([build(first, first_ports)?, build(second, second_ports)?])
 }
 
 fn memory_port(config: &Config, last: u8) -> MemoryConfig {
@@ -193,8 +198,8 @@ fn memory_port(config: &Config, last: u8) -> MemoryConfig {
         mtu_bytes: port.mtu,
         rx_frames: port.rx_frames as usize,
         tx_frames: port.tx_frames as usize,
-        rx_ring_frames: port.ring.into(),
-        tx_ring_frames: port.ring.into(),
+        rx_ring_frames: port.ring_size.into(),
+        tx_ring_frames: port.ring_size.into(),
         queue_rule: QueueRule::AsSent,
         ..MemoryConfig::default()
     }

@@ -3,7 +3,7 @@
 use verbs::{Worker, WorkerThread};
 
 use super::stack::iw_stack;
-use crate::boundary::{Fault, Slot, bury, call, give, give_out, optional, with, *};
+use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_optional, write_out, *};
 
 /// One core of a stack.
 pub struct iw_worker(Slot<Runner>);
@@ -15,7 +15,7 @@ pub(crate) enum Runner {
     /// On a thread of the library's.
     Threaded(WorkerThread),
     /// Nowhere: its thread ended in a panic.
-    Gone,
+    Lost,
 }
 
 handle_kind!(iw_worker, Runner, 2, "the worker");
@@ -23,7 +23,7 @@ handle_kind!(iw_worker, Runner, 2, "the worker");
 /// What one poll did.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct iw_polled {
+pub struct iw_poll_result {
     /// Frames received and sent, doorbells and messages handled. 0 when there was nothing to do.
     pub work: u64,
     /// Nanoseconds until the next timer is due: until then there is nothing to do unless a frame, a request or another
@@ -39,17 +39,17 @@ pub struct iw_polled {
 pub unsafe extern "C" fn iw_worker_take(stack: *mut iw_stack, core: u32, out: *mut *mut iw_worker) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
+        write_out(out, "out", core::ptr::null_mut())?;
         let worker = with(stack, |host| {
             let there = host.workers.get_mut(core as usize);
             let there = there.ok_or_else(|| {
-                Fault::said(IW_E_VALUE, format_args!("core = {core}: below iw_stack_cores"))
+                ApiError::with_detail(IW_E_VALUE, format_args!("core = {core}: below iw_stack_cores"))
             })?;
             there.take().ok_or_else(|| {
-                Fault::said(IW_E_STATE, format_args!("the worker of core {core} has been taken"))
+                ApiError::with_detail(IW_E_STATE, format_args!("the worker of core {core} has been taken"))
             })
         })?;
-        give(out, "out", give_out(Runner::Polled(worker)))?;
+        write_out(out, "out", alloc_handle(Runner::Polled(worker)))?;
         Ok(IW_OK)
     })
 }
@@ -62,7 +62,11 @@ pub unsafe extern "C" fn iw_worker_take(stack: *mut iw_stack, core: u32, out: *m
 /// # Safety
 /// `worker` is null or a handle that this library gave out; `polled` is null or good for one value.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_worker_poll(worker: *mut iw_worker, budget: u32, polled: *mut iw_polled) -> i32 {
+pub unsafe extern "C" fn iw_worker_poll(
+    worker: *mut iw_worker,
+    budget: u32,
+    polled: *mut iw_poll_result,
+) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         with(worker, |runner| {
@@ -73,7 +77,7 @@ pub unsafe extern "C" fn iw_worker_poll(worker: *mut iw_worker, budget: u32, pol
                 return Ok(work);
             }
             let idle_ns = done.next_deadline.map_or(u64::MAX, |due| due.0.saturating_sub(worker.now().0));
-            optional(polled, "polled", iw_polled { work: done.work as u64, idle_ns })?;
+            write_optional(polled, "polled", iw_poll_result { work: done.work as u64, idle_ns })?;
             Ok(work)
         })
     })
@@ -90,8 +94,8 @@ pub unsafe extern "C" fn iw_worker_start(worker: *mut iw_worker, processor: i32)
     call(|| unsafe {
         with(worker, |runner| {
             runner.polled()?;
-            let Runner::Polled(worker) = core::mem::replace(runner, Runner::Gone) else {
-                return Err(Fault::of(IW_E_STATE));
+            let Runner::Polled(worker) = core::mem::replace(runner, Runner::Lost) else {
+                return Err(ApiError::new(IW_E_STATE));
             };
             *runner = Runner::Threaded(worker.spawn(usize::try_from(processor).ok())?);
             Ok(IW_OK)
@@ -107,17 +111,17 @@ pub unsafe extern "C" fn iw_worker_start(worker: *mut iw_worker, processor: i32)
 pub unsafe extern "C" fn iw_worker_stop(worker: *mut iw_worker) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        with(worker, |runner| match core::mem::replace(runner, Runner::Gone) {
+        with(worker, |runner| match core::mem::replace(runner, Runner::Lost) {
             Runner::Threaded(thread) => {
                 let worker = thread
                     .stop()
-                    .ok_or_else(|| Fault::said(IW_E_INTERNAL, "the worker's thread panicked"))?;
+                    .ok_or_else(|| ApiError::with_detail(IW_E_INTERNAL, "the worker's thread panicked"))?;
                 *runner = Runner::Polled(worker);
                 Ok(IW_OK)
             }
             other => {
                 *runner = other;
-                Err(Fault::said(IW_E_STATE, "the worker runs on no thread of the library's"))
+                Err(ApiError::with_detail(IW_E_STATE, "the worker runs on no thread of the library's"))
             }
         })
     })
@@ -133,7 +137,7 @@ pub unsafe extern "C" fn iw_worker_link_up(worker: *mut iw_worker) -> i32 {
     call(|| unsafe { with(worker, |runner| Ok(runner.polled()?.link_up().into())) })
 }
 
-/// Closes a worker: connections that live on its core end without a word, calls that need it say IW_E_WORKER_GONE, and
+/// Closes a worker: connections that live on its core end without a word, calls that need it say IW_E_WORKER_CLOSED, and
 /// with the last worker of a stack the device is closed. Drain the contexts first (`iw_drain`).
 ///
 /// # Safety
@@ -141,18 +145,18 @@ pub unsafe extern "C" fn iw_worker_link_up(worker: *mut iw_worker) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_worker_close(worker: *mut iw_worker) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe { bury(worker).map(|_| IW_OK) })
+    call(|| unsafe { close_handle(worker).map(|_| IW_OK) })
 }
 
 impl Runner {
     #[inline]
-    fn polled(&mut self) -> Result<&mut Worker, Fault> {
+    fn polled(&mut self) -> Result<&mut Worker, ApiError> {
         match self {
             Runner::Polled(worker) => Ok(worker),
             Runner::Threaded(_) => {
-                Err(Fault::said(IW_E_STATE, "the worker runs on a thread of the library's"))
+                Err(ApiError::with_detail(IW_E_STATE, "the worker runs on a thread of the library's"))
             }
-            Runner::Gone => Err(Fault::said(IW_E_INTERNAL, "the worker's thread panicked")),
+            Runner::Lost => Err(ApiError::with_detail(IW_E_INTERNAL, "the worker's thread panicked")),
         }
     }
 }

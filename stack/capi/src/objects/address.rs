@@ -3,7 +3,7 @@
 use core::ffi::c_char;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use crate::boundary::{Fault, call, give, give_text, read, text, *};
+use crate::boundary::{ApiError, call, read, text, write_out, write_text, *};
 
 /// An IP address and a TCP port.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,12 +29,12 @@ pub unsafe extern "C" fn iw_addr_parse(text_of_address: *const c_char, out: *mut
     call(|| unsafe {
         let said = text(text_of_address, "text_of_address")?;
         let parsed: SocketAddr = said.parse().map_err(|_| {
-            Fault::said(
+            ApiError::with_detail(
                 IW_E_VALUE,
                 format_args!("{said:?} is no address, as 10.0.0.1:4791 or [2001:db8::1]:4791"),
             )
         })?;
-        give(out, "out", parsed.into())?;
+        write_out(out, "out", parsed.into())?;
         Ok(IW_OK)
     })
 }
@@ -48,20 +48,20 @@ pub unsafe extern "C" fn iw_addr_text(address: *const iw_addr, room: *mut c_char
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let address: SocketAddr = read(address, "address")?.to_rust()?;
-        give_text(room, size, "room", &address.to_string())?;
+        write_text(room, size, "room", &address.to_string())?;
         Ok(IW_OK)
     })
 }
 
 impl iw_addr {
-    pub(crate) fn to_rust(self) -> Result<SocketAddr, Fault> {
+    pub(crate) fn to_rust(self) -> Result<SocketAddr, ApiError> {
         match self.family {
             4 => {
                 let [a, b, c, d, ..] = self.ip;
                 Ok(SocketAddr::new(IpAddr::from(Ipv4Addr::new(a, b, c, d)), self.port))
             }
             6 => Ok(SocketAddrV6::new(Ipv6Addr::from(self.ip), self.port, 0, self.scope).into()),
-            other => Err(Fault::said(IW_E_VALUE, format_args!("address.family = {other}: 4 or 6"))),
+            other => Err(ApiError::with_detail(IW_E_VALUE, format_args!("address.family = {other}: 4 or 6"))),
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Listening, connecting, accepting, rejecting, disconnecting. Each call only asks; the outcome comes as an event.
 
 use verbs::{
-    AcceptParams, ConnectParams, ConnectionRequest, Context, Extensions, MpaRevision, ReadDepths,
-    RejectParams, Settled, VerbsError,
+    AcceptParams, ConnectParams, ConnectionRequest, Context, Extensions, MpaRevision, NegotiatedParams,
+    ReadDepths, RejectParams, VerbsError,
 };
 
 use super::address::iw_addr;
 use super::context::iw_ctx;
 use super::queues::iw_qp;
-use crate::boundary::{Fault, call, give, list, read, sized, with, *};
+use crate::boundary::{ApiError, call, read, read_sized, read_slice, with, write_out, *};
 
 /// A peer that waits for an answer, from IW_EVENT_CONNECT_REQUEST. One that gets none is closed after
 /// `mpa.startup_timeout_ms`.
@@ -22,23 +22,23 @@ pub struct iw_request {
 /// What start-up settled.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-pub struct iw_settled {
+pub struct iw_negotiated {
     /// The revision of MPA that was spoken.
     pub revision: u16,
     /// Reads that the peer may have outstanding here.
-    pub inbound_reads: u16,
+    pub ird: u16,
     /// Reads that we may have outstanding at the peer.
-    pub outbound_reads: u16,
+    pub ord: u16,
     /// Not used.
     pub reserved: u16,
 }
 
-impl From<Settled> for iw_settled {
-    fn from(settled: Settled) -> Self {
-        iw_settled {
-            revision: settled.revision.into(),
-            inbound_reads: settled.reads.ird,
-            outbound_reads: settled.reads.ord,
+impl From<NegotiatedParams> for iw_negotiated {
+    fn from(negotiated: NegotiatedParams) -> Self {
+        iw_negotiated {
+            revision: negotiated.revision.into(),
+            ird: negotiated.reads.ird,
+            ord: negotiated.reads.ord,
             reserved: 0,
         }
     }
@@ -71,9 +71,9 @@ pub struct iw_conn_params {
     /// To connect with: the revision of MPA to begin with, 1 or 2; 0 as the configuration says. Not used to accept.
     pub revision: u32,
     /// The numbers of Reads to offer, at most those of the queue pair; negative: those of the queue pair.
-    pub inbound_reads: i32,
+    pub ird: i32,
     /// As before, the other way.
-    pub outbound_reads: i32,
+    pub ord: i32,
 }
 
 /// Fills in the defaults: no private data, everything else as configuration and queue pair say.
@@ -83,7 +83,7 @@ pub struct iw_conn_params {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_conn_params_init(params: *mut iw_conn_params) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe { give(params, "params", iw_conn_params::DEFAULT).map(|()| IW_OK) })
+    call(|| unsafe { write_out(params, "params", iw_conn_params::DEFAULT).map(|()| IW_OK) })
 }
 
 /// Takes connections for an address: peers come as IW_EVENT_CONNECT_REQUEST, an address that is taken already as
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn iw_conn_params_init(params: *mut iw_conn_params) -> i32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_listen(ctx: *mut iw_ctx, local: *const iw_addr) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    unsafe { at(ctx, local, |context, local| context.listen(local)) }
+    unsafe { with_local_addr(ctx, local, |context, local| context.listen(local)) }
 }
 
 /// Takes no more connections for an address. Those already made stay.
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn iw_listen(ctx: *mut iw_ctx, local: *const iw_addr) -> i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_unlisten(ctx: *mut iw_ctx, local: *const iw_addr) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    unsafe { at(ctx, local, |context, local| context.unlisten(local)) }
+    unsafe { with_local_addr(ctx, local, |context, local| context.unlisten(local)) }
 }
 
 /// Connects an idle queue pair: IW_EVENT_ESTABLISHED, IW_EVENT_REJECTED or IW_EVENT_CONNECT_FAILED follows. Null parameters
@@ -123,9 +123,9 @@ pub unsafe extern "C" fn iw_connect(
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let remote = read(remote, "remote")?.to_rust()?;
-        let params = iw_conn_params::given(params)?;
+        let params = iw_conn_params::read_or_default(params)?;
         let asked = ConnectParams {
-            private_data: params.said()?,
+            private_data: params.read_private_data()?,
             revision: params.revision()?,
             reads: params.reads()?,
             extensions: params.extensions()?,
@@ -152,9 +152,9 @@ pub unsafe extern "C" fn iw_accept(
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let request = ConnectionRequest::from_bits(read(request, "request")?.id);
-        let params = iw_conn_params::given(params)?;
+        let params = iw_conn_params::read_or_default(params)?;
         let answer = AcceptParams {
-            private_data: params.said()?,
+            private_data: params.read_private_data()?,
             reads: params.reads()?,
             extensions: params.extensions()?,
             ..AcceptParams::default()
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn iw_reject(
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let request = ConnectionRequest::from_bits(read(request, "request")?.id);
-        let private_data = said(private_data, private_data_bytes)?;
+        let private_data = read_private_data(private_data, private_data_bytes)?;
         let why = RejectParams { private_data, ..RejectParams::default() };
         with(ctx, |context| Ok(context.reject_with(&request, &why)?))?;
         Ok(IW_OK)
@@ -198,8 +198,8 @@ pub unsafe extern "C" fn iw_disconnect(ctx: *mut iw_ctx, qp: iw_qp) -> i32 {
 }
 
 /// Whether the peer at an address, whatever its port, has turned out to lack atomic operations: 1 or 0. So it is from the time
-/// that a context of the stack has heard IW_EVENT_LACKS_ATOMICS until a connection to it has had an answer to one, or for as
-/// long as the configuration says (`rdmap.lacking_s`).
+/// that a context of the stack has heard IW_EVENT_PEER_LACKS_ATOMICS until a connection to it has had an answer to one, or for as
+/// long as the configuration says (`rdmap.lacks_atomics_cache_s`).
 ///
 /// # Safety
 /// `ctx` is null or a handle that this library gave out; `peer` is null or leads to an address.
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn iw_lacks_atomics(ctx: *const iw_ctx, peer: *const iw_ad
 
 /// # Safety
 /// As for `iw_listen`.
-unsafe fn at(
+unsafe fn with_local_addr(
     ctx: *mut iw_ctx,
     local: *const iw_addr,
     act: impl FnOnce(&mut Context, core::net::SocketAddr) -> Result<(), VerbsError>,
@@ -232,12 +232,12 @@ const PRIVATE_DATA_BYTES_MAX: u32 = 512;
 
 /// # Safety
 /// The pointer is null or leads to as many bytes.
-unsafe fn said<'a>(private_data: *const u8, bytes: u32) -> Result<&'a [u8], Fault> {
+unsafe fn read_private_data<'a>(private_data: *const u8, bytes: u32) -> Result<&'a [u8], ApiError> {
     if bytes > PRIVATE_DATA_BYTES_MAX {
         return Err(VerbsError::PrivateDataTooLong(bytes as usize).into());
     }
     // SAFETY: the caller's promise.
-    unsafe { list(private_data, bytes as usize, "private_data") }
+    unsafe { read_slice(private_data, bytes as usize, "private_data") }
 }
 
 impl iw_conn_params {
@@ -247,50 +247,55 @@ impl iw_conn_params {
         private_data: core::ptr::null(),
         extensions: IW_EXTENSIONS_DEFAULT,
         revision: 0,
-        inbound_reads: -1,
-        outbound_reads: -1,
+        ird: -1,
+        ord: -1,
     };
 
     /// # Safety
     /// As for `iw_connect`.
-    unsafe fn given(params: *const Self) -> Result<Self, Fault> {
+    unsafe fn read_or_default(params: *const Self) -> Result<Self, ApiError> {
         if params.is_null() {
             return Ok(Self::DEFAULT);
         }
         // SAFETY: the caller's promise. The struct is made of numbers and a pointer.
-        unsafe { sized(params, Self::DEFAULT, "params") }
+        unsafe { read_sized(params, Self::DEFAULT, "params") }
     }
 
     /// # Safety
     /// As for `iw_connect`.
-    unsafe fn said(&self) -> Result<&[u8], Fault> {
+    unsafe fn read_private_data(&self) -> Result<&[u8], ApiError> {
         // SAFETY: the caller's promise.
-        unsafe { said(self.private_data, self.private_data_bytes) }
+        unsafe { read_private_data(self.private_data, self.private_data_bytes) }
     }
 
-    fn revision(&self) -> Result<Option<MpaRevision>, Fault> {
+    fn revision(&self) -> Result<Option<MpaRevision>, ApiError> {
         match self.revision {
             0 => Ok(None),
             1 => Ok(Some(MpaRevision::One)),
             2 => Ok(Some(MpaRevision::Two)),
-            other => Err(Fault::said(IW_E_VALUE, format_args!("params.revision = {other}: 0, 1 or 2"))),
+            other => {
+                Err(ApiError::with_detail(IW_E_VALUE, format_args!("params.revision = {other}: 0, 1 or 2")))
+            }
         }
     }
 
-    fn reads(&self) -> Result<Option<ReadDepths>, Fault> {
-        if self.inbound_reads < 0 && self.outbound_reads < 0 {
+    fn reads(&self) -> Result<Option<ReadDepths>, ApiError> {
+        if self.ird < 0 && self.ord < 0 {
             return Ok(None);
         }
         let number = |value: i32| {
             let wrong = || {
-                Fault::said(IW_E_VALUE, format_args!("reads = {value}: both 0 to 16383, or both negative"))
+                ApiError::with_detail(
+                    IW_E_VALUE,
+                    format_args!("reads = {value}: both 0 to 16383, or both negative"),
+                )
             };
             u16::try_from(value).map_err(|_| wrong())
         };
-        Ok(Some(ReadDepths { ird: number(self.inbound_reads)?, ord: number(self.outbound_reads)? }))
+        Ok(Some(ReadDepths { ird: number(self.ird)?, ord: number(self.ord)? }))
     }
 
-    fn extensions(&self) -> Result<Option<Extensions>, Fault> {
+    fn extensions(&self) -> Result<Option<Extensions>, ApiError> {
         Ok(Some(match self.extensions {
             IW_EXTENSIONS_DEFAULT => return Ok(None),
             IW_EXTENSIONS_OFF => Extensions::Off,
@@ -298,7 +303,7 @@ impl iw_conn_params {
             IW_EXTENSIONS_DRAFT03 => Extensions::Draft03,
             IW_EXTENSIONS_DRAFT01 => Extensions::Draft01,
             other => {
-                return Err(Fault::said(
+                return Err(ApiError::with_detail(
                     IW_E_VALUE,
                     format_args!("params.extensions = {other}: IW_EXTENSIONS_*"),
                 ));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use verbs::{Context, ProtectionDomain};
 
-use crate::boundary::{Slot, bury, call, give, give_out, optional, with, *};
+use crate::boundary::{Slot, alloc_handle, call, close_handle, with, write_optional, write_out, *};
 use crate::host::iw_stack;
 
 /// One application thread's side of a stack: used by one thread at a time, whichever.
@@ -29,11 +29,11 @@ impl iw_pd {
 /// How far a context has come with `iw_drain`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct iw_drained {
+pub struct iw_drain_progress {
     /// Queue pairs whose connections have not ended yet.
     pub open: u32,
     /// Queue pairs that this call destroyed, because the deadline is past.
-    pub cut: u32,
+    pub aborted: u32,
 }
 
 /// How many of everything there may be.
@@ -53,17 +53,17 @@ pub struct iw_limits {
     /// Contexts.
     pub contexts: u32,
     /// Requests in a send or receive queue.
-    pub work_depth: u32,
+    pub wq_depth: u32,
     /// Places in a completion queue.
-    pub completion_depth: u32,
+    pub cq_depth: u32,
     /// Gather or scatter elements in a request.
-    pub sges: u32,
+    pub max_sge: u32,
     /// Inline bytes in a request.
     pub inline_bytes: u32,
     /// Bytes in a message.
     pub message_bytes: u32,
     /// Reads and atomic operations outstanding in either direction of a queue pair.
-    pub reads: u32,
+    pub read_depth: u32,
     /// Private data bytes that a connection can be begun or answered with, whatever revision of MPA the peer speaks.
     pub private_data_bytes: u32,
 }
@@ -76,9 +76,9 @@ pub struct iw_limits {
 pub unsafe extern "C" fn iw_ctx_open(stack: *const iw_stack, out: *mut *mut iw_ctx) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
+        write_out(out, "out", core::ptr::null_mut())?;
         let context = with(stack, |host| Ok(host.stack.context()?))?;
-        give(out, "out", give_out(context))?;
+        write_out(out, "out", alloc_handle(context))?;
         Ok(IW_OK)
     })
 }
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn iw_ctx_open(stack: *const iw_stack, out: *mut *mut iw_c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_ctx_close(ctx: *mut iw_ctx) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe { bury(ctx).map(|_| IW_OK) })
+    call(|| unsafe { close_handle(ctx).map(|_| IW_OK) })
 }
 
 /// Makes a protection domain. It takes no room and needs no end.
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn iw_pd_alloc(ctx: *const iw_ctx, out: *mut iw_pd) -> i32
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let pd = with(ctx, |context| Ok(context.alloc_pd()))?;
-        give(out, "out", iw_pd { id: pd.to_bits() })?;
+        write_out(out, "out", iw_pd { id: pd.to_bits() })?;
         Ok(IW_OK)
     })
 }
@@ -124,15 +124,15 @@ pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits
             shared_receive_queues: all.shared_receive_queues,
             regions: all.regions,
             contexts: all.contexts,
-            work_depth: all.work_depth,
-            completion_depth: all.completion_depth,
-            sges: all.sges as u32,
+            wq_depth: all.wq_depth,
+            cq_depth: all.cq_depth,
+            max_sge: all.max_sge as u32,
             inline_bytes: all.inline_bytes as u32,
             message_bytes: all.message_bytes,
-            reads: all.reads.into(),
+            read_depth: all.read_depth.into(),
             private_data_bytes: all.private_data_bytes_enhanced as u32,
         };
-        give(out, "out", limits)?;
+        write_out(out, "out", limits)?;
         Ok(IW_OK)
     })
 }
@@ -145,7 +145,11 @@ pub unsafe extern "C" fn iw_limits_query(ctx: *const iw_ctx, out: *mut iw_limits
 /// # Safety
 /// `ctx` is null or a handle that this library gave out; `drained` is null or good for one value.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_drain(ctx: *mut iw_ctx, deadline_ns: u64, drained: *mut iw_drained) -> i32 {
+pub unsafe extern "C" fn iw_drain(
+    ctx: *mut iw_ctx,
+    deadline_ns: u64,
+    drained: *mut iw_drain_progress,
+) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let left = Duration::from_nanos(deadline_ns.saturating_sub(crate::iw_now_ns()));
@@ -153,7 +157,11 @@ pub unsafe extern "C" fn iw_drain(ctx: *mut iw_ctx, deadline_ns: u64, drained: *
         // A deadline beyond what the clock can say is none for as long as anybody lives.
         let deadline = now.checked_add(left).or_else(|| now.checked_add(YEAR)).unwrap_or(now);
         let done = with(ctx, |context| Ok(context.drain(deadline)?))?;
-        optional(drained, "drained", iw_drained { open: done.open as u32, cut: done.cut as u32 })?;
+        write_optional(
+            drained,
+            "drained",
+            iw_drain_progress { open: done.open as u32, aborted: done.aborted as u32 },
+        )?;
         Ok(i32::try_from(done.open).unwrap_or(i32::MAX))
     })
 }

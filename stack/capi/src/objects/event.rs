@@ -3,72 +3,72 @@
 use verbs::{ConnectFailure, DisconnectReason, Event, PrivateData, Terminate};
 
 use super::address::iw_addr;
-use super::connect::{iw_request, iw_settled};
+use super::connect::{iw_negotiated, iw_request};
 use super::context::iw_ctx;
 use super::queues::{iw_cq, iw_qp, iw_srq};
-use crate::boundary::{call, give, with};
+use crate::boundary::{call, with, write_out};
 
-/// A peer asks for a connection: `request`, `local`, `remote`, private data; `settled.revision` is the revision of MPA that it
+/// A peer asks for a connection: `request`, `local`, `remote`, private data; `negotiated.revision` is the revision of MPA that it
 /// speaks.
 pub const IW_EVENT_CONNECT_REQUEST: u32 = 1;
-/// The connection is up: `qp`, `settled`, and on the connecting side private data.
+/// The connection is up: `qp`, `negotiated`, and on the connecting side private data.
 pub const IW_EVENT_ESTABLISHED: u32 = 2;
 /// The peer refused: `qp`, private data.
 pub const IW_EVENT_REJECTED: u32 = 3;
-/// The connection did not come about: `qp`, `reason` is an IW_FAILED_*.
+/// The connection did not come about: `qp`, `reason` is an IW_CONNECT_FAILURE_*.
 pub const IW_EVENT_CONNECT_FAILED: u32 = 4;
 /// A Terminate message was sent or received: `qp`, `terminate`. The end of the connection follows.
 pub const IW_EVENT_TERMINATED: u32 = 5;
-/// The connection has ended, and every request has its completion: `qp`, `reason` is an IW_ENDED_*.
+/// The connection has ended, and every request has its completion: `qp`, `reason` is an IW_DISCONNECT_*.
 pub const IW_EVENT_DISCONNECTED: u32 = 6;
 /// The peer's first message has come to the accepting side: `qp`.
-pub const IW_EVENT_COMMUNICATING: u32 = 7;
+pub const IW_EVENT_COMM_EST: u32 = 7;
 /// A request of ours could not be carried out, and the connection ends with it: `qp`.
 pub const IW_EVENT_QP_FATAL: u32 = 8;
 /// A message came for a shared receive and its completion queue was full; its connection ends: `cq`, `qp`.
 pub const IW_EVENT_CQ_ERROR: u32 = 9;
 /// Fewer receives are left than asked for with `iw_srq_arm`: `srq`.
-pub const IW_EVENT_SRQ_LIMIT: u32 = 10;
+pub const IW_EVENT_SRQ_LIMIT_REACHED: u32 = 10;
 /// A queue pair that has ended takes no more of its shared receives: `qp`.
-pub const IW_EVENT_LAST_RECEIVE: u32 = 11;
+pub const IW_EVENT_LAST_WQE_REACHED: u32 = 11;
 /// The device of `port` has lost its link (`reason` 0), or has it again (1).
 pub const IW_EVENT_LINK: u32 = 12;
 /// A listening address could not be taken: `local`.
 pub const IW_EVENT_LISTEN_FAILED: u32 = 13;
 /// The peer has no atomic operations, and ended the connection over one: `qp`, `remote` without a port.
-pub const IW_EVENT_LACKS_ATOMICS: u32 = 14;
+pub const IW_EVENT_PEER_LACKS_ATOMICS: u32 = 14;
 /// Something that this version of the header has no number for.
 pub const IW_EVENT_OTHER: u32 = 15;
 
 /// Nobody answers for the address, or no route leads there.
-pub const IW_FAILED_UNREACHABLE: u32 = 1;
+pub const IW_CONNECT_FAILURE_UNREACHABLE: u32 = 1;
 /// The peer's host refused.
-pub const IW_FAILED_REFUSED: u32 = 2;
+pub const IW_CONNECT_FAILURE_REFUSED: u32 = 2;
 /// No answer in time.
-pub const IW_FAILED_TIMED_OUT: u32 = 3;
+pub const IW_CONNECT_FAILURE_TIMED_OUT: u32 = 3;
 /// The peer closed or reset the connection during start-up.
-pub const IW_FAILED_CLOSED: u32 = 4;
+pub const IW_CONNECT_FAILURE_CLOSED: u32 = 4;
 /// The peer's start-up frame breaks RFC 5044, or asks for what we do not have.
-pub const IW_FAILED_PROTOCOL: u32 = 5;
+pub const IW_CONNECT_FAILURE_PROTOCOL: u32 = 5;
 /// No local port, connection or buffer was free.
-pub const IW_FAILED_NO_RESOURCES: u32 = 6;
+pub const IW_CONNECT_FAILURE_NO_RESOURCES: u32 = 6;
 /// A Terminate ended it.
-pub const IW_FAILED_TERMINATED: u32 = 7;
+pub const IW_CONNECT_FAILURE_TERMINATED: u32 = 7;
 /// Something else ended it.
-pub const IW_FAILED_OTHER: u32 = 8;
+pub const IW_CONNECT_FAILURE_OTHER: u32 = 8;
 
 /// Both sides closed in order.
-pub const IW_ENDED_CLOSED: u32 = 1;
+pub const IW_DISCONNECT_CLOSED: u32 = 1;
 /// A Terminate ended it.
-pub const IW_ENDED_TERMINATED: u32 = 2;
+pub const IW_DISCONNECT_TERMINATED: u32 = 2;
 /// An error was found here that no Terminate could tell the peer of: `terminate` names it.
-pub const IW_ENDED_FAILED: u32 = 3;
+pub const IW_DISCONNECT_LOCAL_ERROR: u32 = 3;
 /// The peer reset it.
-pub const IW_ENDED_RESET: u32 = 4;
+pub const IW_DISCONNECT_RESET: u32 = 4;
 /// The peer no longer acknowledges.
-pub const IW_ENDED_TIMED_OUT: u32 = 5;
+pub const IW_DISCONNECT_TIMED_OUT: u32 = 5;
 /// Something else ended it.
-pub const IW_ENDED_OTHER: u32 = 6;
+pub const IW_DISCONNECT_OTHER: u32 = 6;
 
 /// The error that a Terminate names (RFC 5040 s4.8, RFC 5041 s8.2, RFC 5044 s8).
 #[derive(Clone, Copy, Default)]
@@ -90,7 +90,7 @@ pub struct iw_terminate {
 pub struct iw_event {
     /// IW_EVENT_*.
     pub kind: u32,
-    /// IW_FAILED_*, IW_ENDED_*, or whether there is a link.
+    /// IW_CONNECT_FAILURE_*, IW_DISCONNECT_*, or whether there is a link.
     pub reason: u32,
     /// The queue pair.
     pub qp: iw_qp,
@@ -105,7 +105,7 @@ pub struct iw_event {
     /// The peer's.
     pub remote: iw_addr,
     /// What start-up settled.
-    pub settled: iw_settled,
+    pub negotiated: iw_negotiated,
     /// An error.
     pub terminate: iw_terminate,
     /// The port, from 0: 0 where there is one.
@@ -126,14 +126,14 @@ pub unsafe extern "C" fn iw_event_poll(ctx: *mut iw_ctx, out: *mut iw_event) -> 
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         // Looked at first: an event that cannot be told must not be lost.
-        crate::boundary::room(out, "out")?;
+        crate::boundary::check_out(out, "out")?;
         let Some(event) = with(ctx, |context| Ok(context.poll_event()))? else { return Ok(0) };
-        give(out, "out", told(&event))?;
+        write_out(out, "out", to_c_event(&event))?;
         Ok(1)
     })
 }
 
-const NOTHING: iw_event = iw_event {
+const EMPTY_EVENT: iw_event = iw_event {
     kind: IW_EVENT_OTHER,
     reason: 0,
     qp: iw_qp { id: 0 },
@@ -142,65 +142,71 @@ const NOTHING: iw_event = iw_event {
     request: iw_request { id: [0; 2] },
     local: iw_addr { ip: [0; 16], scope: 0, port: 0, family: 0 },
     remote: iw_addr { ip: [0; 16], scope: 0, port: 0, family: 0 },
-    settled: iw_settled { revision: 0, inbound_reads: 0, outbound_reads: 0, reserved: 0 },
+    negotiated: iw_negotiated { revision: 0, ird: 0, ord: 0, reserved: 0 },
     terminate: iw_terminate { layer: 0, etype: 0, code: 0, sent: 0 },
     port: 0,
     private_data_bytes: 0,
     private_data: [0; 512],
 };
 
-fn told(event: &Event) -> iw_event {
-    let of = |kind, qp: &verbs::QueuePair| iw_event { kind, qp: iw_qp { id: qp.to_bits() }, ..NOTHING };
+fn to_c_event(event: &Event) -> iw_event {
+    let of = |kind, qp: &verbs::QueuePair| iw_event { kind, qp: iw_qp { id: qp.to_bits() }, ..EMPTY_EVENT };
     match event {
-        Event::ConnectRequest { request, local, remote, private_data, asked } => {
+        Event::ConnectRequest { request, local, remote, private_data, mpa_request } => {
             let request = iw_request { id: request.to_bits() };
-            let settled = iw_settled { revision: asked.revision.into(), ..NOTHING.settled };
+            let negotiated =
+                iw_negotiated { revision: mpa_request.revision.into(), ..EMPTY_EVENT.negotiated };
             let (local, remote, kind) = ((*local).into(), (*remote).into(), IW_EVENT_CONNECT_REQUEST);
-            saying(iw_event { kind, request, local, remote, settled, ..NOTHING }, private_data)
+            with_private_data(
+                iw_event { kind, request, local, remote, negotiated, ..EMPTY_EVENT },
+                private_data,
+            )
         }
-        Event::Established { qp, private_data, settled } => {
-            let settled = (*settled).into();
-            saying(iw_event { settled, ..of(IW_EVENT_ESTABLISHED, qp) }, private_data)
+        Event::Established { qp, private_data, negotiated } => {
+            let negotiated = (*negotiated).into();
+            with_private_data(iw_event { negotiated, ..of(IW_EVENT_ESTABLISHED, qp) }, private_data)
         }
-        Event::Rejected { qp, private_data, .. } => saying(of(IW_EVENT_REJECTED, qp), private_data),
+        Event::Rejected { qp, private_data, .. } => {
+            with_private_data(of(IW_EVENT_REJECTED, qp), private_data)
+        }
         Event::ConnectFailed { qp, reason } => {
-            iw_event { reason: failure(*reason), ..of(IW_EVENT_CONNECT_FAILED, qp) }
+            iw_event { reason: connect_failure_code(*reason), ..of(IW_EVENT_CONNECT_FAILED, qp) }
         }
         Event::Terminated { qp, sent, terminate } => {
-            iw_event { terminate: named(*terminate, *sent), ..of(IW_EVENT_TERMINATED, qp) }
+            iw_event { terminate: to_c_terminate(*terminate, *sent), ..of(IW_EVENT_TERMINATED, qp) }
         }
-        Event::Disconnected { qp, reason } => ended(of(IW_EVENT_DISCONNECTED, qp), *reason),
-        other => told_rarely(other),
+        Event::Disconnected { qp, reason } => with_disconnect_reason(of(IW_EVENT_DISCONNECTED, qp), *reason),
+        other => to_c_event_rare(other),
     }
 }
 
-fn told_rarely(event: &Event) -> iw_event {
-    let of = |kind, qp: &verbs::QueuePair| iw_event { kind, qp: iw_qp { id: qp.to_bits() }, ..NOTHING };
+fn to_c_event_rare(event: &Event) -> iw_event {
+    let of = |kind, qp: &verbs::QueuePair| iw_event { kind, qp: iw_qp { id: qp.to_bits() }, ..EMPTY_EVENT };
     match event {
         Event::PeerLacksAtomics { qp, peer } => {
             let remote = core::net::SocketAddr::new(*peer, 0).into();
-            iw_event { remote, ..of(IW_EVENT_LACKS_ATOMICS, qp) }
+            iw_event { remote, ..of(IW_EVENT_PEER_LACKS_ATOMICS, qp) }
         }
-        Event::Communicating { qp } => of(IW_EVENT_COMMUNICATING, qp),
+        Event::CommunicationEstablished { qp } => of(IW_EVENT_COMM_EST, qp),
         Event::QueuePairFatal { qp } => of(IW_EVENT_QP_FATAL, qp),
         Event::CompletionQueueError { cq, qp } => {
             iw_event { cq: iw_cq { id: cq.to_bits() }, ..of(IW_EVENT_CQ_ERROR, qp) }
         }
-        Event::SharedReceiveLimit { srq } => {
-            iw_event { kind: IW_EVENT_SRQ_LIMIT, srq: iw_srq { id: srq.to_bits() }, ..NOTHING }
+        Event::SrqLimitReached { srq } => {
+            iw_event { kind: IW_EVENT_SRQ_LIMIT_REACHED, srq: iw_srq { id: srq.to_bits() }, ..EMPTY_EVENT }
         }
-        Event::LastReceiveReached { qp } => of(IW_EVENT_LAST_RECEIVE, qp),
+        Event::LastWqeReached { qp } => of(IW_EVENT_LAST_WQE_REACHED, qp),
         Event::Link { port, up } => {
-            iw_event { kind: IW_EVENT_LINK, reason: (*up).into(), port: (*port).into(), ..NOTHING }
+            iw_event { kind: IW_EVENT_LINK, reason: (*up).into(), port: (*port).into(), ..EMPTY_EVENT }
         }
         Event::ListenFailed { local } => {
-            iw_event { kind: IW_EVENT_LISTEN_FAILED, local: (*local).into(), ..NOTHING }
+            iw_event { kind: IW_EVENT_LISTEN_FAILED, local: (*local).into(), ..EMPTY_EVENT }
         }
-        _ => NOTHING,
+        _ => EMPTY_EVENT,
     }
 }
 
-fn saying(mut event: iw_event, private_data: &PrivateData) -> iw_event {
+fn with_private_data(mut event: iw_event, private_data: &PrivateData) -> iw_event {
     event.private_data_bytes = private_data.len() as u32;
     for (to, from) in event.private_data.iter_mut().zip(private_data) {
         *to = *from;
@@ -208,35 +214,35 @@ fn saying(mut event: iw_event, private_data: &PrivateData) -> iw_event {
     event
 }
 
-fn named(terminate: Terminate, sent: bool) -> iw_terminate {
+fn to_c_terminate(terminate: Terminate, sent: bool) -> iw_terminate {
     iw_terminate { layer: terminate.layer, etype: terminate.etype, code: terminate.code, sent: sent.into() }
 }
 
-fn ended(event: iw_event, reason: DisconnectReason) -> iw_event {
+fn with_disconnect_reason(event: iw_event, reason: DisconnectReason) -> iw_event {
     let number = match reason {
-        DisconnectReason::Closed => IW_ENDED_CLOSED,
-        DisconnectReason::Terminated => IW_ENDED_TERMINATED,
-        DisconnectReason::Failed(_) => IW_ENDED_FAILED,
-        DisconnectReason::Reset => IW_ENDED_RESET,
-        DisconnectReason::TimedOut => IW_ENDED_TIMED_OUT,
-        _ => IW_ENDED_OTHER,
+        DisconnectReason::Closed => IW_DISCONNECT_CLOSED,
+        DisconnectReason::Terminated => IW_DISCONNECT_TERMINATED,
+        DisconnectReason::LocalError(_) => IW_DISCONNECT_LOCAL_ERROR,
+        DisconnectReason::Reset => IW_DISCONNECT_RESET,
+        DisconnectReason::TimedOut => IW_DISCONNECT_TIMED_OUT,
+        _ => IW_DISCONNECT_OTHER,
     };
     let terminate = match reason {
-        DisconnectReason::Failed(terminate) => named(terminate, false),
+        DisconnectReason::LocalError(terminate) => to_c_terminate(terminate, false),
         _ => iw_terminate::default(),
     };
     iw_event { reason: number, terminate, ..event }
 }
 
-fn failure(reason: ConnectFailure) -> u32 {
+fn connect_failure_code(reason: ConnectFailure) -> u32 {
     match reason {
-        ConnectFailure::Unreachable => IW_FAILED_UNREACHABLE,
-        ConnectFailure::Refused => IW_FAILED_REFUSED,
-        ConnectFailure::TimedOut => IW_FAILED_TIMED_OUT,
-        ConnectFailure::Closed => IW_FAILED_CLOSED,
-        ConnectFailure::Protocol => IW_FAILED_PROTOCOL,
-        ConnectFailure::NoResources => IW_FAILED_NO_RESOURCES,
-        ConnectFailure::Terminated => IW_FAILED_TERMINATED,
-        _ => IW_FAILED_OTHER,
+        ConnectFailure::Unreachable => IW_CONNECT_FAILURE_UNREACHABLE,
+        ConnectFailure::Refused => IW_CONNECT_FAILURE_REFUSED,
+        ConnectFailure::TimedOut => IW_CONNECT_FAILURE_TIMED_OUT,
+        ConnectFailure::Closed => IW_CONNECT_FAILURE_CLOSED,
+        ConnectFailure::Protocol => IW_CONNECT_FAILURE_PROTOCOL,
+        ConnectFailure::NoResources => IW_CONNECT_FAILURE_NO_RESOURCES,
+        ConnectFailure::Terminated => IW_CONNECT_FAILURE_TERMINATED,
+        _ => IW_CONNECT_FAILURE_OTHER,
     }
 }

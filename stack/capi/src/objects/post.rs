@@ -6,9 +6,9 @@ use arrayvec::ArrayVec;
 use verbs::{AtomicOp, Context, QueuePair, RecvWr, RemoteMemory, STag, SendWr, Sge, VerbsError};
 
 use super::context::iw_ctx;
-use super::memory::{iw_fast_mr, iw_mw, rights};
+use super::memory::{iw_fast_mr, iw_mw, parse_access};
 use super::queues::{iw_qp, iw_srq};
-use crate::boundary::{Fault, call, list, optional, with, *};
+use crate::boundary::{ApiError, call, read_slice, with, write_optional, *};
 
 /// A piece of registered memory.
 #[derive(Clone, Copy)]
@@ -54,10 +54,10 @@ pub const IW_WR_INVALIDATE: u32 = 8;
 /// the peer of this queue pair, at the piece's own addresses, as `access` says. Later requests find it bound.
 pub const IW_WR_BIND: u32 = 9;
 /// Makes `fast_mr` a region of the one element, as above: its tag is good here and, as `access` says, at the peer, for the
-/// whole protection domain or with IW_SEND_THIS_STREAM for this queue pair alone.
+/// whole protection domain or with IW_SEND_STREAM_SCOPED for this queue pair alone.
 pub const IW_WR_FAST_REGISTER: u32 = 10;
 /// Asks whether the peer has atomic operations, by adding 0 to a word of its, which stays as it is. A peer that has none ends
-/// the connection: IW_EVENT_LACKS_ATOMICS.
+/// the connection: IW_EVENT_PEER_LACKS_ATOMICS.
 pub const IW_WR_PROBE_ATOMICS: u32 = 11;
 
 /// Completes with an entry when it succeeds. What fails always does.
@@ -73,7 +73,7 @@ pub const IW_SEND_INLINE: u32 = 16;
 /// A Send ends `invalidate_stag` at the peer; a Read ends the tag of its own element.
 pub const IW_SEND_INVALIDATE: u32 = 32;
 /// A fast region is for this queue pair alone, and its peer may end the tag by a Send that invalidates it.
-pub const IW_SEND_THIS_STREAM: u32 = 64;
+pub const IW_SEND_STREAM_SCOPED: u32 = 64;
 
 const FLAGS: u32 = 127;
 
@@ -111,7 +111,7 @@ pub struct iw_send_wr {
     pub swap: u64,
     /// As above.
     pub swap_mask: u64,
-    /// What IW_WR_BIND binds, with the tag that its `iw_tag_info.next_stag` says.
+    /// What IW_WR_BIND binds, with the tag that its `iw_stag_info.next_stag` says.
     pub window: *mut iw_mw,
     /// What IW_WR_FAST_REGISTER registers, alike.
     pub fast_mr: *mut iw_fast_mr,
@@ -151,10 +151,10 @@ pub unsafe extern "C" fn iw_post_send(
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        let wrs = list(wrs, count as usize, "wrs")?;
+        let wrs = read_slice(wrs, count as usize, "wrs")?;
         let mut done = 0;
         let outcome = with(ctx, |context| post_sends(context, qp.to_rust(), wrs, &mut done));
-        optional(posted, "posted", done as u32)?;
+        write_optional(posted, "posted", done as u32)?;
         outcome.map(|()| IW_OK)
     })
 }
@@ -207,7 +207,7 @@ unsafe fn post_sends(
     qp: QueuePair,
     wrs: &[iw_send_wr],
     done: &mut usize,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     // A list of nothing still asks whether there is such a queue pair.
     if wrs.is_empty() {
         context.post_sends(qp, &[]).map_err(|(_, error)| error)?;
@@ -228,7 +228,7 @@ unsafe fn post_chunk(
     qp: QueuePair,
     chunk: &[iw_send_wr],
     done: &mut usize,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     if let [one] = chunk
         && one.is_alone()
     {
@@ -271,7 +271,7 @@ unsafe fn post_recvs(
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        let wrs = list(wrs, count as usize, "wrs")?;
+        let wrs = read_slice(wrs, count as usize, "wrs")?;
         let mut done = 0;
         let outcome = with(ctx, |context| {
             for wr in wrs {
@@ -281,19 +281,22 @@ unsafe fn post_recvs(
             }
             Ok(IW_OK)
         });
-        optional(posted, "posted", done)?;
+        write_optional(posted, "posted", done)?;
         outcome
     })
 }
 
 /// # Safety
 /// The pointer is null or leads to as many elements.
-unsafe fn elements<'a>(sges: *const iw_sge, count: u32) -> Result<&'a [Sge], Fault> {
+unsafe fn elements<'a>(sges: *const iw_sge, count: u32) -> Result<&'a [Sge], ApiError> {
     if count > SGES_MAX {
-        return Err(Fault::said(IW_E_TOO_LONG, format_args!("sge_count = {count}: at most {SGES_MAX}")));
+        return Err(ApiError::with_detail(
+            IW_E_TOO_LONG,
+            format_args!("sge_count = {count}: at most {SGES_MAX}"),
+        ));
     }
     // SAFETY: the caller's promise; an element has the layout of ours, and any numbers make one.
-    unsafe { list(sges.cast(), count as usize, "sges") }
+    unsafe { read_slice(sges.cast(), count as usize, "sges") }
 }
 
 impl iw_send_wr {
@@ -304,16 +307,19 @@ impl iw_send_wr {
 
     /// # Safety
     /// As for [`iw_send_wr::request`]; the handles are null or ones that this library gave out.
-    unsafe fn post_alone(&self, context: &mut Context, qp: QueuePair) -> Result<(), Fault> {
+    unsafe fn post_alone(&self, context: &mut Context, qp: QueuePair) -> Result<(), ApiError> {
         if self.opcode == IW_WR_WRITE_IMMEDIATE {
             // SAFETY: the caller's promise, handed on.
             return Ok(context.post_all(qp, &unsafe { self.write_and_immediate() }?)?);
         }
         // SAFETY: as above.
         let over = unsafe { self.sink() }?;
-        let access = rights(self.access)?;
-        let bind = |window: &_| self.flagged(SendWr::bind_as(self.wr_id, window, over, access));
-        let register = |region: &_| self.flagged(SendWr::fast_register_as(self.wr_id, region, over, access));
+        let access = parse_access(self.access)?;
+        let bind =
+            |window: &_| self.flagged(SendWr::bind_with_current_stag(self.wr_id, window, over, access));
+        let register = |region: &_| {
+            self.flagged(SendWr::fast_register_with_current_stag(self.wr_id, region, over, access))
+        };
         // SAFETY: as above.
         unsafe {
             match self.opcode {
@@ -342,7 +348,7 @@ impl iw_send_wr {
 
     /// # Safety
     /// The pointers are null or lead to as much as they say.
-    unsafe fn request<'a>(&'a self, operation: &'a AtomicOp) -> Result<SendWr<'a>, Fault> {
+    unsafe fn request<'a>(&'a self, operation: &'a AtomicOp) -> Result<SendWr<'a>, ApiError> {
         // SAFETY: the caller's promise, handed on.
         let request = unsafe {
             match self.opcode {
@@ -352,7 +358,7 @@ impl iw_send_wr {
                 }
                 IW_WR_WRITE => SendWr::write(self.wr_id, elements(self.sges, self.sge_count)?, self.remote()),
                 IW_WR_READ if self.has(IW_SEND_INVALIDATE) => {
-                    SendWr::read_invalidating(self.wr_id, self.sink()?, self.remote())
+                    SendWr::read_with_invalidate(self.wr_id, self.sink()?, self.remote())
                 }
                 IW_WR_READ => SendWr::read(self.wr_id, self.sink()?, self.remote()),
                 IW_WR_IMMEDIATE => SendWr::immediate(self.wr_id, &self.immediate),
@@ -361,7 +367,9 @@ impl iw_send_wr {
                 }
                 IW_WR_PROBE_ATOMICS => SendWr::probe_atomics(self.wr_id, self.sink()?, self.remote()),
                 IW_WR_INVALIDATE => SendWr::invalidate(self.wr_id, STag(self.invalidate_stag)),
-                other => return Err(Fault::said(IW_E_VALUE, format_args!("opcode = {other}: IW_WR_*"))),
+                other => {
+                    return Err(ApiError::with_detail(IW_E_VALUE, format_args!("opcode = {other}: IW_WR_*")));
+                }
             }
         };
         self.flagged(request)
@@ -369,7 +377,7 @@ impl iw_send_wr {
 
     /// # Safety
     /// As for [`iw_send_wr::request`].
-    unsafe fn send(&self) -> Result<SendWr<'_>, Fault> {
+    unsafe fn send(&self) -> Result<SendWr<'_>, ApiError> {
         // SAFETY: the caller's promise, handed on.
         let request = unsafe {
             if self.has(IW_SEND_INLINE) {
@@ -379,12 +387,12 @@ impl iw_send_wr {
             }
         };
         let ends = self.has(IW_SEND_INVALIDATE);
-        Ok(if ends { request.invalidating(STag(self.invalidate_stag)) } else { request })
+        Ok(if ends { request.with_invalidate(STag(self.invalidate_stag)) } else { request })
     }
 
     /// # Safety
     /// As for [`iw_send_wr::request`].
-    unsafe fn write_and_immediate(&self) -> Result<[SendWr<'_>; 2], Fault> {
+    unsafe fn write_and_immediate(&self) -> Result<[SendWr<'_>; 2], ApiError> {
         // SAFETY: the caller's promise, handed on.
         let write = unsafe {
             if self.has(IW_SEND_INLINE) {
@@ -405,9 +413,9 @@ impl iw_send_wr {
         self.flags & flag != 0
     }
 
-    fn flagged<'a>(&self, mut request: SendWr<'a>) -> Result<SendWr<'a>, Fault> {
+    fn flagged<'a>(&self, mut request: SendWr<'a>) -> Result<SendWr<'a>, ApiError> {
         if self.flags & !FLAGS != 0 {
-            return Err(Fault::said(IW_E_VALUE, format_args!("flags = {}: IW_SEND_*", self.flags)));
+            return Err(ApiError::with_detail(IW_E_VALUE, format_args!("flags = {}: IW_SEND_*", self.flags)));
         }
         if !self.has(IW_SEND_SIGNALED) {
             request = request.unsignaled();
@@ -421,32 +429,32 @@ impl iw_send_wr {
         if self.has(IW_SEND_LOCAL_FENCE) {
             request = request.locally_fenced();
         }
-        if self.has(IW_SEND_THIS_STREAM) {
-            request = request.for_this_stream();
+        if self.has(IW_SEND_STREAM_SCOPED) {
+            request = request.stream_scoped();
         }
         Ok(request)
     }
 
     /// # Safety
     /// As for [`iw_send_wr::request`].
-    unsafe fn sink(&self) -> Result<&[Sge; 1], Fault> {
+    unsafe fn sink(&self) -> Result<&[Sge; 1], ApiError> {
         // SAFETY: the caller's promise, handed on.
         let sges = unsafe { elements(self.sges, self.sge_count) }?;
         let one = "a Read, an atomic operation and a binding have exactly one element";
-        sges.try_into().map_err(|_| Fault::said(IW_E_VALUE, one))
+        sges.try_into().map_err(|_| ApiError::with_detail(IW_E_VALUE, one))
     }
 
     /// # Safety
     /// As for [`iw_send_wr::request`].
-    unsafe fn inlined(&self) -> Result<&[u8], Fault> {
+    unsafe fn inlined(&self) -> Result<&[u8], ApiError> {
         let bytes = self.inline_bytes;
         if bytes > INLINE_BYTES_MAX {
-            return Err(Fault::said(
+            return Err(ApiError::with_detail(
                 IW_E_TOO_LONG,
                 format_args!("inline_bytes = {bytes}: at most {INLINE_BYTES_MAX}"),
             ));
         }
         // SAFETY: the caller's promise, handed on.
-        unsafe { list(self.inline_data, bytes as usize, "inline_data") }
+        unsafe { read_slice(self.inline_data, bytes as usize, "inline_data") }
     }
 }

@@ -24,7 +24,7 @@ static uint64_t own(const struct iw_atomic_op *op, size_t offset)
 {
     ANSWERS(IW_OK, iw_atomic(pair.far.ctx, pair.far.cq, 7, pair.far.mr, offset, op));
     await_completion(&pair, &pair.far, IW_WC_ATOMIC, 7);
-    CHECK(pair.far.wc.status == IW_WC_SUCCESS && pair.far.wc.flags == IW_WC_LOCAL && pair.far.wc.qp_num == 0);
+    CHECK(pair.far.wc.status == IW_WC_SUCCESS && pair.far.wc.flags == IW_WC_FLAG_LOCAL_ATOMIC && pair.far.wc.qp_num == 0);
     return told(&pair.far.wc);
 }
 
@@ -103,7 +103,7 @@ static void add_ourselves(struct own_adds *adds)
     if (iw_cq_poll(pair.far.ctx, pair.far.cq, &pair.far.wc, 1) != 1) {
         return;
     }
-    CHECK(pair.far.wc.status == IW_WC_SUCCESS && pair.far.wc.flags == IW_WC_LOCAL && pair.far.wc.wr_id == 2);
+    CHECK(pair.far.wc.status == IW_WC_SUCCESS && pair.far.wc.flags == IW_WC_FLAG_LOCAL_ATOMIC && pair.far.wc.wr_id == 2);
     adds->under_way = 0;
     uint64_t before = told(&pair.far.wc);
     if (adding) {
@@ -151,7 +151,7 @@ static void probes(void)
     await_event(&pair, &pair.far, IW_EVENT_DISCONNECTED);
     pair_join_again(&pair, IW_EXTENSIONS_RFC7306, IW_EXTENSIONS_OFF);
     ANSWERS(IW_OK, iw_post_send(pair.near.ctx, pair.near.qp, &probe, 1, NULL));
-    await_event(&pair, &pair.near, IW_EVENT_LACKS_ATOMICS);
+    await_event(&pair, &pair.near, IW_EVENT_PEER_LACKS_ATOMICS);
     CHECK(pair.near.event.qp.id == pair.near.qp.id);
     ANSWERS(1, iw_lacks_atomics(pair.near.ctx, &pair.near.event.remote));
     ANSWERS(1, iw_lacks_atomics(pair.near.ctx, &at));
@@ -168,11 +168,11 @@ static void memory_that_goes(void)
     while (iw_cq_poll(pair.near.ctx, pair.near.cq, &pair.near.wc, 1) > 0) {
     }
     ANSWERS(IW_OK, iw_atomic(pair.near.ctx, pair.near.cq, 4, mr, 8, &op));
-    ANSWERS(IW_OK, iw_mr_release(mr));
+    ANSWERS(IW_OK, iw_mr_deregister(mr));
     ANSWERS(IW_E_STATE, iw_atomic(pair.near.ctx, pair.near.cq, 5, mr, 8, &op));
     await_completion(&pair, &pair.near, IW_WC_ATOMIC, 4);
-    CHECK(pair.near.wc.status == IW_WC_PROTECTION);
-    while (iw_mr_released(mr) == 0) {
+    CHECK(pair.near.wc.status == IW_WC_LOC_PROT_ERR);
+    while (iw_mr_poll_deregistered(mr) == 0) {
         turn(&pair);
     }
 }
@@ -197,7 +197,7 @@ static void pinned(void)
     ANSWERS(IW_OK, iw_ctx_open(stack, &ctx));
     ANSWERS(IW_OK, iw_pd_alloc(ctx, &pd));
     ANSWERS(IW_OK, iw_cq_create(ctx, 8, &cq));
-    ANSWERS(IW_OK, iw_mr_register_pinned(ctx, pd, words, sizeof words, IW_ACCESS_LOCAL_WRITE, 1, &mr));
+    ANSWERS(IW_OK, iw_mr_register_on_core(ctx, pd, words, sizeof words, IW_ACCESS_LOCAL_WRITE, 1, &mr));
     for (size_t offset = 0; offset < sizeof words; offset += 64) {
         ANSWERS(IW_OK, iw_owner_core(ctx, mr, offset, &core));
         CHECK(core == 1);
@@ -212,11 +212,11 @@ static void pinned(void)
     }
     ANSWERS(1, iw_cq_poll(ctx, cq, &wc, 1));
     CHECK(wc.status == IW_WC_SUCCESS && told(&wc) == 0 && word_at(words, 64) == 9);
-    ANSWERS(IW_OK, iw_mr_release(mr));
+    ANSWERS(IW_OK, iw_mr_deregister(mr));
     ANSWERS(IW_OK, iw_ctx_close(ctx));
     ANSWERS(IW_OK, iw_worker_close(workers[0]));
     ANSWERS(IW_OK, iw_worker_close(workers[1]));
-    ANSWERS(1, iw_mr_released(mr));
+    ANSWERS(1, iw_mr_poll_deregistered(mr));
     ANSWERS(IW_OK, iw_stack_close(stack));
     ANSWERS(IW_OK, iw_stack_close(other));
 }

@@ -27,9 +27,9 @@
         }                                                                                                \
     } while (0)
 
-#define NEAR_TOML "[port]\ndevice.memory = {}\nring = 256\nrx_frames = 2048\ntx_frames = 2048\n"              \
+#define NEAR_TOML "[port]\ndevice.memory = {}\nring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n"              \
                   "[limits]\nqueue_pairs = 16\nhalf_open = 16\n[net]\naddress = \"10.0.0.1/24\"\n"
-#define FAR_TOML "[port]\ndevice.memory = {}\nring = 256\nrx_frames = 2048\ntx_frames = 2048\n"               \
+#define FAR_TOML "[port]\ndevice.memory = {}\nring_size = 256\nrx_frames = 2048\ntx_frames = 2048\n"               \
                  "[limits]\nqueue_pairs = 16\nhalf_open = 16\n[net]\naddress = \"10.0.0.2/24\"\n"
 #define FAR_ADDRESS "10.0.0.2:4791"
 
@@ -178,8 +178,8 @@ static inline void memory_close(struct pair *pair, struct end *end)
 {
     uint64_t limit = iw_now_ns() + 20ull * SECOND_NS;
     int32_t over;
-    ANSWERS(IW_OK, iw_mr_release(end->mr));
-    while ((over = iw_mr_released(end->mr)) == 0) {
+    ANSWERS(IW_OK, iw_mr_deregister(end->mr));
+    while ((over = iw_mr_poll_deregistered(end->mr)) == 0) {
         turn(pair);
         CHECK(iw_now_ns() < limit);
     }

@@ -53,12 +53,12 @@ static void nulls(void)
     ANSWERS(IW_E_POINTER, iw_qp_query(ctx, pair.near.qp, NULL));
     ANSWERS(IW_E_POINTER, iw_qp_destroy(NULL, qp));
     ANSWERS(IW_E_POINTER, iw_mr_register(ctx, pair.near.pd, NULL, 100, IW_ACCESS_LOCAL_WRITE, &mr));
-    ANSWERS(IW_E_POINTER, iw_mr_register_for(ctx, pair.near.qp, NULL, 100, 0, &mr));
+    ANSWERS(IW_E_POINTER, iw_mr_register_for_qp(ctx, pair.near.qp, NULL, 100, 0, &mr));
     ANSWERS(IW_E_POINTER, iw_mr_alloc(ctx, pair.near.pd, 100, 0, NULL, &mr));
     ANSWERS(IW_E_POINTER, iw_mr_alloc(ctx, pair.near.pd, 100, 0, &address, NULL));
     ANSWERS(IW_E_POINTER, iw_mr_query(NULL, NULL));
-    ANSWERS(IW_E_POINTER, iw_mr_release(NULL));
-    ANSWERS(IW_E_POINTER, iw_mr_released(NULL));
+    ANSWERS(IW_E_POINTER, iw_mr_deregister(NULL));
+    ANSWERS(IW_E_POINTER, iw_mr_poll_deregistered(NULL));
     ANSWERS(IW_E_POINTER, iw_cq_query(ctx, pair.near.cq, NULL));
     ANSWERS(IW_E_POINTER, iw_srq_query(NULL, srq, NULL));
     ANSWERS(IW_E_POINTER, iw_lacks_atomics(ctx, NULL));
@@ -84,7 +84,7 @@ static void foreign_handles(void)
     ANSWERS(IW_E_HANDLE, iw_worker_poll(ctx, 1, NULL));
     ANSWERS(IW_E_HANDLE, iw_ctx_close(worker));
     ANSWERS(IW_E_HANDLE, iw_stack_close(mr));
-    ANSWERS(IW_E_HANDLE, iw_mr_release(stack));
+    ANSWERS(IW_E_HANDLE, iw_mr_deregister(stack));
     ANSWERS(IW_E_POINTER, iw_worker_poll((struct iw_worker *)((char *)worker + 1), 1, NULL));
 }
 
@@ -132,7 +132,7 @@ static void values(void)
     struct iw_addr at;
     struct iw_conn_params params;
     unsigned char data[600] = {0};
-    ANSWERS(IW_E_CONFIG, iw_stack_open("[port]\nring = 3\n", 0, &stack));
+    ANSWERS(IW_E_CONFIG, iw_stack_open("[port]\nring_size = 3\n", 0, &stack));
     ANSWERS(IW_E_CONFIG, iw_stack_open_file("/no/such/file.toml", 0, &stack));
     CHECK(strstr(iw_last_error(), "/no/such/file.toml") != NULL);
     ANSWERS(IW_E_VALUE, iw_stack_open("\xff\xfe", 0, &stack));
@@ -148,9 +148,9 @@ static void values(void)
     ANSWERS(IW_E_MEMORY, iw_mr_register(ctx, pair.near.pd, data, 0, 0, &mr));
     ANSWERS(IW_E_MEMORY, iw_mr_register(ctx, pair.near.pd, data, 8, IW_ACCESS_REMOTE_WRITE, &mr));
     ANSWERS(IW_OK, iw_qp_attr_init(&attr, pair.near.cq));
-    attr.sges = 17;
+    attr.max_sge = 17;
     ANSWERS(IW_E_VALUE, iw_qp_create(ctx, pair.near.pd, &attr, &qp));
-    attr.sges = 1;
+    attr.max_sge = 1;
     attr.core = 70000;
     ANSWERS(IW_E_VALUE, iw_qp_create(ctx, pair.near.pd, &attr, &qp));
     attr.size = 3;
@@ -174,7 +174,7 @@ static void values(void)
     params.revision = 3;
     ANSWERS(IW_E_VALUE, iw_connect(ctx, pair.near.qp, &at, &params));
     params.revision = 0;
-    params.inbound_reads = 3;
+    params.ird = 3;
     ANSWERS(IW_E_VALUE, iw_connect(ctx, pair.near.qp, &at, &params));
 }
 
@@ -263,7 +263,7 @@ static void orders(void)
 /* A worker on a thread of the library's cannot be polled beside it. */
 static void threads(void)
 {
-    struct iw_polled polled;
+    struct iw_poll_result polled;
     ANSWERS(IW_OK, iw_worker_start(pair.near.worker, -1));
     ANSWERS(IW_E_STATE, iw_worker_start(pair.near.worker, -1));
     ANSWERS(IW_E_STATE, iw_worker_poll(pair.near.worker, 1, &polled));
@@ -284,8 +284,8 @@ static void the_end_in_the_wrong_order(void)
     ANSWERS(IW_OK, iw_worker_close(pair.near.worker));
     ANSWERS(IW_E_HANDLE, iw_worker_close(pair.near.worker));
     ANSWERS(IW_E_HANDLE, iw_worker_poll(pair.near.worker, 1, NULL));
-    ANSWERS(IW_E_WORKER_GONE, iw_listen(pair.near.ctx, &at));
-    ANSWERS(IW_E_WORKER_GONE, iw_cq_create(pair.near.ctx, 4, &cq));
+    ANSWERS(IW_E_WORKER_CLOSED, iw_listen(pair.near.ctx, &at));
+    ANSWERS(IW_E_WORKER_CLOSED, iw_cq_create(pair.near.ctx, 4, &cq));
     ANSWERS(0, iw_drain(pair.near.ctx, 0, NULL));
     ANSWERS(IW_OK, iw_stack_close(pair.near.stack));
     ANSWERS(IW_E_HANDLE, iw_stack_cores(pair.near.stack));
@@ -294,15 +294,15 @@ static void the_end_in_the_wrong_order(void)
     ANSWERS(IW_E_HANDLE, iw_ctx_close(pair.near.ctx));
     /* The memory outlives all of them. */
     ANSWERS(IW_OK, iw_mr_query(pair.near.mr, &info));
-    ANSWERS(IW_OK, iw_mr_release(pair.near.mr));
-    ANSWERS(1, iw_mr_released(pair.near.mr));
+    ANSWERS(IW_OK, iw_mr_deregister(pair.near.mr));
+    ANSWERS(1, iw_mr_poll_deregistered(pair.near.mr));
     free(pair.near.pool);
     /* The far end is closed with its connection up, its worker never polled again. */
     ANSWERS(IW_OK, iw_stack_close(pair.far.stack));
     ANSWERS(IW_OK, iw_ctx_close(pair.far.ctx));
     ANSWERS(IW_OK, iw_worker_close(pair.far.worker));
-    ANSWERS(IW_OK, iw_mr_release(pair.far.mr));
-    ANSWERS(1, iw_mr_released(pair.far.mr));
+    ANSWERS(IW_OK, iw_mr_deregister(pair.far.mr));
+    ANSWERS(1, iw_mr_poll_deregistered(pair.far.mr));
     free(pair.far.pool);
 }
 

@@ -10,7 +10,7 @@ static void nulls(void)
     struct iw_mw *mw = (struct iw_mw *)&pair;
     struct iw_fast_mr *fast_mr = (struct iw_fast_mr *)&pair;
     struct iw_mr *mr = NULL;
-    struct iw_tag_info info;
+    struct iw_stag_info info;
     struct iw_atomic_op op = {.opcode = IW_WR_FETCH_ADD};
     uint32_t core;
     ANSWERS(IW_E_POINTER, iw_mw_create(NULL, pair.near.pd, &mw));
@@ -26,8 +26,8 @@ static void nulls(void)
     ANSWERS(IW_E_POINTER, iw_fast_mr_invalidate(NULL));
     ANSWERS(IW_E_POINTER, iw_fast_mr_destroy(NULL));
     ANSWERS(IW_E_POINTER, iw_atomic(NULL, pair.near.cq, 1, pair.near.mr, 0, &op));
-    ANSWERS(IW_E_POINTER, iw_mr_register_pinned(ctx, pair.near.pd, NULL, 100, 0, 0, &mr));
-    ANSWERS(IW_E_POINTER, iw_mr_register_pinned(ctx, pair.near.pd, &pair, 100, 0, 0, NULL));
+    ANSWERS(IW_E_POINTER, iw_mr_register_on_core(ctx, pair.near.pd, NULL, 100, 0, 0, &mr));
+    ANSWERS(IW_E_POINTER, iw_mr_register_on_core(ctx, pair.near.pd, &pair, 100, 0, 0, NULL));
     ANSWERS(IW_E_POINTER, iw_atomic(ctx, pair.near.cq, 1, NULL, 0, &op));
     ANSWERS(IW_E_POINTER, iw_atomic(ctx, pair.near.cq, 1, pair.near.mr, 0, NULL));
     ANSWERS(IW_E_POINTER, iw_owner_core(NULL, pair.near.mr, 0, &core));
@@ -49,7 +49,7 @@ static void foreign(void)
     ANSWERS(IW_E_HANDLE, iw_mw_invalidate(mr));
     ANSWERS(IW_E_HANDLE, iw_fast_mr_destroy(mr));
     ANSWERS(IW_E_HANDLE, iw_owner_core(ctx, worker, 0, &core));
-    ANSWERS(IW_E_NO_PD, iw_mr_register_pinned(ctx, pair.far.pd, pair.near.pool, 8, 0, 0, &pinned));
+    ANSWERS(IW_E_NO_PD, iw_mr_register_on_core(ctx, pair.far.pd, pair.near.pool, 8, 0, 0, &pinned));
     ANSWERS(IW_E_NO_PD, iw_mw_create(ctx, pair.far.pd, &mw));
     ANSWERS(IW_E_NO_PD, iw_fast_mr_create(ctx, no_pd, &fast_mr));
     ANSWERS(IW_E_NO_CQ, iw_atomic(ctx, pair.far.cq, 1, pair.near.mr, 0, &op));
@@ -76,18 +76,18 @@ static void words(void)
     ANSWERS(IW_E_CQ_FULL, iw_atomic(ctx, small, 2, pair.near.mr, 0, &op));
     ANSWERS(IW_OK, iw_mr_register(ctx, pair.near.pd, pair.near.pool, 64, 0, &mr));
     ANSWERS(IW_E_MEMORY, iw_atomic(ctx, cq, 1, mr, 0, &op));
-    ANSWERS(IW_OK, iw_mr_release(mr));
+    ANSWERS(IW_OK, iw_mr_deregister(mr));
     ANSWERS(IW_E_STATE, iw_atomic(ctx, cq, 1, mr, 0, &op));
     ANSWERS(IW_E_STATE, iw_owner_core(ctx, mr, 0, &core));
-    while (iw_mr_released(mr) == 0) {
+    while (iw_mr_poll_deregistered(mr) == 0) {
         turn(&pair);
     }
     ANSWERS(IW_E_HANDLE, iw_atomic(ctx, cq, 1, mr, 0, &op));
     for (core = 1; core <= 65536; core <<= 8) {
-        ANSWERS(IW_E_VALUE, iw_mr_register_pinned(ctx, pair.near.pd, pair.near.pool, 64, 0, core, &mr));
+        ANSWERS(IW_E_VALUE, iw_mr_register_on_core(ctx, pair.near.pd, pair.near.pool, 64, 0, core, &mr));
     }
     /* The same bytes are registered already, and are no core's own. */
-    ANSWERS(IW_E_MEMORY, iw_mr_register_pinned(ctx, pair.near.pd, pair.near.pool, 64, 0, 0, &mr));
+    ANSWERS(IW_E_MEMORY, iw_mr_register_on_core(ctx, pair.near.pd, pair.near.pool, 64, 0, 0, &mr));
     CHECK(mr == NULL);
 }
 
@@ -97,7 +97,7 @@ static void bindings(void)
     struct iw_ctx *ctx = pair.near.ctx;
     struct iw_qp qp = pair.near.qp;
     struct iw_sge over[2] = {piece(&pair.near, 0, 64), piece(&pair.near, 64, 64)};
-    struct iw_tag_info before, after;
+    struct iw_stag_info before, after;
     struct iw_mw *mw = NULL, *foreign = NULL;
     struct iw_fast_mr *fast_mr = NULL;
     struct iw_pd other;

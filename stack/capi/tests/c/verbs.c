@@ -63,7 +63,7 @@ static void sends(void)
     post_recv(&pair.far, 8, 0, 8192);
     post(wr);
     await_completion(&pair, &pair.far, IW_WC_RECV, 8);
-    CHECK(pair.far.wc.flags == IW_WC_SOLICITED && memcmp(pair.far.pool, "inline", 6) == 0);
+    CHECK(pair.far.wc.flags == IW_WC_FLAG_SOLICITED && memcmp(pair.far.pool, "inline", 6) == 0);
     done(IW_WC_SEND, 2, 6);
 }
 
@@ -198,14 +198,14 @@ static void memory(void)
     CHECK(((uintptr_t)address & 4095) == 0);
     ((unsigned char *)address)[9999] = 1;
     ANSWERS(IW_OK, iw_mr_query(mr, &info));
-    ANSWERS(IW_E_STATE, iw_mr_released(mr));
-    ANSWERS(IW_OK, iw_mr_release(mr));
-    ANSWERS(IW_E_STATE, iw_mr_release(mr));
+    ANSWERS(IW_E_STATE, iw_mr_poll_deregistered(mr));
+    ANSWERS(IW_OK, iw_mr_deregister(mr));
+    ANSWERS(IW_E_STATE, iw_mr_deregister(mr));
     ANSWERS(IW_E_STATE, iw_mr_query(mr, &info));
-    while (iw_mr_released(mr) == 0) {
+    while (iw_mr_poll_deregistered(mr) == 0) {
         turn(&pair);
     }
-    ANSWERS(IW_E_HANDLE, iw_mr_released(mr));
+    ANSWERS(IW_E_HANDLE, iw_mr_poll_deregistered(mr));
 
     struct iw_sge gone = {info.offset, 100, info.stag};
     struct iw_send_wr wr = request(IW_WR_WRITE, 300);
@@ -213,7 +213,7 @@ static void memory(void)
     wr.sge_count = 1;
     post(wr);
     await_completion(&pair, &pair.near, IW_WC_WRITE, 300);
-    CHECK(pair.near.wc.status == IW_WC_PROTECTION);
+    CHECK(pair.near.wc.status == IW_WC_LOC_PROT_ERR);
     await_event(&pair, &pair.near, IW_EVENT_DISCONNECTED);
 }
 
@@ -224,19 +224,19 @@ static void questions(void)
     uint64_t value = 0;
     char name[48];
     ANSWERS(IW_OK, iw_limits_query(pair.near.ctx, &limits));
-    CHECK(limits.cores == 1 && limits.queue_pairs == 16 && limits.sges == 16 && limits.inline_bytes == 256);
+    CHECK(limits.cores == 1 && limits.queue_pairs == 16 && limits.max_sge == 16 && limits.inline_bytes == 256);
     ANSWERS(IW_OK, iw_qp_query(pair.near.ctx, pair.near.qp, &info));
     CHECK(info.state == IW_QP_ESTABLISHED && info.send_depth >= 128);
     struct iw_cq_info cq;
     struct iw_recv_wr recv = {0};
     ANSWERS(IW_OK, iw_cq_query(pair.near.ctx, pair.near.cq, &cq));
-    CHECK(cq.depth == 64 && cq.promised == 0 && cq.users == 2);
+    CHECK(cq.depth == 64 && cq.reserved_cqes == 0 && cq.users == 2);
     struct iw_srq srq;
     struct iw_srq_info shared;
     ANSWERS(IW_OK, iw_srq_create(pair.near.ctx, pair.near.pd, 8, 2, &srq));
     ANSWERS(IW_OK, iw_srq_post_recv(pair.near.ctx, srq, &recv, 1, NULL));
     ANSWERS(IW_OK, iw_srq_query(pair.near.ctx, srq, &shared));
-    CHECK(shared.depth >= 8 && shared.posted == 1 && shared.sges == 2 && shared.users == 0);
+    CHECK(shared.depth >= 8 && shared.posted == 1 && shared.max_sge == 2 && shared.users == 0);
     ANSWERS(IW_OK, iw_srq_destroy(pair.near.ctx, srq));
     int32_t count = iw_stack_counters(pair.near.stack);
     CHECK(count > 10);

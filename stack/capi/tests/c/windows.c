@@ -78,7 +78,7 @@ static void write_is_refused(uint32_t stag, size_t at)
 /* Binds a window of the far end to a piece of its memory and tells the peer the tag, in one list. */
 static uint32_t lend(struct iw_mw *mw, size_t at)
 {
-    struct iw_tag_info before, after;
+    struct iw_stag_info before, after;
     struct iw_sge over = piece(&pair.far, at, PIECE);
     struct iw_send_wr chain[2];
     uint32_t told;
@@ -112,7 +112,7 @@ static void round_of(struct iw_mw *mw, size_t at)
     post_recv(&pair.far, 21);
     post(&pair.near, chain, 2);
     done(&pair.far, IW_WC_RECV, 21, IW_WC_SUCCESS);
-    CHECK(pair.far.wc.flags == IW_WC_INVALIDATED && pair.far.wc.invalidated_stag == stag);
+    CHECK(pair.far.wc.flags == IW_WC_FLAG_INVALIDATED && pair.far.wc.invalidated_stag == stag);
     CHECK(memcmp(pair.far.pool + at, "by the window", 13) == 0);
 }
 
@@ -124,7 +124,7 @@ static void join_again(void)
 static void windows(void)
 {
     struct iw_mw *mw = NULL;
-    struct iw_tag_info info;
+    struct iw_stag_info info;
     ANSWERS(IW_OK, iw_mw_create(pair.far.ctx, pair.far.pd, &mw));
     ANSWERS(IW_OK, iw_mw_query(mw, &info));
     CHECK(info.stag == 0 && info.next_stag != 0);
@@ -171,7 +171,7 @@ static void a_window_whose_memory_goes(void)
     struct iw_mw *mw = NULL;
     struct iw_mr *mr = NULL;
     struct iw_mr_info info;
-    struct iw_tag_info tags, after;
+    struct iw_stag_info tags, after;
     void *address = NULL;
     struct iw_send_wr bind = request(IW_WR_BIND, 30);
     uint32_t access = IW_ACCESS_LOCAL_WRITE | IW_ACCESS_BIND;
@@ -188,11 +188,11 @@ static void a_window_whose_memory_goes(void)
     post(&pair.far, &bind, 1);
     done(&pair.far, IW_WC_BIND, 30, IW_WC_SUCCESS);
     ANSWERS(IW_OK, iw_mw_query(mw, &tags));
-    ANSWERS(IW_OK, iw_mr_release(mr));
+    ANSWERS(IW_OK, iw_mr_deregister(mr));
     struct iw_send_wr late = write_of(3, "too late", tags.stag, info.offset);
     post(&pair.near, &late, 1);
     terminated(1, 1, 0);
-    while (iw_mr_released(mr) == 0) {
+    while (iw_mr_poll_deregistered(mr) == 0) {
         turn(&pair);
     }
 
@@ -200,7 +200,7 @@ static void a_window_whose_memory_goes(void)
     join_again();
     CHECK(iw_mw_invalidate(mw) >= 0);
     post(&pair.far, &bind, 1);
-    done(&pair.far, IW_WC_BIND, 30, IW_WC_MEMORY_BIND);
+    done(&pair.far, IW_WC_BIND, 30, IW_WC_MW_BIND_ERR);
     await_event(&pair, &pair.far, IW_EVENT_QP_FATAL);
     await_event(&pair, &pair.near, IW_EVENT_DISCONNECTED);
     join_again();
@@ -219,7 +219,7 @@ static void a_window_whose_memory_goes(void)
 static void a_window_bound_twice(void)
 {
     struct iw_mw *mw = NULL;
-    struct iw_tag_info tags;
+    struct iw_stag_info tags;
     struct iw_sge over = piece(&pair.far, 0, PIECE);
     struct iw_send_wr wrs[2];
     ANSWERS(IW_OK, iw_mw_create(pair.far.ctx, pair.far.pd, &mw));
@@ -235,7 +235,7 @@ static void a_window_bound_twice(void)
     uint32_t first = tags.next_stag;
     post(&pair.far, wrs, 2);
     done(&pair.far, IW_WC_BIND, 31, IW_WC_SUCCESS);
-    done(&pair.far, IW_WC_BIND, 32, IW_WC_MEMORY_BIND);
+    done(&pair.far, IW_WC_BIND, 32, IW_WC_MW_BIND_ERR);
     ANSWERS(IW_OK, iw_mw_query(mw, &tags));
     CHECK(tags.stag != first && tags.next_stag != first && tags.next_stag != tags.stag);
     await_event(&pair, &pair.far, IW_EVENT_QP_FATAL);
@@ -257,7 +257,7 @@ static struct iw_send_wr registering(struct iw_fast_mr *fast_mr, const struct iw
 /* An initiator's round: registered, read into and ended in one list. */
 static void fast_read(struct iw_fast_mr *fast_mr, size_t at)
 {
-    struct iw_tag_info tags;
+    struct iw_stag_info tags;
     struct iw_sge over = piece(&pair.near, at, PIECE);
     struct iw_sge sink = over;
     struct iw_send_wr chain[2];
@@ -279,7 +279,7 @@ static void fast_read(struct iw_fast_mr *fast_mr, size_t at)
 /* A registration at the far end that its peer writes by and ends, as `flags` let it. */
 static uint32_t fast_lend(struct iw_fast_mr *fast_mr, uint32_t flags)
 {
-    struct iw_tag_info tags;
+    struct iw_stag_info tags;
     struct iw_sge over = piece(&pair.far, 5 * PIECE, PIECE);
     struct iw_send_wr wr = registering(fast_mr, &over, IW_ACCESS_LOCAL_WRITE | IW_ACCESS_REMOTE_WRITE);
     wr.flags = IW_SEND_SIGNALED | flags;
@@ -302,7 +302,7 @@ static void fast_regions(void)
     for (size_t i = 0; i < 4; i++) {
         fast_read(near, i * PIECE);
     }
-    uint32_t stag = fast_lend(far, IW_SEND_THIS_STREAM);
+    uint32_t stag = fast_lend(far, IW_SEND_STREAM_SCOPED);
     done(&pair.far, IW_WC_RECV, 42, IW_WC_SUCCESS);
     CHECK(pair.far.wc.invalidated_stag == stag && memcmp(pair.far.pool + 5 * PIECE, "fast", 4) == 0);
     write_is_refused(stag, 5 * PIECE);
@@ -324,7 +324,7 @@ static void fast_regions(void)
 /* A window outlives its context and its stack. */
 static void a_window_that_is_left(struct iw_mw *mw)
 {
-    struct iw_tag_info info;
+    struct iw_stag_info info;
     ANSWERS(IW_OK, iw_mw_query(mw, &info));
     ANSWERS(1, iw_mw_invalidate(mw));
     ANSWERS(IW_OK, iw_mw_destroy(mw));

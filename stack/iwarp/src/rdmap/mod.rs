@@ -97,7 +97,7 @@ impl From<InvalidateError> for RdmapFault {
     /// invalid; s8.1.1 (7): one that streams share is not the peer's to end.
     fn from(refused: InvalidateError) -> Self {
         match refused {
-            InvalidateError::Shared
+            InvalidateError::NotStreamScoped
             | InvalidateError::Access(AccessError::WrongPd | AccessError::WrongStream) => {
                 RdmapFault::CannotInvalidate
             }

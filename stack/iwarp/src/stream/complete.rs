@@ -93,7 +93,7 @@ impl SendProgress {
     #[cold]
     fn is_quiescent(&mut self, seq: u32, memory: &CoreMem) -> bool {
         self.awaits_epoch = match self.done_when(seq) {
-            Some(&DoneWhen::Quiescent(epoch)) => !memory.has_passed(epoch),
+            Some(&DoneWhen::Quiescent(epoch)) => !memory.is_quiescent(epoch),
             _ => false,
         };
         !self.awaits_epoch
@@ -215,7 +215,7 @@ impl Stream {
             let Some(wqe) = io.sends.at(seq) else { break };
             let status = status_of(seq, failed);
             io.callbacks.on_send_completion(self.send_completion(wqe, status));
-            io.stats.count(Counter::IwarpRequestsFlushed);
+            io.stats.count(Counter::IwarpWrsFlushed);
             seq = seq.wrapping_add(1);
         }
         release(io, seq, 0);
@@ -236,7 +236,7 @@ impl Stream {
             let Some(wqe) = io.receives.at(seq) else { break };
             let status = status_of(seq, failed);
             io.callbacks.on_receive_completion(self.receive_completion(wqe.wr_id, 0, status));
-            io.stats.count(Counter::IwarpRequestsFlushed);
+            io.stats.count(Counter::IwarpWrsFlushed);
             seq = seq.wrapping_add(1);
         }
         io.receives.release_to(seq);
@@ -276,7 +276,7 @@ fn status_of(seq: u32, failed: Option<(u32, CompletionStatus)>) -> CompletionSta
 /// free while its completion is still owed.
 fn release<C>(io: &mut Io<'_, C>, seq: u32, unsignaled: u32) {
     if unsignaled > 0 {
-        io.sends.add_silent(unsignaled);
+        io.sends.add_unsignaled(unsignaled);
     }
     io.sends.release_to(seq);
 }

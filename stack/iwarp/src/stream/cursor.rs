@@ -3,7 +3,7 @@
 //! Takes a list, a place in it and a piece of a message; moves the place. Every element is looked up each time it is
 //! used, so memory that was revoked meanwhile is found out. An element of no bytes is never looked up.
 
-use ironwarp_mem::{Access, AccessError, CoreMem, Reach, Span};
+use ironwarp_mem::{Access, AccessError, AccessScope, CoreMem, Span};
 
 use crate::wr::SgeList;
 
@@ -18,7 +18,7 @@ pub(super) struct SgeCursor {
 #[derive(Clone, Copy)]
 pub(super) struct MemoryView<'a> {
     pub(super) memory: &'a CoreMem,
-    pub(super) reach: Reach,
+    pub(super) scope: AccessScope,
 }
 
 impl SgeCursor {
@@ -89,7 +89,7 @@ impl SgeCursor {
             if left > 0 {
                 let bytes = left.min(u32::try_from(most).unwrap_or(u32::MAX));
                 let to = sge.addr.checked_add(self.offset.into()).ok_or(AccessError::Wrap)?;
-                let span = view.memory.resolve(sge.lkey, view.reach, to, bytes, need)?;
+                let span = view.memory.resolve(sge.lkey, view.scope, to, bytes, need)?;
                 self.offset += bytes;
                 return Ok(span);
             }

@@ -225,8 +225,8 @@ impl Stream {
             let (error, status) = (RdmapFault::LocalCatastrophic, CompletionStatus::LocalProtection);
             StreamFault::with_failed_wqe(error, FailedWqe::Read, status)
         };
-        let (reach, need) = (self.reach(), Access::LOCAL_WRITE);
-        let span = io.memory.resolve(head.sink_stag, reach, head.sink_to, head.bytes, need);
+        let (scope, need) = (self.access_scope(), Access::LOCAL_WRITE);
+        let span = io.memory.resolve(head.sink_stag, scope, head.sink_to, head.bytes, need);
         let span = span.map_err(|_| local_fault())?;
         match &mut self.out_of_order {
             None => span.copy_in(0, &octets).map_err(|_| local_fault()),

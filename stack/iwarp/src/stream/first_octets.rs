@@ -46,7 +46,7 @@ impl Stream {
         io: &mut Io<'_, C>,
     ) -> StreamError {
         bytes.consume(bytes.available());
-        io.stats.count(Counter::IwarpStartupFaults);
+        io.stats.count(Counter::IwarpStartupErrors);
         self.fail(MpaFault::Startup, TerminatedHeaders::default(), io)
     }
 

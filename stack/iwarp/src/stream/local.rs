@@ -69,7 +69,7 @@ impl Stream {
     #[cold]
     pub(super) fn resume_delivery<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) -> bool {
         let Some(pending_delivery) = self.pending_delivery else { return self.receiving };
-        if !io.memory.has_passed(pending_delivery.epoch) {
+        if !io.memory.is_quiescent(pending_delivery.epoch) {
             return false;
         }
         self.pending_delivery = None;
@@ -86,9 +86,9 @@ impl Stream {
         stag: STag,
         io: &mut Io<'_, C>,
     ) -> Result<(), RdmapFault> {
-        let epoch = io.memory.invalidate(stag, self.reach(), Invalidator::Remote)?;
+        let epoch = io.memory.invalidate(stag, self.access_scope(), Invalidator::Remote)?;
         io.stats.count(Counter::IwarpRxInvalidates);
-        if io.memory.has_passed(epoch) {
+        if io.memory.is_quiescent(epoch) {
             self.complete_receive(completion, io);
         } else {
             self.pending_delivery = Some(PendingDelivery { completion, epoch });
@@ -100,7 +100,7 @@ impl Stream {
     /// RFC 5040 s7.2, checks 4 and 5: before anything of the last segment is placed.
     #[cold]
     pub(super) fn check_invalidate<C>(&self, stag: STag, io: &Io<'_, C>) -> Result<(), RdmapFault> {
-        Ok(io.memory.may_invalidate(stag, self.reach(), Invalidator::Remote)?)
+        Ok(io.memory.may_invalidate(stag, self.access_scope(), Invalidator::Remote)?)
     }
 
     /// A Read is answered: its own buffer's tag ends where the request said so, before the Read completes.
@@ -111,7 +111,7 @@ impl Stream {
         io: &Io<'_, C>,
     ) -> Result<(), RdmapFault> {
         // Nothing of an empty Read's sink is looked at, but the tag to invalidate is.
-        let epoch = io.memory.invalidate(read.sink_stag, self.reach(), Invalidator::Local);
+        let epoch = io.memory.invalidate(read.sink_stag, self.access_scope(), Invalidator::Local);
         let epoch = epoch.map_err(|_| RdmapFault::LocalCatastrophic)?;
         self.send_progress.set_done_when(read.seq, DoneWhen::Quiescent(epoch));
         Ok(())
@@ -125,7 +125,7 @@ impl Stream {
         let Some(wqe) = io.sends.at(seq) else { return false };
         match self.execute_local(wqe, io) {
             Ok(condition) => {
-                io.stats.count(Counter::IwarpLocalRequests);
+                io.stats.count(Counter::IwarpLocalOperations);
                 self.send_progress.set_done_when(seq, condition);
                 self.sender.skip_to(seq.wrapping_add(1));
                 self.complete(io);
@@ -145,15 +145,15 @@ impl Stream {
     /// Carries out a request that sends nothing. Returns when it is done.
     fn execute_local<C>(&self, wqe: &SendWqe, io: &Io<'_, C>) -> Result<DoneWhen, LocalError> {
         if wqe.opcode == SendOpcode::Invalidate {
-            let epoch = io.memory.invalidate(wqe.remote_stag, self.reach(), Invalidator::Local);
+            let epoch = io.memory.invalidate(wqe.remote_stag, self.access_scope(), Invalidator::Local);
             let epoch = epoch.map_err(|_| LocalError::Failed(CompletionStatus::LocalProtection))?;
             return Ok(DoneWhen::Quiescent(epoch));
         }
         let binding = wqe.binding().ok_or(LocalError::Failed(CompletionStatus::LocalOperation))?;
-        match io.memory.bind(&binding, self.reach()) {
+        match io.memory.bind(&binding, self.access_scope()) {
             Ok(()) => Ok(DoneWhen::Now),
-            Err(BindError::Soon) => Err(LocalError::TryLater),
-            Err(BindError::NotUnbound | BindError::Region(_)) => {
+            Err(BindError::NotQuiescent) => Err(LocalError::TryLater),
+            Err(BindError::NotBindable | BindError::Region(_)) => {
                 Err(LocalError::Failed(CompletionStatus::MemoryBind))
             }
         }

@@ -30,7 +30,7 @@ mod transmit;
 #[cfg(test)]
 mod tests;
 
-use ironwarp_mem::{CoreMem, Reach};
+use ironwarp_mem::{AccessScope, CoreMem};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{PdId, QpNum};
@@ -357,8 +357,8 @@ impl Stream {
 
     /// Whose memory it reaches.
     #[inline]
-    fn reach(&self) -> Reach {
-        Reach::new(self.config.pd, self.config.qp)
+    fn access_scope(&self) -> AccessScope {
+        AccessScope::new(self.config.pd, self.config.qp)
     }
 }
 

@@ -4,7 +4,7 @@
 //! version, then the operation's own rules (RFC 5040 s7.2). Only what has passed all of them is placed, so an FPDU
 //! that is refused leaves memory untouched. The first refusal ends the stream; what arrives later is dropped.
 
-use ironwarp_mem::{Access, Reach};
+use ironwarp_mem::{Access, AccessScope};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::ByteStream;
 use ironwarp_types::STag;
@@ -145,7 +145,7 @@ impl Stream {
                 marker_state.decode(whole, scratch, self.crc)
             }
             (None, marker_state) => {
-                stats.count(Counter::IwarpRxFpdusGathered);
+                stats.count(Counter::IwarpRxFpdusReassembled);
                 let whole = scratch.get_mut(..size).ok_or(MpaFault::LocalCatastrophic)?;
                 bytes.peek(whole);
                 match marker_state {
@@ -275,7 +275,7 @@ impl Stream {
             return Ok(());
         }
         let bytes = u32::try_from(payload.len()).map_err(|_| DdpFault::BaseOrBounds)?;
-        let span = io.memory.resolve(header.stag, self.reach(), header.tagged_offset, bytes, need)?;
+        let span = io.memory.resolve(header.stag, self.access_scope(), header.tagged_offset, bytes, need)?;
         match &mut self.out_of_order {
             None => span.copy_in(0, payload).map_err(|_| DdpFault::BaseOrBounds),
             Some(out_of_order) => out_of_order.place_unless_present(span, payload, io.stats),
@@ -301,7 +301,8 @@ impl Stream {
             self.check_invalidate(STag(header.ulp_word), io)?;
         }
         let wqe = wqe.ok_or(DdpFault::NoBuffer)?;
-        let view = MemoryView { memory: io.memory, reach: Reach::new(self.config.recv_pd, self.config.qp) };
+        let view =
+            MemoryView { memory: io.memory, scope: AccessScope::new(self.config.recv_pd, self.config.qp) };
         let from = self.recv_cursor;
         let landed = self.recv_cursor.scatter(wqe.scatter(), view, payload);
         // The receive names memory that it may not: our own application's error, and no header is shown for it.
@@ -413,7 +414,7 @@ impl Stream {
             return Ok(());
         }
         let ReadRequest { source_stag, source_to, bytes, .. } = *request;
-        match io.memory.resolve(source_stag, self.reach(), source_to, bytes, Access::REMOTE_READ) {
+        match io.memory.resolve(source_stag, self.access_scope(), source_to, bytes, Access::REMOTE_READ) {
             Ok(_) => Ok(()),
             Err(refused) => {
                 let error = RdmapFault::from(refused).into();

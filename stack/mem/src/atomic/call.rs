@@ -5,7 +5,7 @@
 //! lost its right, is refused there, and nothing is touched. Either message is plain data and fits one cache line, with room
 //! for the mark that says that it is there.
 
-use crate::access::{Access, AccessError, Reach};
+use crate::access::{Access, AccessError, AccessScope};
 use crate::atomic::{AtomicOp, AtomicTarget, WordError};
 use crate::view::CoreMem;
 use ironwarp_types::{PdId, QpNum, STag};
@@ -59,8 +59,8 @@ impl AtomicCall {
             }
             AtomicOp::Swap { swap } => (Kind::Swap, [swap, 0, 0, 0]),
         };
-        let AtomicTarget { stag, to, reach, need } = *target;
-        AtomicCall { token, to, operands, stag, pd: reach.pd(), qp: reach.qp(), need, kind }
+        let AtomicTarget { stag, to, scope, need } = *target;
+        AtomicCall { token, to, operands, stag, pd: scope.pd(), qp: scope.qp(), need, kind }
     }
 
     /// What it will be answered with.
@@ -70,7 +70,12 @@ impl AtomicCall {
 
     /// The word that it names.
     pub fn target(&self) -> AtomicTarget {
-        AtomicTarget { stag: self.stag, to: self.to, reach: Reach::new(self.pd, self.qp), need: self.need }
+        AtomicTarget {
+            stag: self.stag,
+            to: self.to,
+            scope: AccessScope::new(self.pd, self.qp),
+            need: self.need,
+        }
     }
 
     /// What is to be done to it.

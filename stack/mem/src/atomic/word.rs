@@ -8,11 +8,11 @@
 //! *Source.* RFC 7306 s5, s8.2; the checks of a Read's source (RFC 5040 s7.2) by analogy.
 //! *Cost.* A look-up as ever; the owner's hash is two multiplications; the operation itself two plain accesses.
 
-use crate::access::{Access, AccessError, RangeError, Reach};
+use crate::access::{Access, AccessError, AccessScope, RangeError};
 use crate::atomic::AtomicOp;
 use crate::copy;
 use crate::region::Region;
-use crate::table::{MemTable, Shared};
+use crate::table::{MemTable, TableInner};
 use crate::view::CoreMem;
 use ironwarp_types::{CoreId, STag};
 use std::fmt;
@@ -37,7 +37,7 @@ pub struct AtomicTarget {
     /// The tagged offset of the word's first byte.
     pub to: u64,
     /// Who asks.
-    pub reach: Reach,
+    pub scope: AccessScope,
     /// The right that it takes: `REMOTE_ATOMIC` for the peer, `LOCAL_WRITE` for ourselves.
     pub need: Access,
 }
@@ -52,14 +52,14 @@ impl CoreMem {
         if !target.need.intersects(Access::WRITING) {
             return Err(AccessError::NoRight.into());
         }
-        let AtomicTarget { stag, to, reach, need } = *target;
-        let at = self.resolve(stag, reach, to, WORD_BYTES, need)?.first();
+        let AtomicTarget { stag, to, scope, need } = *target;
+        let at = self.resolve(stag, scope, to, WORD_BYTES, need)?.first();
         // RFC 7306 s8.2: the address that the offset stands for is looked at, not the offset.
         if !at.cast::<u64>().is_aligned() {
             return Err(WordError::Misaligned);
         }
-        let (place, pin) = self.table().whereabouts(stag, to, at);
-        Ok(Word { at, place, pin, core: self })
+        let (owner_key, pin) = self.table().owner_key_and_pin(stag, to, at);
+        Ok(Word { at, owner_key, pin, core: self })
     }
 }
 
@@ -68,7 +68,7 @@ impl MemTable {
     /// behalf of the application. The tag may be revoked already: the owner looks it up.
     pub fn local_word(&self, region: &Region, offset: usize) -> Result<(CoreId, AtomicTarget), WordError> {
         let table = self.shared();
-        if !region.is_of(table) {
+        if !region.belongs_to(table) {
             return Err(AccessError::UnknownStag.into());
         }
         let need = Access::LOCAL_WRITE;
@@ -80,27 +80,27 @@ impl MemTable {
             _ => AccessError::Bounds.into(),
         })?;
         let (stag, to) = (region.stag(), region.base_to().wrapping_add(offset as u64));
-        let (place, pin) = table.whereabouts(stag, to, at);
-        let owner = pin.unwrap_or_else(|| CoreId::owner_of(place, table.epochs.cores() as u16));
-        Ok((owner, AtomicTarget { stag, to, reach: region.reach(), need }))
+        let (owner_key, pin) = table.owner_key_and_pin(stag, to, at);
+        let owner = pin.unwrap_or_else(|| CoreId::owner_of(owner_key, table.epochs.cores() as u16));
+        Ok((owner, AtomicTarget { stag, to, scope: region.scope(), need }))
     }
 }
 
-impl Shared {
+impl TableInner {
     /// The number that decides who owns the word at `at`, which is its address, and the core it is pinned to.
     #[inline]
-    fn whereabouts(&self, stag: STag, to: u64, at: *mut u8) -> (u64, Option<CoreId>) {
-        if self.owners_are_plain() {
+    fn owner_key_and_pin(&self, stag: STag, to: u64, at: *mut u8) -> (u64, Option<CoreId>) {
+        if self.owners_by_address() {
             return (at.addr() as u64, None);
         }
-        self.special_whereabouts(stag, to).unwrap_or((at.addr() as u64, None))
+        self.scoped_owner_key(stag, to).unwrap_or((at.addr() as u64, None))
     }
 
     /// The same where memory is pinned, or where addresses must not decide anything since a run is to be replayed.
     #[inline(never)]
-    fn special_whereabouts(&self, stag: STag, to: u64) -> Option<(u64, Option<CoreId>)> {
-        let scope = self.scopes.get(self.tags.slot_of(stag))?;
-        Some((to.wrapping_add(scope.owner_shift()), scope.pin()))
+    fn scoped_owner_key(&self, stag: STag, to: u64) -> Option<(u64, Option<CoreId>)> {
+        let cold = self.cold_slots.get(self.tags.slot_of(stag))?;
+        Some((to.wrapping_add(cold.owner_hash_offset()), cold.pin()))
     }
 }
 
@@ -108,7 +108,7 @@ impl Shared {
 #[derive(Clone, Copy)]
 pub struct Word<'a> {
     at: *mut u8,
-    place: u64,
+    owner_key: u64,
     pin: Option<CoreId>,
     core: &'a CoreMem,
 }
@@ -118,7 +118,7 @@ impl<'a> Word<'a> {
     /// hash says. All names of a word lead to one owner.
     #[inline]
     pub fn owner(&self) -> CoreId {
-        self.pin.unwrap_or_else(|| CoreId::owner_of(self.place, self.core.cores()))
+        self.pin.unwrap_or_else(|| CoreId::owner_of(self.owner_key, self.core.cores()))
     }
 
     /// The word as its owner has it, or the core to turn to.

@@ -7,29 +7,29 @@
 //! Memory of revoked regions is dropped by whoever registers, deregisters or polls a token next, or by a core that has
 //! nothing else to do, a bounded number of regions at a time and outside the lock.
 
-mod admit;
-mod books;
-mod pins;
-mod scope;
+mod cold_slot;
+mod owner_map;
+mod register;
+mod registry;
 mod slot;
 mod tag;
 mod window;
 
-pub(crate) use scope::{Parent, Scope};
-pub(crate) use slot::{Extent, NotUnbound, Origin, Rights, Slot, State, Taken};
-pub(crate) use tag::{Draws, TagSpace};
+pub(crate) use cold_slot::{ColdSlot, Parent};
+pub(crate) use slot::{BaseToMode, BindClaim, BindClaimError, Extent, Rights, Slot, SlotState};
+pub(crate) use tag::{StagCodec, TagRng};
 pub use window::{FastRegion, Window};
 
 pub(crate) use crate::access::NO_PD;
-use crate::access::{Access, Reach};
-use crate::epoch::{Attendance, ClaimError, Epochs};
-use crate::owner::StableBytes;
+use crate::access::{Access, AccessScope};
+use crate::buffer::StableBytes;
+use crate::epoch::{ClaimError, EpochSlot, Epochs};
 use crate::region::Region;
 use crate::view::CoreMem;
-use admit::Piece;
-use books::{Books, Kept, Owner, Tenant};
 use ironwarp_types::{CoreId, PdId, STag};
-use pins::Pins;
+use owner_map::OwnerMap;
+use register::NewRange;
+use registry::{KeepAlive, Quota, Registration, Registry};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -81,9 +81,9 @@ pub enum RegisterError {
         /// The limit, from [`MemLimits::regions_max`].
         limit: u32,
     },
-    /// The handle's own share of the table is used up ([`MemTable::share`]).
-    #[error("the share of {limit} regions is used up")]
-    ShareUsedUp {
+    /// The handle's own share of the table is used up ([`MemTable::with_quota`]).
+    #[error("the quota of {limit} regions is used up")]
+    QuotaExceeded {
         /// The share.
         limit: u32,
     },
@@ -97,8 +97,8 @@ pub enum RegisterError {
     #[error("the range wraps")]
     Wrap,
     /// The protection domain is one of the two that are nobody's.
-    #[error("the two highest protection domains are nobody's")]
-    NobodysPd,
+    #[error("the two highest protection domains are reserved")]
+    ReservedPd,
     /// Some of the bytes are registered already, or are not released yet, and belong to another core or to none. In a
     /// table that replays also: they lie across two registrations that were made apart.
     #[error("some of the bytes are registered with another pinning")]
@@ -116,7 +116,7 @@ pub enum CoreError {
     NoSuchCore,
     /// The core has a handle already.
     #[error("the core has a handle already")]
-    Taken,
+    InUse,
 }
 
 /// The table of registered memory that one stack's cores share. A clone is another handle to it.
@@ -141,125 +141,132 @@ pub enum CoreError {
 /// ```
 #[derive(Clone)]
 pub struct MemTable {
-    shared: Arc<Shared>,
+    shared: Arc<TableInner>,
     /// Whom what is registered through this handle counts for.
-    tenant: Option<Arc<Tenant>>,
+    quota: Option<Arc<Quota>>,
 }
 
 impl MemTable {
     /// A table whose tags nobody can predict.
     pub fn new(limits: MemLimits) -> Result<Self, TableError> {
         let secret = || getrandom::u64().map_err(|_| TableError::Entropy);
-        Self::create(limits, [secret()?, secret()?], Origin::Address)
+        Self::create(limits, [secret()?, secret()?], BaseToMode::Address)
     }
 
     /// A table whose tags follow from `secret`: for tests and simulations, and for nothing else.
     pub fn with_secret(limits: MemLimits, secret: [u64; 2]) -> Result<Self, TableError> {
-        Self::create(limits, secret, Origin::Address)
+        Self::create(limits, secret, BaseToMode::Address)
     }
 
     /// A table whose tags and tagged offsets both follow from `secret`, so that what goes over the wire does not hang
     /// on where the allocator put a region: for simulations that must replay to the last byte, and for nothing else.
     pub fn replayable(limits: MemLimits, secret: [u64; 2]) -> Result<Self, TableError> {
-        Self::create(limits, secret, Origin::Slot)
+        Self::create(limits, secret, BaseToMode::Slot)
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<TableInner> {
         &self.shared
     }
 
-    fn create(limits: MemLimits, secret: [u64; 2], origin: Origin) -> Result<Self, TableError> {
+    fn create(limits: MemLimits, secret: [u64; 2], base_to_mode: BaseToMode) -> Result<Self, TableError> {
         if limits.regions_max == 0 || limits.regions_max > REGIONS_MAX {
             return Err(TableError::RegionsOutOfRange);
         }
-        Ok(Self { shared: Arc::new(Shared::new(limits, secret, origin)), tenant: None })
+        Ok(Self { shared: Arc::new(TableInner::new(limits, secret, base_to_mode)), quota: None })
     }
 
     /// Another handle to the same table, for one of its users: through it and its clones at most `regions_max` regions,
     /// windows and fast regions exist at once, whatever room there is. So nobody takes more than a fair share of the
     /// table (RFC 5042 s6.4.1).
     #[must_use]
-    pub fn share(&self, regions_max: u32) -> Self {
-        Self { shared: Arc::clone(&self.shared), tenant: Some(Arc::new(Tenant::new(regions_max))) }
+    pub fn with_quota(&self, regions_max: u32) -> Self {
+        Self { shared: Arc::clone(&self.shared), quota: Some(Arc::new(Quota::new(regions_max))) }
     }
 
     /// The handle through which `core` looks tags up. Each core has one at a time.
     pub fn core(&self, core: CoreId) -> Result<CoreMem, CoreError> {
-        let attendance =
-            Attendance::claim(&self.shared.epochs, usize::from(core.0)).map_err(|error| match error {
+        let epoch_slot =
+            EpochSlot::claim(&self.shared.epochs, usize::from(core.0)).map_err(|error| match error {
                 ClaimError::NoSuchCore => CoreError::NoSuchCore,
-                ClaimError::Taken => CoreError::Taken,
+                ClaimError::InUse => CoreError::InUse,
             })?;
-        Ok(CoreMem::new(Arc::clone(&self.shared), attendance))
+        Ok(CoreMem::new(Arc::clone(&self.shared), epoch_slot))
     }
 
-    /// Registers the bytes of `owner`, which the table keeps until the region is gone and every core has quiesced.
+    /// Registers the bytes of `buffer`, which the table keeps until the region is gone and every core has quiesced.
     ///
     /// The owner is dropped on the thread of some later call to this table. It must own no handle, region or token
     /// of this table, which would keep both alive for ever.
-    pub fn register<O>(&self, pd: PdId, owner: O, access: Access) -> Result<Region, RegisterError>
+    pub fn register<O>(&self, pd: PdId, buffer: O, access: Access) -> Result<Region, RegisterError>
     where
         O: StableBytes + Send + 'static,
     {
-        self.register_for(pd.into(), owner, access)
+        self.register_in_scope(pd.into(), buffer, access)
     }
 
-    /// As [`MemTable::register`], for one stream alone where `reach` names one: no other stream can use the tag, not
+    /// As [`MemTable::register`], for one stream alone where `scope` names one: no other stream can use the tag, not
     /// even one of the same protection domain, and its peer may invalidate it (RFC 5040 s8.1.1, 2 and 7).
-    pub fn register_for<O>(&self, reach: Reach, owner: O, access: Access) -> Result<Region, RegisterError>
+    pub fn register_in_scope<O>(
+        &self,
+        scope: AccessScope,
+        buffer: O,
+        access: Access,
+    ) -> Result<Region, RegisterError>
     where
         O: StableBytes + Send + 'static,
     {
-        self.register_owned(reach, owner, access, None)
+        self.register_owned(scope, buffer, access, None)
     }
 
-    /// As [`MemTable::register_for`], with all words of the region owned by `core`: atomic operations on them are run
+    /// As [`MemTable::register_in_scope`], with all words of the region owned by `core`: atomic operations on them are run
     /// there and nowhere else, instead of where each line's hash says.
     ///
     /// Bytes that are registered more than once are pinned alike in all registrations, or the later one is refused.
-    pub fn register_pinned<O>(
+    pub fn register_on_core<O>(
         &self,
-        reach: Reach,
-        owner: O,
+        scope: AccessScope,
+        buffer: O,
         access: Access,
         core: CoreId,
     ) -> Result<Region, RegisterError>
     where
         O: StableBytes + Send + 'static,
     {
-        self.register_owned(reach, owner, access, Some(core))
+        self.register_owned(scope, buffer, access, Some(core))
     }
 
     fn register_owned<O>(
         &self,
-        reach: Reach,
-        owner: O,
+        scope: AccessScope,
+        buffer: O,
         access: Access,
         pin: Option<CoreId>,
     ) -> Result<Region, RegisterError>
     where
         O: StableBytes + Send + 'static,
     {
-        let mut kept = Box::new(owner);
-        let bytes = kept.stable_bytes();
-        let piece = Piece { base: bytes.cast(), len: bytes.len(), access, pin };
-        self.shared.admit(reach, piece, self.kept(Some(kept))).map(|admitted| self.region(admitted))
+        let mut buffer = Box::new(buffer);
+        let bytes = buffer.stable_bytes();
+        let new_range = NewRange { base: bytes.cast(), len: bytes.len(), access, pin };
+        self.shared
+            .register(scope, new_range, self.registration(Some(buffer)))
+            .map(|registered| self.region(registered))
     }
 
     /// A memory window, bound to nothing. It takes the place of a region in the table.
     ///
     /// ```
-    /// use ironwarp_mem::{Access, Binding, MemLimits, MemTable, Reach};
+    /// use ironwarp_mem::{Access, Binding, MemLimits, MemTable, AccessScope};
     /// use ironwarp_types::{CoreId, PdId, QpNum};
     ///
     /// let table = MemTable::new(MemLimits::default())?;
     /// let core = table.core(CoreId(0))?;
-    /// let stream = Reach::new(PdId(1), QpNum(7));
+    /// let stream = AccessScope::new(PdId(1), QpNum(7));
     /// let pool = table.register(PdId(1), vec![0u8; 4096], Access::LOCAL_WRITE | Access::BIND)?;
     /// let mut window = table.window(PdId(1))?;
     ///
     /// let (over, access) = (pool.slice(512, 512)?, Access::REMOTE_WRITE);
-    /// core.bind(&Binding { stag: window.renew(), over, access, stream_scope: true }, stream)?;
+    /// core.bind(&Binding { stag: window.next_stag(), over, access, stream_scope: true }, stream)?;
     /// assert!(core.resolve(window.stag(), stream, over.addr, 512, Access::REMOTE_WRITE).is_ok());
     /// // Neither outside the window nor for another stream.
     /// assert!(core.resolve(window.stag(), stream, over.addr - 1, 1, Access::REMOTE_WRITE).is_err());
@@ -267,14 +274,15 @@ impl MemTable {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn window(&self, pd: PdId) -> Result<Window, RegisterError> {
-        let (admitted, draws) = self.shared.reserve(pd, Rights::CHILD | Rights::WINDOW, self.kept(None))?;
-        Ok(Window::new(Arc::clone(&self.shared), admitted, draws))
+        let (registered, rng) =
+            self.shared.reserve(pd, Rights::CHILD | Rights::WINDOW, self.registration(None))?;
+        Ok(Window::new(Arc::clone(&self.shared), registered, rng))
     }
 
     /// A fast region, without memory. It takes the place of a region in the table.
     pub fn fast_region(&self, pd: PdId) -> Result<FastRegion, RegisterError> {
-        let (admitted, draws) = self.shared.reserve(pd, Rights::CHILD, self.kept(None))?;
-        Ok(FastRegion::new(Arc::clone(&self.shared), admitted, draws))
+        let (registered, rng) = self.shared.reserve(pd, Rights::CHILD, self.registration(None))?;
+        Ok(FastRegion::new(Arc::clone(&self.shared), registered, rng))
     }
 
     /// Registers `len` bytes at `base` that somebody else keeps alive.
@@ -290,11 +298,13 @@ impl MemTable {
         len: usize,
         access: Access,
     ) -> Result<Region, RegisterError> {
-        let piece = Piece { base, len, access, pin: None };
-        self.shared.admit(pd.into(), piece, self.kept(None)).map(|admitted| self.region(admitted))
+        let new_range = NewRange { base, len, access, pin: None };
+        self.shared
+            .register(pd.into(), new_range, self.registration(None))
+            .map(|registered| self.region(registered))
     }
 
-    /// As [`MemTable::register_raw`], pinned as [`MemTable::register_pinned`] does it.
+    /// As [`MemTable::register_raw`], pinned as [`MemTable::register_on_core`] does it.
     ///
     /// # Safety
     /// As for [`MemTable::register_raw`].
@@ -305,27 +315,29 @@ impl MemTable {
         access: Access,
         core: CoreId,
     ) -> Result<Region, RegisterError> {
-        let piece = Piece { base: bytes.cast(), len: bytes.len(), access, pin: Some(core) };
-        self.shared.admit(pd.into(), piece, self.kept(None)).map(|admitted| self.region(admitted))
+        let new_range = NewRange { base: bytes.cast(), len: bytes.len(), access, pin: Some(core) };
+        self.shared
+            .register(pd.into(), new_range, self.registration(None))
+            .map(|registered| self.region(registered))
     }
 
     /// Drops the memory of some deregistered regions that no core can be touching any more, a bounded number of
     /// them, and says how many. Registering, deregistering and polling a token do this too.
-    pub fn collect(&self) -> usize {
-        self.shared.collect()
+    pub fn reclaim(&self) -> usize {
+        self.shared.reclaim()
     }
 
     /// Regions that exist or wait for quiescence.
     pub fn regions_in_use(&self) -> usize {
-        self.shared.books().in_use()
+        self.shared.registry().in_use()
     }
 
-    fn kept(&self, owner: Owner) -> Kept {
-        Kept { owner, tenant: self.tenant.clone() }
+    fn registration(&self, buffer: KeepAlive) -> Registration {
+        Registration { buffer, quota: self.quota.clone() }
     }
 
-    fn region(&self, admitted: Admitted) -> Region {
-        Region::new(Arc::clone(&self.shared), admitted)
+    fn region(&self, registered: RegisteredRange) -> Region {
+        Region::new(Arc::clone(&self.shared), registered)
     }
 }
 
@@ -336,23 +348,23 @@ impl fmt::Debug for MemTable {
 }
 
 /// What every handle of a table shares.
-pub(crate) struct Shared {
-    pub tags: TagSpace,
-    pub origin: Origin,
+pub(crate) struct TableInner {
+    pub tags: StagCodec,
+    pub base_to_mode: BaseToMode,
     pub slots: Arc<[Slot]>,
     /// Beside each slot, what only tags of narrower scope need.
-    pub scopes: Box<[Scope]>,
+    pub cold_slots: Box<[ColdSlot]>,
     pub epochs: Arc<Epochs>,
     regions_max: u32,
-    books: Mutex<Books>,
+    registry: Mutex<Registry>,
     /// How many regions the graveyard holds, for whoever asks without the lock.
-    graves: AtomicUsize,
+    pending_free_count: AtomicUsize,
     /// Whether any range has ever been pinned.
-    pins_used: AtomicBool,
+    has_pinned: AtomicBool,
 }
 
 /// A region that has just been entered in the table.
-pub(crate) struct Admitted {
+pub(crate) struct RegisteredRange {
     pub slot: u32,
     pub stag: STag,
     pub pd: PdId,
@@ -361,101 +373,103 @@ pub(crate) struct Admitted {
     pub access: Access,
 }
 
-impl Shared {
-    fn new(limits: MemLimits, secret: [u64; 2], origin: Origin) -> Self {
+impl TableInner {
+    fn new(limits: MemLimits, secret: [u64; 2], base_to_mode: BaseToMode) -> Self {
         let slots = limits.regions_max.next_power_of_two().max(SLOTS_MIN);
-        let mut draws = Draws::new(secret);
+        let mut rng = TagRng::new(secret);
         Self {
-            tags: TagSpace::new(slots.ilog2(), &mut draws),
-            origin,
+            tags: StagCodec::new(slots.ilog2(), &mut rng),
+            base_to_mode,
             slots: (0..slots).map(|_| Slot::new()).collect(),
-            scopes: (0..slots).map(|_| Scope::new()).collect(),
+            cold_slots: (0..slots).map(|_| ColdSlot::new()).collect(),
             epochs: Arc::new(Epochs::new(usize::from(limits.cores_max))),
             regions_max: limits.regions_max,
-            books: Mutex::new(Books::new(
+            registry: Mutex::new(Registry::new(
                 slots,
                 limits.regions_max as usize,
-                Pins::new(slots, origin),
-                draws,
+                OwnerMap::new(slots, base_to_mode),
+                rng,
             )),
-            graves: AtomicUsize::new(0),
-            pins_used: AtomicBool::new(false),
+            pending_free_count: AtomicUsize::new(0),
+            has_pinned: AtomicBool::new(false),
         }
     }
 
     /// Whether owners follow from addresses alone: nothing is pinned, and nothing need be replayed.
     #[inline]
-    pub(crate) fn owners_are_plain(&self) -> bool {
-        self.origin == Origin::Address && !self.pins_used.load(Ordering::Relaxed)
+    pub(crate) fn owners_by_address(&self) -> bool {
+        self.base_to_mode == BaseToMode::Address && !self.has_pinned.load(Ordering::Relaxed)
     }
 
     /// Makes a tag invalid for every look-up from now on, and returns the epoch that must pass before no core
     /// can still be in the middle of a copy.
     pub(crate) fn revoke(&self, slot: u32, stag: STag) -> u64 {
-        self.slots[slot as usize].end(stag);
+        self.slots[slot as usize].mark_invalid(stag);
         self.epochs.advance()
     }
 
-    /// As [`Shared::revoke`], of any tag: what can be bound again may be so when the epoch has passed.
-    pub(crate) fn end(&self, slot: &Slot, scope: &Scope, stag: STag) -> u64 {
-        let ended = slot.end(stag);
+    /// As [`TableInner::revoke`], of any tag: what can be bound again may be so when the epoch has passed.
+    pub(crate) fn invalidate_stag(&self, slot: &Slot, cold: &ColdSlot, stag: STag) -> u64 {
+        let ended = slot.mark_invalid(stag);
         let target = self.epochs.advance();
-        if ended && slot.pd() == NO_PD && slot.find(stag).is_some_and(|(_, state)| state == State::Unbinding)
+        if ended
+            && slot.pd() == NO_PD
+            && slot.find(stag).is_some_and(|(_, state)| state == SlotState::Unbinding)
         {
-            scope.set_mark(target);
-            slot.settle(stag);
+            cold.set_epoch(target);
+            slot.finish_invalidate(stag);
         }
         target
     }
 
     /// Ends the present binding of a window or fast region.
-    pub(crate) fn end_child(&self, slot: u32) -> u64 {
-        let (slot, scope) = (&self.slots[slot as usize], &self.scopes[slot as usize]);
-        self.end(slot, scope, slot.last_stag())
+    pub(crate) fn invalidate_child(&self, slot: u32) -> u64 {
+        let (slot, cold) = (&self.slots[slot as usize], &self.cold_slots[slot as usize]);
+        self.invalidate_stag(slot, cold, slot.last_stag())
     }
 
-    /// Revokes a tag for good and puts its memory into the graveyard; returns the epoch as [`Shared::revoke`] does.
-    pub(crate) fn bury(&self, slot: u32, stag: STag) -> u64 {
-        let mut books = self.books();
+    /// Revokes a tag for good and puts its memory into the graveyard; returns the epoch as [`TableInner::revoke`] does.
+    pub(crate) fn deregister(&self, slot: u32, stag: STag) -> u64 {
+        let mut registry = self.registry();
         // Within the lock, so that the graveyard stays in the order of epochs.
         let target = self.revoke(slot, stag);
-        books.bury(slot, target);
-        self.graves.fetch_add(1, Ordering::Relaxed);
+        registry.defer_free(slot, target);
+        self.pending_free_count.fetch_add(1, Ordering::Relaxed);
         target
     }
 
     /// Ends a window or fast region for good, whatever a core is doing to it.
-    pub(crate) fn bury_child(&self, slot: u32, drawn: STag) {
-        let mut books = self.books();
-        self.slots[slot as usize].give_up(drawn);
+    pub(crate) fn deregister_child(&self, slot: u32, last_stag: STag) {
+        let mut registry = self.registry();
+        self.slots[slot as usize].retire(last_stag);
         let target = self.epochs.advance();
-        books.bury(slot, target);
-        self.graves.fetch_add(1, Ordering::Relaxed);
+        registry.defer_free(slot, target);
+        self.pending_free_count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Drops the memory of a bounded number of buried regions that are quiescent.
     #[inline]
-    pub(crate) fn collect(&self) -> usize {
+    pub(crate) fn reclaim(&self) -> usize {
         // A grave that is missed here is found by the next call.
-        if self.graves.load(Ordering::Relaxed) == 0 { 0 } else { self.exhume() }
+        if self.pending_free_count.load(Ordering::Relaxed) == 0 { 0 } else { self.reclaim_slow() }
     }
 
     #[cold]
     #[inline(never)]
-    fn exhume(&self) -> usize {
-        let mut books = self.books();
-        let remains = books.exhume(self.epochs.oldest());
-        self.graves.fetch_sub(remains.len(), Ordering::Relaxed);
-        for each in &remains {
-            self.slots[each.slot as usize].close();
+    fn reclaim_slow(&self) -> usize {
+        let mut registry = self.registry();
+        let reclaimed = registry.reclaim(self.epochs.oldest());
+        self.pending_free_count.fetch_sub(reclaimed.len(), Ordering::Relaxed);
+        for each in &reclaimed {
+            self.slots[each.slot as usize].mark_free();
         }
         // Owners are dropped after the lock is: their code may take long, and may use this table.
-        drop(books);
-        remains.into_iter().filter_map(|each| each.owner).map(drop).count()
+        drop(registry);
+        reclaimed.into_iter().filter_map(|each| each.buffer).map(drop).count()
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn registry(&self) -> MutexGuard<'_, Registry> {
         // Nothing in the lock can leave the books half written, so a poisoned lock is as good as any.
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

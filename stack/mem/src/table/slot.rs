@@ -27,36 +27,36 @@ pub(crate) struct Extent {
     pub base: *mut u8,
     /// Bytes.
     pub len: u64,
-    /// The protection domain; [`NO_PD`] for a tag of another scope, which has its own word (module `scope`).
+    /// The protection domain; [`NO_PD`] for a tag of another scope, which has its own word (module `cold_slot`).
     pub pd: PdId,
 }
 
 /// Where a region's tagged offsets begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Origin {
+pub(crate) enum BaseToMode {
     /// At the address of its first byte, as verbs have it.
     Address,
     /// At a number that its slot decides: the same in every run of a simulation.
     Slot,
 }
 
-/// Tagged offsets that each slot has to itself under [`Origin::Slot`]: more than memory has bytes.
+/// Tagged offsets that each slot has to itself under [`BaseToMode::Slot`]: more than memory has bytes.
 const SLOT_SHIFT: u32 = 40;
 
-impl Origin {
+impl BaseToMode {
     /// The TO of the first byte of the region in `slot`.
     #[inline(always)]
-    pub(crate) fn first_to(self, slot: usize, base: *const u8) -> u64 {
+    pub(crate) fn base_to(self, slot: usize, base: *const u8) -> u64 {
         match self {
-            Origin::Address => base.addr() as u64,
-            Origin::Slot => (slot as u64 + 1) << SLOT_SHIFT,
+            BaseToMode::Address => base.addr() as u64,
+            BaseToMode::Slot => (slot as u64 + 1) << SLOT_SHIFT,
         }
     }
 }
 
 /// What a slot is for at present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum SlotState {
     Free = 0,
     /// The tag grants access.
     Live = 1,
@@ -96,7 +96,7 @@ impl Rights {
 
     /// Whether it gives all of `need`.
     #[inline(always)]
-    pub(crate) const fn give(self, need: Access) -> bool {
+    pub(crate) const fn grants(self, need: Access) -> bool {
         self.0 & need.bits() == need.bits()
     }
 }
@@ -104,7 +104,7 @@ impl Rights {
 impl Slot {
     pub(crate) fn new() -> Self {
         Self {
-            head: AtomicU64::new(head(STag(0), State::Free, NOTHING)),
+            head: AtomicU64::new(head(STag(0), SlotState::Free, NO_RIGHTS)),
             base: AtomicPtr::new(core::ptr::null_mut()),
             len: AtomicU64::new(0),
             pd: AtomicU32::new(0),
@@ -115,14 +115,14 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn read(&self, stag: STag) -> Result<(Rights, Extent), AccessError> {
         let found = self.head.load(Ordering::Acquire);
-        if found >> STATE_SHIFT != head(stag, State::Live, NOTHING) >> STATE_SHIFT {
+        if found >> STATE_SHIFT != head(stag, SlotState::Live, NO_RIGHTS) >> STATE_SHIFT {
             return Err(not_live(found, stag));
         }
         Ok((Rights(found as u16), self.extent()))
     }
 
     /// Rights and state of `stag`, if the slot holds it, live or not.
-    pub(crate) fn find(&self, stag: STag) -> Option<(Rights, State)> {
+    pub(crate) fn find(&self, stag: STag) -> Option<(Rights, SlotState)> {
         let found = self.head.load(Ordering::Acquire);
         (stag_of(found) == stag).then_some((Rights(found as u16), state_of(found)))
     }
@@ -140,75 +140,79 @@ impl Slot {
         }
     }
 
-    fn fill(&self, extent: Extent) {
+    fn set_extent(&self, extent: Extent) {
         self.base.store(extent.base, Ordering::Relaxed);
         self.len.store(extent.len, Ordering::Relaxed);
         self.pd.store(extent.pd.0, Ordering::Relaxed);
     }
 
     /// Fills a free slot and makes its tag live.
-    pub(crate) fn open(&self, stag: STag, extent: Extent, rights: Rights) {
-        self.fill(extent);
-        self.head.store(head(stag, State::Live, rights), Ordering::Release);
+    pub(crate) fn publish(&self, stag: STag, extent: Extent, rights: Rights) {
+        self.set_extent(extent);
+        self.head.store(head(stag, SlotState::Live, rights), Ordering::Release);
     }
 
     /// Gives a free slot a tag that leads nowhere yet.
     pub(crate) fn reserve(&self, stag: STag, rights: Rights) {
         self.pd.store(NO_PD.0, Ordering::Relaxed);
-        self.head.store(head(stag, State::Unbound, rights), Ordering::Release);
+        self.head.store(head(stag, SlotState::Unbound, rights), Ordering::Release);
     }
 
     /// Makes the tag invalid at once: a region's for good, a child's until it is bound again. Answers whether it was
-    /// live. A child waits for [`Slot::settle`] before it can be bound.
-    pub(crate) fn end(&self, stag: STag) -> bool {
+    /// live. A child waits for [`Slot::finish_invalidate`] before it can be bound.
+    pub(crate) fn mark_invalid(&self, stag: STag) -> bool {
         let found = self.head.load(Ordering::Acquire);
-        if found >> STATE_SHIFT != head(stag, State::Live, NOTHING) >> STATE_SHIFT {
+        if found >> STATE_SHIFT != head(stag, SlotState::Live, NO_RIGHTS) >> STATE_SHIFT {
             return false;
         }
         let rights = Rights(found as u16);
-        let state = if rights.is(Rights::CHILD) { State::Unbinding } else { State::Revoked };
+        let state = if rights.is(Rights::CHILD) { SlotState::Unbinding } else { SlotState::Revoked };
         self.exchange(found, head(stag, state, rights))
     }
 
     /// The epoch of an invalidated child's end has been noted: it may be bound again.
-    pub(crate) fn settle(&self, stag: STag) {
-        if let Some((rights, State::Unbinding)) = self.find(stag) {
-            self.exchange(head(stag, State::Unbinding, rights), head(stag, State::Unbound, rights));
+    pub(crate) fn finish_invalidate(&self, stag: STag) {
+        if let Some((rights, SlotState::Unbinding)) = self.find(stag) {
+            self.exchange(head(stag, SlotState::Unbinding, rights), head(stag, SlotState::Unbound, rights));
         }
     }
 
     /// Takes an unbound child for the caller alone; answers its kind. Waits for nobody.
-    pub(crate) fn begin(&self) -> Result<Taken, NotUnbound> {
+    pub(crate) fn claim_for_bind(&self) -> Result<BindClaim, BindClaimError> {
         let found = self.head.load(Ordering::Acquire);
         let (stag, rights) = (stag_of(found), Rights(found as u16));
         match state_of(found) {
-            State::Unbound if rights.is(Rights::CHILD) => {}
-            State::Unbinding => return Err(NotUnbound::Soon),
-            _ => return Err(NotUnbound::No),
+            SlotState::Unbound if rights.is(Rights::CHILD) => {}
+            SlotState::Unbinding => return Err(BindClaimError::NotQuiescent),
+            _ => return Err(BindClaimError::NotBindable),
         }
-        let busy = head(stag, State::Binding, rights);
-        if self.exchange(found, busy) { Ok(Taken { found, busy }) } else { Err(NotUnbound::No) }
+        let busy = head(stag, SlotState::Binding, rights);
+        if self.exchange(found, busy) {
+            Ok(BindClaim { found, busy })
+        } else {
+            Err(BindClaimError::NotBindable)
+        }
     }
 
-    /// Fills a child that [`Slot::begin`] took and makes `stag` live. Fails when the child was given up meanwhile.
-    pub(crate) fn bind(&self, taken: Taken, stag: STag, extent: Extent, rights: Rights) -> bool {
-        self.fill(extent);
-        self.exchange(taken.busy, head(stag, State::Live, rights))
+    /// Fills a child that [`Slot::claim_for_bind`] took and makes `stag` live. Fails when the child was given up meanwhile.
+    pub(crate) fn bind(&self, claim: BindClaim, stag: STag, extent: Extent, rights: Rights) -> bool {
+        self.set_extent(extent);
+        self.exchange(claim.busy, head(stag, SlotState::Live, rights))
     }
 
-    /// Puts back a child that [`Slot::begin`] took.
-    pub(crate) fn forgo(&self, taken: Taken) {
-        self.exchange(taken.busy, taken.found);
+    /// Puts back a child that [`Slot::claim_for_bind`] took.
+    pub(crate) fn cancel_bind(&self, claim: BindClaim) {
+        self.exchange(claim.busy, claim.found);
     }
 
     /// Ends a child for good, whatever it is doing. The tag that was drawn last is remembered, bound or not.
-    pub(crate) fn give_up(&self, stag: STag) {
-        self.head.swap(head(stag, State::Revoked, NOTHING), Ordering::AcqRel);
+    pub(crate) fn retire(&self, stag: STag) {
+        self.head.swap(head(stag, SlotState::Revoked, NO_RIGHTS), Ordering::AcqRel);
     }
 
     /// Marks a revoked slot free. It remembers its tag, so that the next one differs.
-    pub(crate) fn close(&self) {
-        self.head.store(head(self.last_stag(), State::Free, NOTHING), Ordering::Release);
+    pub(crate) fn mark_free(&self) {
+        self.head.store(head(self.last_stag(), SlotState::Free, NO_RIGHTS), Ordering::Release);
     }
 
     /// The tag that the slot holds or held last; 0 where there was none.
@@ -223,12 +227,12 @@ impl Slot {
 
 /// A child that its binder has to itself.
 #[derive(Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct BindClaim {
     found: u64,
     busy: u64,
 }
 
-impl Taken {
+impl BindClaim {
     pub(crate) fn rights(&self) -> Rights {
         Rights(self.found as u16)
     }
@@ -240,20 +244,20 @@ impl Taken {
 
 /// Why a child could not be taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotUnbound {
+pub(crate) enum BindClaimError {
     /// It has just been invalidated.
-    Soon,
+    NotQuiescent,
     /// It is bound, or no child.
-    No,
+    NotBindable,
 }
 
-const NOTHING: Rights = Rights(0);
+const NO_RIGHTS: Rights = Rights(0);
 
 const STAG_SHIFT: u32 = 32;
 const STATE_SHIFT: u32 = 16;
 
 #[inline(always)]
-const fn head(stag: STag, state: State, rights: Rights) -> u64 {
+const fn head(stag: STag, state: SlotState, rights: Rights) -> u64 {
     (stag.0 as u64) << STAG_SHIFT | (state as u64) << STATE_SHIFT | rights.0 as u64
 }
 
@@ -261,20 +265,20 @@ fn stag_of(head: u64) -> STag {
     STag((head >> STAG_SHIFT) as u32)
 }
 
-fn state_of(head: u64) -> State {
+fn state_of(head: u64) -> SlotState {
     match (head >> STATE_SHIFT) as u16 {
-        0 => State::Free,
-        1 => State::Live,
-        3 => State::Unbound,
-        4 => State::Binding,
-        5 => State::Unbinding,
-        _ => State::Revoked,
+        0 => SlotState::Free,
+        1 => SlotState::Live,
+        3 => SlotState::Unbound,
+        4 => SlotState::Binding,
+        5 => SlotState::Unbinding,
+        _ => SlotState::Revoked,
     }
 }
 
 #[cold]
 fn not_live(found: u64, stag: STag) -> AccessError {
-    let known = stag_of(found) == stag && state_of(found) != State::Free;
+    let known = stag_of(found) == stag && state_of(found) != SlotState::Free;
     if known { AccessError::Revoked } else { AccessError::UnknownStag }
 }
 
@@ -282,7 +286,7 @@ fn not_live(found: u64, stag: STag) -> AccessError {
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
-    use crate::epoch::{Attendance, Epochs};
+    use crate::epoch::{EpochSlot, Epochs};
     use loom::thread;
     use std::sync::Arc;
 
@@ -295,9 +299,9 @@ mod model {
         if stag == STag(1) { (Access::REMOTE_READ, 10) } else { (Access::REMOTE_WRITE, 20) }
     }
 
-    fn open(slot: &Slot, stag: STag) {
+    fn publish(slot: &Slot, stag: STag) {
         let (access, len) = belongs_to(stag);
-        slot.open(stag, extent(len), Rights::new(access, 0));
+        slot.publish(stag, extent(len), Rights::new(access, 0));
     }
 
     #[test]
@@ -305,11 +309,11 @@ mod model {
         loom::model(|| {
             let (epochs, slot) = (Arc::new(Epochs::new(1)), Arc::new(Slot::new()));
             open(&slot, STag(1));
-            let mut core = Attendance::claim(&epochs, 0).expect("a free core");
+            let mut core = EpochSlot::claim(&epochs, 0).expect("a free core");
             let seen = Arc::clone(&slot);
             let runner = thread::spawn(move || {
                 for stag in [STag(1), STag(2)] {
-                    core.attend();
+                    core.ensure_online();
                     if let Ok((rights, extent)) = seen.read(stag) {
                         assert_eq!((rights.access(), extent.len), belongs_to(stag));
                         assert_eq!(u64::from(extent.pd.0), extent.len);
@@ -318,10 +322,10 @@ mod model {
                 }
             });
 
-            slot.end(STag(1));
+            slot.mark_invalid(STag(1));
             let target = epochs.advance();
             if epochs.oldest() >= target {
-                slot.close();
+                slot.mark_free();
                 open(&slot, STag(2));
             }
             runner.join().expect("the core ran");
@@ -334,12 +338,12 @@ mod model {
         const CHILD: u16 = Rights::CHILD | Rights::WINDOW;
         loom::model(|| {
             let (epochs, slot) = (Arc::new(Epochs::new(2)), Arc::new(Slot::new()));
-            slot.open(STag(1), extent(10), Rights::new(Access::REMOTE_READ, CHILD));
-            let mut core = Attendance::claim(&epochs, 0).expect("a free core");
+            slot.publish(STag(1), extent(10), Rights::new(Access::REMOTE_READ, CHILD));
+            let mut core = EpochSlot::claim(&epochs, 0).expect("a free core");
             let seen = Arc::clone(&slot);
             let runner = thread::spawn(move || {
                 for stag in [STag(1), STag(2)] {
-                    core.attend();
+                    core.ensure_online();
                     if let Ok((rights, extent)) = seen.read(stag) {
                         assert_eq!((rights.access(), extent.len), belongs_to(stag));
                     }
@@ -347,15 +351,15 @@ mod model {
                 }
             });
 
-            let binder = Attendance::claim(&epochs, 1).expect("a free core");
-            binder.attend();
-            assert!(slot.end(STag(1)));
+            let binder = EpochSlot::claim(&epochs, 1).expect("a free core");
+            binder.ensure_online();
+            assert!(slot.mark_invalid(STag(1)));
             let target = epochs.advance();
-            slot.settle(STag(1));
+            slot.finish_invalidate(STag(1));
             if binder.others_reached(target) {
-                let taken = slot.begin().expect("an unbound window");
+                let claim = slot.claim_for_bind().expect("an unbound window");
                 let rights = Rights::new(Access::REMOTE_WRITE, CHILD);
-                assert!(slot.bind(taken, STag(2), extent(20), rights));
+                assert!(slot.bind(claim, STag(2), extent(20), rights));
             }
             drop(binder);
             runner.join().expect("the core ran");
@@ -370,13 +374,13 @@ mod model {
             slot.reserve(STag(1), Rights::new(Access::empty(), Rights::CHILD));
             let theirs = Arc::clone(&slot);
             let binder = thread::spawn(move || {
-                if let Ok(taken) = theirs.begin() {
-                    theirs.bind(taken, STag(2), extent(20), Rights::new(Access::REMOTE_WRITE, Rights::CHILD));
+                if let Ok(claim) = theirs.claim_for_bind() {
+                    theirs.bind(claim, STag(2), extent(20), Rights::new(Access::REMOTE_WRITE, Rights::CHILD));
                 }
             });
-            slot.give_up(STag(2));
+            slot.retire(STag(2));
             binder.join().expect("the core ran");
-            assert!(slot.read(STag(2)).is_err() && slot.begin().is_err());
+            assert!(slot.read(STag(2)).is_err() && slot.claim_for_bind().is_err());
         });
     }
 }

@@ -12,7 +12,7 @@ use std::hash::Hasher;
 
 /// The secret permutation between tags and (slot, key). Reading a tag costs one multiplication.
 #[derive(Clone, Copy)]
-pub(crate) struct TagSpace {
+pub(crate) struct StagCodec {
     mask: u32,
     /// Odd, so that multiplying by it is a permutation.
     factor: u32,
@@ -24,12 +24,12 @@ pub(crate) struct TagSpace {
     order: [u64; 2],
 }
 
-impl TagSpace {
+impl StagCodec {
     /// A permutation for `1 << index_bits` slots; `index_bits` is 1 to 31.
-    pub(crate) fn new(index_bits: u32, draws: &mut Draws) -> Self {
+    pub(crate) fn new(index_bits: u32, rng: &mut TagRng) -> Self {
         debug_assert!((1..32).contains(&index_bits));
-        let (mask, factor) = (draws.next_u32(), draws.next_u32() | 1);
-        let mut word = || u64::from(draws.next_u32()) << 32 | u64::from(draws.next_u32());
+        let (mask, factor) = (rng.next_u32(), rng.next_u32() | 1);
+        let mut word = || u64::from(rng.next_u32()) << 32 | u64::from(rng.next_u32());
         let order = [word(), word()];
         Self { mask, factor, inverse: inverse(factor), key_bits: 32 - index_bits, order }
     }
@@ -42,25 +42,25 @@ impl TagSpace {
 
     /// A fresh tag for `slot`, not 0: a random one where `previous` is 0, and otherwise one that the slot has not had
     /// since it has had all others.
-    pub(crate) fn fresh(&self, slot: u32, previous: STag, draws: &mut Draws) -> STag {
+    pub(crate) fn new_stag(&self, slot: u32, previous: STag, rng: &mut TagRng) -> STag {
         let keys = self.keys();
-        let mut place = match previous {
-            STag(0) => draws.next_u32() & keys,
-            _ => self.place_of(slot, self.key_of(previous)).wrapping_add(1) & keys,
+        let mut index = match previous {
+            STag(0) => rng.next_u32() & keys,
+            _ => self.index_of(slot, self.key_of(previous)).wrapping_add(1) & keys,
         };
         loop {
-            let stag = self.tag(slot, self.key_at(slot, place));
+            let stag = self.tag(slot, self.key_at(slot, index));
             if stag != STag(0) {
                 return stag;
             }
-            place = place.wrapping_add(1) & keys;
+            index = index.wrapping_add(1) & keys;
         }
     }
 
     /// Whether the slot of `earlier` comes to `later` behind it: it does not come to one that it had before.
     pub(crate) fn follows(&self, later: STag, earlier: STag) -> bool {
         let slot = self.slot_of(earlier) as u32;
-        let [later_at, earlier_at] = [later, earlier].map(|stag| self.place_of(slot, self.key_of(stag)));
+        let [later_at, earlier_at] = [later, earlier].map(|stag| self.index_of(slot, self.key_of(stag)));
         let ahead = later_at.wrapping_sub(earlier_at) & self.keys();
         // Of the slot's keys one half comes after each, the other before.
         ahead != 0 && ahead <= self.keys() / 2 + 1
@@ -75,23 +75,23 @@ impl TagSpace {
     }
 
     /// The key at a place of the slot's order: a Feistel network over the key's two parts, which may differ in length.
-    fn key_at(&self, slot: u32, place: u32) -> u32 {
-        (0..ROUNDS).fold(place, |key, round| self.round(slot, round, key))
+    fn key_at(&self, slot: u32, index: u32) -> u32 {
+        (0..ROUNDS).fold(index, |key, round| self.round(slot, round, key))
     }
 
     /// The place of a key: each round undoes itself.
-    fn place_of(&self, slot: u32, key: u32) -> u32 {
+    fn index_of(&self, slot: u32, key: u32) -> u32 {
         (0..ROUNDS).rev().fold(key, |key, round| self.round(slot, round, key))
     }
 
     /// Changes one part of a key by what the other says.
     fn round(&self, slot: u32, round: u32, key: u32) -> u32 {
         let low = (1 << (self.key_bits / 2)) - 1;
-        let (changed, says) =
+        let (changed, input) =
             if round.is_multiple_of(2) { (self.keys() & !low, low) } else { (low, self.keys() & !low) };
         let [k0, k1] = self.order;
         let mut hash = SipHasher24::new_with_keys(k0, k1);
-        hash.write_u64(u64::from(slot) << 32 | u64::from(key & says));
+        hash.write_u64(u64::from(slot) << 32 | u64::from(key & input));
         hash.write_u32(round);
         // The part that says how the other changes stays as it is, which is why a round undoes itself.
         key ^ (hash.finish() as u32 & changed)
@@ -115,28 +115,28 @@ fn inverse(odd: u32) -> u32 {
 /// Unpredictable numbers from a 128-bit secret: SipHash of a counter.
 ///
 /// One secret at start and no system call later, so that a simulated node replays exactly from its seed.
-pub(crate) struct Draws {
+pub(crate) struct TagRng {
     secret: [u64; 2],
-    drawn: u64,
+    counter: u64,
 }
 
-impl Draws {
+impl TagRng {
     pub(crate) fn new(secret: [u64; 2]) -> Self {
-        Self { secret, drawn: 0 }
+        Self { secret, counter: 0 }
     }
 
     pub(crate) fn next_u32(&mut self) -> u32 {
         let [k0, k1] = self.secret;
         let mut hash = SipHasher24::new_with_keys(k0, k1);
-        hash.write_u64(self.drawn);
-        self.drawn = self.drawn.wrapping_add(1);
+        hash.write_u64(self.counter);
+        self.counter = self.counter.wrapping_add(1);
         hash.finish() as u32
     }
 
     /// Draws of their own, from a secret that these draw.
-    pub(crate) fn fork(&mut self) -> Draws {
+    pub(crate) fn fork(&mut self) -> TagRng {
         let mut word = || u64::from(self.next_u32()) << 32 | u64::from(self.next_u32());
-        Draws::new([word(), word()])
+        TagRng::new([word(), word()])
     }
 
     /// A number below `bound`, close enough to uniform for mixing a list.
@@ -158,7 +158,7 @@ mod tests {
 
         #[test]
         fn a_tag_leads_back_to_its_slot(secret: [u64; 2], bits in 1u32..=20, slot: u32, key: u32) {
-            let space = TagSpace::new(bits, &mut Draws::new(secret));
+            let space = StagCodec::new(bits, &mut TagRng::new(secret));
             let slot = slot % (1 << bits);
             let stag = space.tag(slot, key % (1 << space.key_bits));
             prop_assert_eq!(space.slot_of(stag), slot as usize);
@@ -166,7 +166,7 @@ mod tests {
 
         #[test]
         fn every_tag_leads_to_some_slot(secret: [u64; 2], bits in 1u32..=20, stag: u32) {
-            let space = TagSpace::new(bits, &mut Draws::new(secret));
+            let space = StagCodec::new(bits, &mut TagRng::new(secret));
             prop_assert!(space.slot_of(STag(stag)) < 1 << bits);
         }
 
@@ -179,9 +179,9 @@ mod tests {
     // RFC 5042 s6.1.1: the next tag should be hard to predict and reused at a low rate.
     #[test]
     fn one_slot_takes_many_different_tags_and_never_zero() {
-        let mut draws = Draws::new([1, 2]);
-        let space = TagSpace::new(4, &mut draws);
-        let tags: HashSet<u32> = (0..200).map(|_| space.fresh(3, STag(0), &mut draws).0).collect();
+        let mut rng = TagRng::new([1, 2]);
+        let space = StagCodec::new(4, &mut rng);
+        let tags: HashSet<u32> = (0..200).map(|_| space.new_stag(3, STag(0), &mut rng).0).collect();
         assert!(tags.len() > 195 && !tags.contains(&0));
     }
 
@@ -192,54 +192,54 @@ mod tests {
         // Under Miri with fewer keys.
         let bits = if cfg!(miri) { 3 } else { 0 };
         for (index_bits, slot) in [(24, 5), (23, 77), (25, 1)].map(|(all, slot)| (all + bits, slot)) {
-            let mut draws = Draws::new([1, 2]);
-            let space = TagSpace::new(index_bits, &mut draws);
+            let mut rng = TagRng::new([1, 2]);
+            let space = StagCodec::new(index_bits, &mut rng);
             // The tag 0 is nobody's, in whichever slot it is.
             let keys = (1usize << space.key_bits) - usize::from(space.slot_of(STag(0)) == slot as usize);
-            let first = space.fresh(slot, STag(0), &mut draws);
+            let first = space.new_stag(slot, STag(0), &mut rng);
             let mut last = first;
             let mut seen = HashSet::from([first]);
             for _ in 1..keys {
-                last = space.fresh(slot, last, &mut draws);
+                last = space.new_stag(slot, last, &mut rng);
                 assert_eq!(space.slot_of(last), slot as usize);
                 assert!(seen.insert(last), "back after {} others", seen.len());
             }
-            assert_eq!(space.fresh(slot, last, &mut draws), first);
+            assert_eq!(space.new_stag(slot, last, &mut rng), first);
         }
     }
 
     // RFC 5042 s6.1.1: knowing a slot's tags so far does not tell the next, and two slots have two orders.
     #[test]
     fn the_order_of_keys_is_a_slots_own_and_no_progression() {
-        let mut draws = Draws::new([3, 4]);
-        let space = TagSpace::new(12, &mut draws);
+        let mut rng = TagRng::new([3, 4]);
+        let space = StagCodec::new(12, &mut rng);
         let steps = |slot: u32| -> HashSet<u32> {
-            let keys: Vec<u32> = (0..200).map(|place| space.key_at(slot, place)).collect();
+            let keys: Vec<u32> = (0..200).map(|index| space.key_at(slot, index)).collect();
             keys.windows(2).map(|two| two[1].wrapping_sub(two[0])).collect()
         };
         assert!(steps(0).len() > 195);
-        let alike = (0..200).filter(|place| space.key_at(0, *place) == space.key_at(1, *place)).count();
+        let alike = (0..200).filter(|index| space.key_at(0, *index) == space.key_at(1, *index)).count();
         assert!(alike < 3, "{alike} of 200 alike");
     }
 
     #[test]
     fn a_fresh_tag_is_never_the_previous_one() {
-        let mut draws = Draws::new([1, 2]);
+        let mut rng = TagRng::new([1, 2]);
         // Two tags a slot: with the previous one refused, they must alternate.
-        let space = TagSpace::new(31, &mut draws);
+        let space = StagCodec::new(31, &mut rng);
         let slot = space.slot_of(STag(7)) as u32;
-        let other = space.fresh(slot, STag(7), &mut draws);
+        let other = space.new_stag(slot, STag(7), &mut rng);
         assert_ne!(other, STag(7));
-        assert_eq!(space.fresh(slot, other, &mut draws), STag(7));
+        assert_eq!(space.new_stag(slot, other, &mut rng), STag(7));
     }
 
     #[test]
     fn a_tag_follows_those_that_its_slot_had_before_and_no_other() {
-        let mut draws = Draws::new([5, 6]);
-        let space = TagSpace::new(12, &mut draws);
-        let mut tags = vec![space.fresh(9, STag(0), &mut draws)];
+        let mut rng = TagRng::new([5, 6]);
+        let space = StagCodec::new(12, &mut rng);
+        let mut tags = vec![space.new_stag(9, STag(0), &mut rng)];
         for number in 0..50 {
-            tags.push(space.fresh(9, tags[number], &mut draws));
+            tags.push(space.new_stag(9, tags[number], &mut rng));
         }
         for (earlier, tag) in tags.iter().enumerate() {
             for (later, other) in tags.iter().enumerate() {
@@ -251,9 +251,9 @@ mod tests {
     #[test]
     fn two_secrets_make_two_sequences() {
         let first = |secret| {
-            let mut draws = Draws::new(secret);
-            let space = TagSpace::new(8, &mut draws);
-            space.fresh(0, STag(0), &mut draws)
+            let mut rng = TagRng::new(secret);
+            let space = StagCodec::new(8, &mut rng);
+            space.new_stag(0, STag(0), &mut rng)
         };
         assert_ne!(first([1, 2]), first([1, 3]));
         assert_eq!(first([1, 2]), first([1, 2]));

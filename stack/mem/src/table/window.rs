@@ -8,18 +8,18 @@
 //! Deregistering the region underneath never fails: what is bound to it ends with it, at once.
 
 use crate::region::Quiescence;
-use crate::table::{Admitted, Draws, Shared};
+use crate::table::{RegisteredRange, TableInner, TagRng};
 use ironwarp_types::{PdId, STag};
 use std::fmt;
 use std::sync::Arc;
 
 /// A tag that is bound and unbound, and what draws its next one.
 struct Child {
-    shared: Arc<Shared>,
+    shared: Arc<TableInner>,
     slot: u32,
     pd: PdId,
     stag: STag,
-    draws: Draws,
+    rng: TagRng,
 }
 
 /// A memory window of type 2. Dropping it ends its tag at once.
@@ -29,32 +29,32 @@ pub struct Window(Child);
 pub struct FastRegion(Child);
 
 impl Child {
-    fn new(shared: Arc<Shared>, admitted: Admitted, draws: Draws) -> Self {
-        Self { shared, slot: admitted.slot, pd: admitted.pd, stag: admitted.stag, draws }
+    fn new(shared: Arc<TableInner>, registered: RegisteredRange, rng: TagRng) -> Self {
+        Self { shared, slot: registered.slot, pd: registered.pd, stag: registered.stag, rng }
     }
 
-    fn renew(&mut self) -> STag {
-        self.stag = self.shared.tags.fresh(self.slot, self.stag, &mut self.draws);
+    fn next_stag(&mut self) -> STag {
+        self.stag = self.shared.tags.new_stag(self.slot, self.stag, &mut self.rng);
         self.stag
     }
 
     fn invalidate(&self) -> Quiescence {
-        Quiescence::new(&self.shared, self.shared.end_child(self.slot))
+        Quiescence::new(&self.shared, self.shared.invalidate_child(self.slot))
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.shared.bury_child(self.slot, self.stag);
-        self.shared.collect();
+        self.shared.deregister_child(self.slot, self.stag);
+        self.shared.reclaim();
     }
 }
 
 macro_rules! child {
     ($name:ident, $what:literal) => {
         impl $name {
-            pub(crate) fn new(shared: Arc<Shared>, admitted: Admitted, draws: Draws) -> Self {
-                Self(Child::new(shared, admitted, draws))
+            pub(crate) fn new(shared: Arc<TableInner>, registered: RegisteredRange, rng: TagRng) -> Self {
+                Self(Child::new(shared, registered, rng))
             }
 
             #[doc = concat!("The tag of the ", $what, "'s last binding, or of the one that was asked for last.")]
@@ -68,8 +68,8 @@ macro_rules! child {
             }
 
             /// Draws the tag of the next binding, which no earlier one had.
-            pub fn renew(&mut self) -> STag {
-                self.0.renew()
+            pub fn next_stag(&mut self) -> STag {
+                self.0.next_stag()
             }
 
             /// Ends the present binding at once, whatever stream it is for. Safe at any time; the token says when no

@@ -37,7 +37,7 @@ impl Net {
         } else if learnt == Learnt::Ignored {
             self.stats.count(Counter::NetDropArpOther);
         } else {
-            self.stats.count(Counter::NetArpLearnt);
+            self.stats.count(Counter::NetArpUpdates);
         }
     }
 
@@ -77,11 +77,11 @@ impl Net {
         match learnt {
             Learnt::Resolved => self.on_route_change(1),
             Learnt::Moved => {
-                self.stats.count(Counter::NetNeighboursMoved);
+                self.stats.count(Counter::NetNeighboursChanged);
                 self.on_route_change(1);
             }
             // A stranger is added only when it asks for us: a reply that nobody asked for teaches nothing.
-            Learnt::Ignored if told.add => self.stats.count(Counter::NetNeighboursFull),
+            Learnt::Ignored if told.add => self.stats.count(Counter::NetNeighbourTableFull),
             Learnt::Confirmed | Learnt::Added | Learnt::Ignored => {}
         }
         learnt
@@ -89,6 +89,6 @@ impl Net {
 
     fn answer_arp<P: Port>(&self, mut frame: P::Frame, arp: &ArpIn, wire: &mut Wire<P>) {
         let sent = arp.reply(&mut frame, &self.link) && wire.push(frame.seal(TxMeta::default()));
-        self.stats.count(if sent { Counter::NetArpRepliesSent } else { Counter::NetDropReplyRing });
+        self.stats.count(if sent { Counter::NetArpRepliesSent } else { Counter::NetDropTxRingFull });
     }
 }

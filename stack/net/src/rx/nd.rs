@@ -66,7 +66,7 @@ impl Net {
         let to = asker.map(|addr| (addr, mac.unwrap_or(datagram.remote_mac)));
         let sent =
             nd::advertisement(&mut frame, &self.link, target, to) && wire.push(frame.seal(TxMeta::default()));
-        self.stats.count(if sent { Counter::NetNdAdvertisementsSent } else { Counter::NetDropReplyRing });
+        self.stats.count(if sent { Counter::NetNdAdvertisementsSent } else { Counter::NetDropTxRingFull });
     }
 
     /// RFC 4861 s7.2.5; RFC 4862 s5.4.4 for an address that is ours.
@@ -90,6 +90,6 @@ impl Net {
             None => Learnt::Ignored,
         };
         let ignored = learnt == Learnt::Ignored;
-        self.stats.count(if ignored { Counter::NetDropNdOther } else { Counter::NetNdLearnt });
+        self.stats.count(if ignored { Counter::NetDropNdOther } else { Counter::NetNdUpdates });
     }
 }

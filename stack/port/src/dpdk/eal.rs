@@ -157,7 +157,7 @@ impl EalConfig {
             require((16..=1 << 20).contains(&mib), "eal.memory_mib", mib, "16 to 1048576")?;
         }
         self.extra.iter().try_for_each(|text| {
-            require(!text.contains('\0'), "eal.extra", text.escape_debug(), "text without a NUL byte")
+            require(!text.contains('\0'), "eal.extra_args", text.escape_debug(), "text without a NUL byte")
         })
     }
 
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(key(EalConfig::new().lcores(&[])), "eal.lcores");
         assert_eq!(key(EalConfig::new().file_prefix("../x")), "eal.file_prefix");
         assert_eq!(key(EalConfig::new().pci("eth0")), "pci.address");
-        assert_eq!(key(EalConfig::new().extra("a\0b")), "eal.extra");
+        assert_eq!(key(EalConfig::new().extra("a\0b")), "eal.extra_args");
         assert_eq!(key(EalConfig::new().memory(Memory::Ordinary { mib: 0 })), "eal.memory_mib");
     }
 }

@@ -191,7 +191,7 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
         let recorded = tap.record_all(self.clock.now(), direction, frames);
         self.stats.add(Counter::PortPcapFrames, recorded.written);
         if recorded.lost > 0 {
-            self.stats.add(Counter::PortPcapLost, recorded.lost);
+            self.stats.add(Counter::PortPcapDrops, recorded.lost);
         }
         if recorded.outcome.is_err() {
             self.stats.count(Counter::PortPcapStops);

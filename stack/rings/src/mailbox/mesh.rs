@@ -9,19 +9,19 @@ pub struct Mailboxes<Q, R> {
     /// By the core that calls.
     callees: Box<[Option<Callee<Q, R>>]>,
     /// Calls that no reply has been taken to, of all cores.
-    unanswered: usize,
+    outstanding: usize,
     credits: usize,
 }
 
 /// Mailboxes between any two of `cores` cores, of so many credits each. One item for each core, in order.
 pub fn mesh<Q: Copy, R: Copy>(cores: usize, credits: usize) -> Vec<Mailboxes<Q, R>> {
-    let nobody = || Mailboxes {
+    let unconnected = || Mailboxes {
         callers: (0..cores).map(|_| None).collect(),
         callees: (0..cores).map(|_| None).collect(),
-        unanswered: 0,
+        outstanding: 0,
         credits: credits.max(1),
     };
-    let mut mesh: Vec<_> = (0..cores).map(|_| nobody()).collect();
+    let mut mesh: Vec<_> = (0..cores).map(|_| unconnected()).collect();
     for from in 0..cores {
         for to in (0..cores).filter(|&to| to != from) {
             let (caller, callee) = pair(credits);
@@ -37,16 +37,16 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
     #[inline]
     pub fn call(&mut self, core: u16, call: Q) -> Result<(), Q> {
         match self.callers.get_mut(usize::from(core)) {
-            Some(Some(caller)) => caller.call(call).inspect(|()| self.unanswered += 1),
+            Some(Some(caller)) => caller.call(call).inspect(|()| self.outstanding += 1),
             _ => Err(call),
         }
     }
 
-    /// `core` is called soon, as [`Caller::prepare`].
+    /// `core` is called soon, as [`Caller::prefetch`].
     #[inline]
-    pub fn prepare(&self, core: u16) {
+    pub fn prefetch(&self, core: u16) {
         if let Some(Some(caller)) = self.callers.get(usize::from(core)) {
-            caller.prepare();
+            caller.prefetch();
         }
     }
 
@@ -59,13 +59,13 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
     /// Answers what others have asked, each call with the core that it is from, of each core at most as many as it has
     /// credits. Says how many.
     #[inline]
-    pub fn answer(&mut self, mut reply: impl FnMut(u16, Q) -> R) -> usize {
-        let mut answered = 0;
+    pub fn serve(&mut self, mut reply: impl FnMut(u16, Q) -> R) -> usize {
+        let mut served = 0;
         for (core, callee) in self.callees.iter_mut().enumerate() {
             let Some(callee) = callee else { continue };
-            answered += callee.answer(self.credits, |call| reply(core as u16, call));
+            served += callee.serve(self.credits, |call| reply(core as u16, call));
         }
-        answered
+        served
     }
 
     /// Takes the replies that have come, with the core that each is from, of each core at most as many as there are
@@ -87,7 +87,7 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
     #[inline]
     pub fn reply(&mut self, core: u16) -> Option<R> {
         let reply = self.callers.get_mut(usize::from(core))?.as_mut()?.reply()?;
-        self.unanswered = self.unanswered.saturating_sub(1);
+        self.outstanding = self.outstanding.saturating_sub(1);
         Some(reply)
     }
 
@@ -99,16 +99,16 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
 
     /// Calls for `core` whose reply has not been taken.
     #[inline]
-    pub fn unanswered_by(&self, core: u16) -> u32 {
-        self.callers.get(usize::from(core)).and_then(Option::as_ref).map_or(0, Caller::unanswered)
+    pub fn outstanding_to(&self, core: u16) -> u32 {
+        self.callers.get(usize::from(core)).and_then(Option::as_ref).map_or(0, Caller::outstanding)
     }
 
-    /// Waits for `core` no more, as [`Caller::give_up`].
+    /// Waits for `core` no more, as [`Caller::abandon_calls`].
     #[cold]
-    pub fn give_up(&mut self, core: u16) {
+    pub fn abandon_calls(&mut self, core: u16) {
         if let Some(Some(caller)) = self.callers.get_mut(usize::from(core)) {
-            self.unanswered = self.unanswered.saturating_sub(caller.unanswered() as usize);
-            caller.give_up();
+            self.outstanding = self.outstanding.saturating_sub(caller.outstanding() as usize);
+            caller.abandon_calls();
         }
     }
 
@@ -120,8 +120,8 @@ impl<Q: Copy, R: Copy> Mailboxes<Q, R> {
 
     /// Calls of this core whose reply has not been taken.
     #[inline]
-    pub fn unanswered(&self) -> usize {
-        self.unanswered
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
     }
 }
 
@@ -142,12 +142,12 @@ mod tests {
             );
         }
         for core in [one, two] {
-            assert_eq!((core.answer(|_, call| call), core.unanswered()), (2, 2));
+            assert_eq!((core.serve(|_, call| call), core.outstanding()), (2, 2));
         }
         for core in &mut mesh {
             let mut replies = vec![];
             assert_eq!(core.replies(|_, reply| replies.push(reply)), 2);
-            assert_eq!((replies, core.unanswered()), (vec![1, 2], 0));
+            assert_eq!((replies, core.outstanding()), (vec![1, 2], 0));
         }
     }
 
@@ -162,11 +162,11 @@ mod tests {
             }
         }
         for core in 0..CORES {
-            let answered = mesh[usize::from(core)].answer(|by, (from, to)| {
+            let served = mesh[usize::from(core)].serve(|by, (from, to)| {
                 assert_eq!((by, to), (from, core));
                 (from, to)
             });
-            assert_eq!(answered, usize::from(CORES) - 1);
+            assert_eq!(served, usize::from(CORES) - 1);
         }
         for core in 0..CORES {
             let mut seen = vec![];
@@ -185,14 +185,14 @@ mod tests {
         one.call(1, 1).unwrap();
         let mut asked = 1;
         // As if the caller were as quick as the callee.
-        let answered = two.answer(|_, call| {
+        let served = two.serve(|_, call| {
             let more = one.replies(|_, _| ()) > 0 || asked < 2;
             if more && one.call(1, call + 1).is_ok() {
                 asked += 1;
             }
             call
         });
-        assert_eq!(answered, 2);
+        assert_eq!(served, 2);
     }
 
     #[test]
@@ -202,11 +202,11 @@ mod tests {
         for to in [1, 2, 2] {
             one.call(to, 0).unwrap();
         }
-        assert_eq!((one.unanswered(), one.unanswered_by(2), one.call(2, 0)), (3, 2, Err(0)));
-        assert_eq!((two.answer(|_, call| call), three.answer(|_, call| call)), (1, 2));
-        assert_eq!((one.reply(1), one.reply(2), one.unanswered()), (Some(0), Some(0), 1));
-        one.give_up(2);
-        assert_eq!((one.unanswered(), one.has_credit(1), one.has_credit(2)), (0, true, false));
+        assert_eq!((one.outstanding(), one.outstanding_to(2), one.call(2, 0)), (3, 2, Err(0)));
+        assert_eq!((two.serve(|_, call| call), three.serve(|_, call| call)), (1, 2));
+        assert_eq!((one.reply(1), one.reply(2), one.outstanding()), (Some(0), Some(0), 1));
+        one.abandon_calls(2);
+        assert_eq!((one.outstanding(), one.has_credit(1), one.has_credit(2)), (0, true, false));
     }
 
     /// What each core writes in turn while calls go to and fro lies on lines of its own.

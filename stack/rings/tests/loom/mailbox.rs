@@ -1,7 +1,7 @@
 //! Mailboxes between cores: nothing is lost, doubled or overtaken, with a single credit, whoever waits for whom.
 
 use ironwarp_rings::mailbox::{self, Caller};
-use ironwarp_rings::notify::Armed;
+use ironwarp_rings::notify::NotifyState;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
@@ -12,27 +12,27 @@ type Call = (usize, usize);
 type Reply = (usize, Call);
 
 /// What a core asked for and heard back, call by call.
-struct Asking {
+struct TestCaller {
     mailbox: Caller<Call, Reply>,
     name: usize,
     asked: usize,
     originals: Vec<usize>,
 }
 
-impl Asking {
+impl TestCaller {
     fn new(mailbox: Caller<Call, Reply>, name: usize) -> Self {
-        Asking { mailbox, name, asked: 0, originals: vec![] }
+        TestCaller { mailbox, name, asked: 0, originals: vec![] }
     }
 
     /// One turn of the loop: hears, then asks once if it may.
-    fn turn(&mut self) {
-        self.hear();
+    fn poll(&mut self) {
+        self.take_replies();
         if self.mailbox.call((self.name, self.asked)).is_ok() {
             self.asked += 1;
         }
     }
 
-    fn hear(&mut self) {
+    fn take_replies(&mut self) {
         while let Some((original, call)) = self.mailbox.reply() {
             assert_eq!(call, (self.name, self.originals.len()), "a reply lost, doubled or overtaken");
             self.originals.push(original);
@@ -41,8 +41,8 @@ impl Asking {
 
     /// Every call was answered, and each saw the ones before it.
     fn check(mut self) -> Vec<usize> {
-        self.hear();
-        assert_eq!((self.originals.len(), self.mailbox.unanswered()), (self.asked, 0));
+        self.take_replies();
+        assert_eq!((self.originals.len(), self.mailbox.outstanding()), (self.asked, 0));
         assert!(self.originals.is_sorted_by(|a, b| a < b), "program order");
         self.originals
     }
@@ -61,18 +61,18 @@ fn with_one_credit_every_call_is_answered_once_and_in_order() {
     loom::model(|| {
         let (caller, mut owner) = mailbox::pair(1);
         let core = thread::spawn(move || {
-            let mut asking = Asking::new(caller, 0);
-            (0..3).for_each(|_| asking.turn());
+            let mut asking = TestCaller::new(caller, 0);
+            (0..3).for_each(|_| asking.poll());
             asking
         });
         let mut word = 0;
         for _ in 0..2 {
-            owner.answer(1, add_one(&mut word));
+            owner.serve(1, add_one(&mut word));
         }
         let mut asking = core.join().unwrap();
         // Both sides rest now: what was not answered must still be in the mailbox.
-        owner.answer(1, add_one(&mut word));
-        asking.hear();
+        owner.serve(1, add_one(&mut word));
+        asking.take_replies();
         assert!((1..=3).contains(&asking.asked));
         assert_eq!(asking.check(), (0..word).collect::<Vec<_>>());
     });
@@ -87,19 +87,19 @@ fn two_cores_that_add_to_one_word_through_its_owner_lose_nothing() {
             .map(|name| {
                 let (caller, owner) = mailbox::pair(1);
                 let core = thread::spawn(move || {
-                    let mut asking = Asking::new(caller, name);
-                    (0..2).for_each(|_| asking.turn());
+                    let mut asking = TestCaller::new(caller, name);
+                    (0..2).for_each(|_| asking.poll());
                     asking
                 });
                 (owner, core)
             })
             .unzip();
         let mut word = 0;
-        let mut turn = || owners.iter_mut().map(|owner| owner.answer(1, add_one(&mut word))).sum::<usize>();
-        turn();
-        let cores: Vec<Asking> = cores.into_iter().map(|core| core.join().unwrap()).collect();
-        turn();
-        let mut originals: Vec<usize> = cores.into_iter().flat_map(Asking::check).collect();
+        let mut poll = || owners.iter_mut().map(|owner| owner.serve(1, add_one(&mut word))).sum::<usize>();
+        poll();
+        let cores: Vec<TestCaller> = cores.into_iter().map(|core| core.join().unwrap()).collect();
+        poll();
+        let mut originals: Vec<usize> = cores.into_iter().flat_map(TestCaller::check).collect();
         originals.sort_unstable();
         assert_eq!(originals, (0..word).collect::<Vec<_>>(), "every addition saw a value of its own");
     });
@@ -112,21 +112,21 @@ fn two_cores_that_call_each_other_with_one_credit_both_get_on() {
         let (there, mut here_owner) = mailbox::pair(1);
         let (here, mut there_owner) = mailbox::pair(1);
         let other = thread::spawn(move || {
-            let (mut asking, mut word) = (Asking::new(there, 0), 0);
+            let (mut asking, mut word) = (TestCaller::new(there, 0), 0);
             for _ in 0..2 {
-                there_owner.answer(1, add_one(&mut word));
-                asking.turn();
+                there_owner.serve(1, add_one(&mut word));
+                asking.poll();
             }
             (asking, there_owner, word)
         });
-        let (mut asking, mut word) = (Asking::new(here, 1), 0);
+        let (mut asking, mut word) = (TestCaller::new(here, 1), 0);
         for _ in 0..2 {
-            here_owner.answer(1, add_one(&mut word));
-            asking.turn();
+            here_owner.serve(1, add_one(&mut word));
+            asking.poll();
         }
         let (theirs, mut there_owner, mut their_word) = other.join().unwrap();
-        here_owner.answer(1, add_one(&mut word));
-        there_owner.answer(1, add_one(&mut their_word));
+        here_owner.serve(1, add_one(&mut word));
+        there_owner.serve(1, add_one(&mut their_word));
         assert_eq!(theirs.check().len(), word);
         assert_eq!(asking.check().len(), their_word);
     });
@@ -143,7 +143,7 @@ fn whoever_has_the_reply_sees_the_word_changed() {
         let core = thread::spawn({
             let word = word.clone();
             move || {
-                owner.answer(1, |()| {
+                owner.serve(1, |()| {
                     let original = word.load(Ordering::Relaxed);
                     word.store(original + 1, Ordering::Relaxed);
                     original
@@ -170,7 +170,7 @@ fn whoever_has_the_call_sees_what_came_before_it() {
                 caller.call(()).unwrap();
             }
         });
-        owner.answer(1, |()| {
+        owner.serve(1, |()| {
             let seen = data.load(Ordering::Relaxed);
             assert_eq!(seen, 1);
             seen
@@ -183,7 +183,7 @@ fn whoever_has_the_call_sees_what_came_before_it() {
 #[test]
 fn a_core_that_goes_to_sleep_over_its_mail_is_woken() {
     loom::model(|| {
-        let armed = Arc::new(Armed::default());
+        let armed = Arc::new(NotifyState::default());
         let (mut caller, mut owner) = mailbox::pair::<(), ()>(1);
         let core = thread::spawn({
             let armed = armed.clone();
@@ -193,7 +193,7 @@ fn a_core_that_goes_to_sleep_over_its_mail_is_woken() {
             }
         });
         armed.arm(false);
-        let sleeps = owner.answer(1, |()| ()) == 0;
+        let sleeps = owner.serve(1, |()| ()) == 0;
         let woken = core.join().unwrap();
         assert!(woken || !sleeps, "a wake-up was lost");
     });
@@ -203,13 +203,13 @@ fn a_core_that_goes_to_sleep_over_its_mail_is_woken() {
 #[test]
 fn a_core_that_goes_to_sleep_over_its_reply_is_woken() {
     loom::model(|| {
-        let armed = Arc::new(Armed::default());
+        let armed = Arc::new(NotifyState::default());
         let (mut caller, mut owner) = mailbox::pair::<(), ()>(1);
         caller.call(()).unwrap();
         let core = thread::spawn({
             let armed = armed.clone();
             move || {
-                owner.answer(1, |()| ());
+                owner.serve(1, |()| ());
                 armed.fire(true)
             }
         });
@@ -222,7 +222,7 @@ fn a_core_that_goes_to_sleep_over_its_reply_is_woken() {
 
 /// Two calls to an owner that answers some and goes. Whoever finds it gone, then takes its replies, and then gives up has
 /// heard of everything that it did; the other calls were never begun.
-fn give_up_after(answered: usize) {
+fn abandon_after(served: usize) {
     loom::model(move || {
         let word = Arc::new(AtomicUsize::new(0));
         let (mut caller, mut owner) = mailbox::pair::<(), usize>(2);
@@ -231,36 +231,36 @@ fn give_up_after(answered: usize) {
         let core = thread::spawn({
             let word = word.clone();
             move || {
-                for _ in 0..answered {
-                    owner.answer(1, |()| word.fetch_add(1, Ordering::Relaxed));
+                for _ in 0..served {
+                    owner.serve(1, |()| word.fetch_add(1, Ordering::Relaxed));
                 }
             }
         });
         let mut heard = Vec::new();
-        let mut turn = |caller: &mut Caller<(), usize>| {
+        let mut poll = |caller: &mut Caller<(), usize>| {
             let is_gone = caller.is_abandoned();
             heard.extend(std::iter::from_fn(|| caller.reply()));
             if is_gone {
-                caller.give_up();
+                caller.abandon_calls();
                 let done = word.load(Ordering::Relaxed);
                 assert_eq!(heard, (0..done).collect::<Vec<_>>(), "something was done that nobody heard of");
-                assert_eq!((done, caller.unanswered(), caller.credits()), (answered, 0, 0));
+                assert_eq!((done, caller.outstanding(), caller.credits()), (served, 0, 0));
                 assert_eq!(caller.call(()), Err(()), "nothing more is asked of it");
             }
             is_gone
         };
-        let was_gone = turn(&mut caller);
+        let was_gone = poll(&mut caller);
         core.join().unwrap();
-        assert!(was_gone || turn(&mut caller), "whoever goes is seen to be gone");
+        assert!(was_gone || poll(&mut caller), "whoever goes is seen to be gone");
     });
 }
 
 #[test]
 fn whoever_gives_up_an_owner_has_heard_all_that_it_did() {
-    give_up_after(1);
+    abandon_after(1);
 }
 
 #[test]
 fn whoever_gives_up_an_owner_that_did_nothing_hears_nothing() {
-    give_up_after(0);
+    abandon_after(0);
 }

@@ -8,8 +8,8 @@
 
 mod mailbox;
 
-use ironwarp_rings::doorbell::{self, Bell};
-use ironwarp_rings::notify::Armed;
+use ironwarp_rings::doorbell::{self, DoorbellFlag};
+use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::slots::{self, SlotConsumer};
 use ironwarp_rings::spsc;
 use loom::sync::Arc;
@@ -122,11 +122,11 @@ fn whoever_sees_a_slot_free_sees_it_counted_as_silent() {
         producer.post(|_| ()).unwrap();
         let worker = thread::spawn(move || {
             consumer.refresh();
-            consumer.add_silent(1);
+            consumer.add_unsignaled(1);
             consumer.release_to(1);
         });
         if producer.has_room(1) {
-            assert_eq!(producer.silent(), 1);
+            assert_eq!(producer.unsignaled(), 1);
         }
         worker.join().unwrap();
     });
@@ -135,29 +135,29 @@ fn whoever_sees_a_slot_free_sees_it_counted_as_silent() {
 #[test]
 fn work_that_was_rung_for_is_seen_after_the_last_bell() {
     loom::model(|| {
-        let (mut ringer, mut listener) = doorbell::channel(1);
+        let (mut sender, mut receiver) = doorbell::channel(1);
         let (mut producer, mut consumer) = slots::ring::<usize>(2);
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(DoorbellFlag::default());
         let poster = thread::spawn({
             let bell = bell.clone();
             move || {
                 (0..2).for_each(|_| {
                     producer.post(|_| ()).unwrap();
-                    ringer.ring(0, &bell);
+                    sender.ring(0, &bell);
                 })
             }
         });
         let mut seen = 0;
-        let mut answer = |listener: &mut doorbell::Listener| {
-            if let Some(0) = listener.next() {
-                bell.silence();
+        let mut serve = |receiver: &mut doorbell::DoorbellReceiver| {
+            if let Some(0) = receiver.next() {
+                bell.clear();
                 seen = consumer.refresh();
             }
         };
-        (0..2).for_each(|_| answer(&mut listener));
+        (0..2).for_each(|_| serve(&mut receiver));
         poster.join().unwrap();
         // Both sides rest now: what was not seen must still be in the doorbell ring.
-        answer(&mut listener);
+        serve(&mut receiver);
         assert_eq!(seen, 2, "a wake-up was lost");
     });
 }
@@ -165,22 +165,22 @@ fn work_that_was_rung_for_is_seen_after_the_last_bell() {
 #[test]
 fn a_queue_is_named_once_a_silence_and_its_place_is_always_free() {
     loom::model(|| {
-        let (mut ringer, mut listener) = doorbell::channel(1);
-        let bell = Arc::new(Bell::default());
+        let (mut sender, mut receiver) = doorbell::channel(1);
+        let bell = Arc::new(DoorbellFlag::default());
         let poster = thread::spawn({
             let bell = bell.clone();
-            move || (0..3).map(|_| usize::from(ringer.ring(0, &bell))).sum::<usize>()
+            move || (0..3).map(|_| usize::from(sender.ring(0, &bell))).sum::<usize>()
         });
         let mut heard = 0;
-        let mut hear = |listener: &mut doorbell::Listener| {
-            while listener.next().is_some() {
+        let mut take_replies = |receiver: &mut doorbell::DoorbellReceiver| {
+            while receiver.next().is_some() {
                 heard += 1;
-                bell.silence();
+                bell.clear();
             }
         };
-        hear(&mut listener);
+        take_replies(&mut receiver);
         let named = poster.join().unwrap();
-        hear(&mut listener);
+        take_replies(&mut receiver);
         // Had the ring been short of a place, the sweep would have named the queue once more.
         assert_eq!(heard, named);
     });
@@ -189,32 +189,32 @@ fn a_queue_is_named_once_a_silence_and_its_place_is_always_free() {
 #[test]
 fn bells_that_found_no_place_are_heard_all_the_same() {
     loom::model(|| {
-        let (mut ringer, mut listener) = doorbell::channel(2);
-        let bells = Arc::new([Bell::default(), Bell::default()]);
+        let (mut sender, mut receiver) = doorbell::channel(2);
+        let bells = Arc::new([DoorbellFlag::default(), DoorbellFlag::default()]);
         let (mut producers, mut consumers): (Vec<_>, Vec<_>) =
             (0..2).map(|_| slots::ring::<usize>(1)).unzip();
         // Number 0 has changed hands while its name was in the ring: both places are taken.
-        (0..2).for_each(|_| assert!(ringer.ring(0, &Bell::default())));
+        (0..2).for_each(|_| assert!(sender.ring(0, &DoorbellFlag::default())));
         let poster = thread::spawn({
             let bells = bells.clone();
             move || {
                 for id in [1, 0] {
                     producers[id].post(|_| ()).unwrap();
-                    ringer.ring(id as u32, &bells[id]);
+                    sender.ring(id as u32, &bells[id]);
                 }
             }
         });
         let mut seen = [0, 0];
-        let mut answer = |listener: &mut doorbell::Listener, at_most| {
-            for id in (0..at_most).map_while(|_| listener.next()) {
-                bells[id as usize].silence();
+        let mut serve = |receiver: &mut doorbell::DoorbellReceiver, at_most| {
+            for id in (0..at_most).map_while(|_| receiver.next()) {
+                bells[id as usize].clear();
                 seen[id as usize] = consumers[id as usize].refresh();
             }
         };
         // Two are heard meanwhile: two old names, or a sweep.
-        answer(&mut listener, 2);
+        serve(&mut receiver, 2);
         poster.join().unwrap();
-        answer(&mut listener, usize::MAX);
+        serve(&mut receiver, usize::MAX);
         assert_eq!(seen, [1, 1], "a wake-up was lost");
     });
 }
@@ -223,7 +223,7 @@ fn bells_that_found_no_place_are_heard_all_the_same() {
 fn whoever_arms_and_finds_nothing_is_woken() {
     loom::model(|| {
         let (mut core, mut application) = spsc::channel(1);
-        let armed = Arc::new(Armed::default());
+        let armed = Arc::new(NotifyState::default());
         let firing = thread::spawn({
             let armed = armed.clone();
             move || {
@@ -242,7 +242,7 @@ fn whoever_arms_and_finds_nothing_is_woken() {
 fn asking_for_more_while_a_core_fires_loses_nothing() {
     loom::model(|| {
         let (mut core, mut application) = spsc::channel(1);
-        let armed = Arc::new(Armed::default());
+        let armed = Arc::new(NotifyState::default());
         armed.arm(true);
         let firing = thread::spawn({
             let armed = armed.clone();
@@ -261,7 +261,7 @@ fn asking_for_more_while_a_core_fires_loses_nothing() {
 #[test]
 fn two_cores_wake_once_and_lose_nothing() {
     loom::model(|| {
-        let armed = Arc::new(Armed::default());
+        let armed = Arc::new(NotifyState::default());
         let cores = [0, 1].map(|_| {
             let (mut core, application) = spsc::channel(1);
             let armed = armed.clone();

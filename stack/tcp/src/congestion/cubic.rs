@@ -35,7 +35,7 @@ pub(super) struct Cubic {
     /// W_max before the last reduction.
     w_max_before: u32,
     /// The window before the last reduction (cwnd_prior of s4.3).
-    prior: u32,
+    cwnd_prior: u32,
     /// When this curve began.
     epoch: Nanos,
     /// When it reaches W_max, in ticks after the epoch.
@@ -43,14 +43,14 @@ pub(super) struct Cubic {
     /// What Reno's window would be.
     w_est: u32,
     /// Bytes acknowledged since `w_est` last grew.
-    est_acked: u32,
+    w_est_acked: u32,
     /// Bytes to be acknowledged for a segment of growth, by the curve; and those acknowledged since the last.
-    per_segment: u32,
+    acked_per_segment: u32,
     acked: u32,
     /// When to look at the curve again.
-    look_at: Nanos,
+    next_update_at: Nanos,
     /// The time up to which the window was in use or the epoch was moved.
-    seen_at: Nanos,
+    in_use_until: Nanos,
 }
 
 impl Cubic {
@@ -58,31 +58,31 @@ impl Cubic {
         Cubic {
             w_max: 0,
             w_max_before: 0,
-            prior: 0,
+            cwnd_prior: 0,
             epoch: NEVER,
             k: 0,
             w_est: 0,
-            est_acked: 0,
-            per_segment: u32::MAX,
+            w_est_acked: 0,
+            acked_per_segment: u32::MAX,
             acked: 0,
-            look_at: Nanos::ZERO,
-            seen_at: Nanos::ZERO,
+            next_update_at: Nanos::ZERO,
+            in_use_until: Nanos::ZERO,
         }
     }
 
     /// Congestion avoidance: `bytes` were acknowledged of a window that is in use. Answers the new window.
     #[inline]
     pub(super) fn on_ack(&mut self, cwnd: u32, emss: u32, bytes: u32, acked: &Acked) -> u32 {
-        if acked.now >= self.look_at || self.epoch == NEVER {
-            self.look(cwnd, emss, acked);
+        if acked.now >= self.next_update_at || self.epoch == NEVER {
+            self.update_target(cwnd, emss, acked);
         }
-        self.seen_at = acked.now;
+        self.in_use_until = acked.now;
         self.grow_reno_estimate(cwnd, emss, bytes);
         let mut grown = cwnd;
         self.acked = self.acked.saturating_add(bytes);
-        if self.acked >= self.per_segment {
-            let segments = self.acked / self.per_segment;
-            self.acked -= segments * self.per_segment;
+        if self.acked >= self.acked_per_segment {
+            let segments = self.acked / self.acked_per_segment;
+            self.acked -= segments * self.acked_per_segment;
             grown = grown.saturating_add(segments.saturating_mul(emss));
         }
         // s4.3: below Reno's window, Reno's window.
@@ -93,32 +93,32 @@ impl Cubic {
     /// window is where it was.
     #[inline]
     fn grow_reno_estimate(&mut self, cwnd: u32, emss: u32, bytes: u32) {
-        self.est_acked = self.est_acked.saturating_add(bytes);
-        let window = if self.w_est < self.prior { cwnd + (cwnd >> 3) * 7 } else { cwnd };
-        if self.est_acked >= window {
-            self.est_acked = (self.est_acked - window).min(window);
+        self.w_est_acked = self.w_est_acked.saturating_add(bytes);
+        let window = if self.w_est < self.cwnd_prior { cwnd + (cwnd >> 3) * 7 } else { cwnd };
+        if self.w_est_acked >= window {
+            self.w_est_acked = (self.w_est_acked - window).min(window);
             self.w_est = self.w_est.saturating_add(emss);
         }
     }
 
     /// Looks at the curve one round trip ahead (s4.2) and sets the pace towards it.
-    fn look(&mut self, cwnd: u32, emss: u32, acked: &Acked) {
+    fn update_target(&mut self, cwnd: u32, emss: u32, acked: &Acked) {
         if self.epoch == NEVER {
             self.begin(cwnd, emss, acked.now);
         }
-        self.look_at = acked.now + Nanos(acked.srtt.0 >> 3);
+        self.next_update_at = acked.now + Nanos(acked.srtt.0 >> 3);
         let ahead = acked.now.since(self.epoch) + acked.srtt;
         // s4.2: never below the window, and at most half of it more in one round trip.
         let target = self.curve(ahead, emss).clamp(cwnd, cwnd + (cwnd >> 1));
-        self.per_segment = match u64::from(cwnd) * u64::from(emss) / u64::from((target - cwnd).max(1)) {
-            far if far > u64::from(u32::MAX) => u32::MAX,
-            near => (near as u32).max(1),
+        self.acked_per_segment = match u64::from(cwnd) * u64::from(emss) / u64::from((target - cwnd).max(1)) {
+            large if large > u64::from(u32::MAX) => u32::MAX,
+            small => (small as u32).max(1),
         };
-        self.acked = self.acked.min(self.per_segment);
+        self.acked = self.acked.min(self.acked_per_segment);
     }
 
     fn begin(&mut self, cwnd: u32, emss: u32, now: Nanos) {
-        (self.epoch, self.seen_at, self.w_est, self.est_acked) = (now, now, cwnd, 0);
+        (self.epoch, self.in_use_until, self.w_est, self.w_est_acked) = (now, now, cwnd, 0);
         if cwnd < self.w_max {
             let segments_scaled =
                 u64::from(self.w_max - cwnd).saturating_mul(C_INVERSE) / u64::from(emss.max(1));
@@ -142,7 +142,7 @@ impl Cubic {
         self.w_max_before = self.w_max;
         // s4.7, fast convergence: a flow whose share shrinks makes room for others.
         self.w_max = if cwnd < self.w_max { share(cwnd, 17, 20) } else { cwnd };
-        self.prior = cwnd;
+        self.cwnd_prior = cwnd;
         self.epoch = NEVER;
         // s4.6: beta is 0.7.
         share(flight, 7, 10)
@@ -154,11 +154,11 @@ impl Cubic {
     }
 
     /// s5.8: the curve stands still while the window is not used.
-    pub(super) fn on_unused(&mut self, now: Nanos) {
+    pub(super) fn on_app_limited(&mut self, now: Nanos) {
         if self.epoch != NEVER {
-            self.epoch += now.since(self.seen_at);
+            self.epoch += now.since(self.in_use_until);
         }
-        self.seen_at = now;
+        self.in_use_until = now;
     }
 }
 
@@ -249,7 +249,7 @@ mod tests {
         let srtt = Nanos::from_millis(100);
         let cwnd = cubic.on_congestion(1_000 * EMSS, 1_000 * EMSS);
         cubic.on_ack(cwnd, EMSS, EMSS, &acked(Nanos::from_secs(1), srtt));
-        cubic.on_unused(Nanos::from_secs(101));
+        cubic.on_app_limited(Nanos::from_secs(101));
         assert_eq!(cubic.epoch, Nanos::from_secs(101));
     }
 

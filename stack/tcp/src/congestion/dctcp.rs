@@ -6,7 +6,7 @@
 
 use ironwarp_types::Seq;
 
-use super::{Acked, Reno, Sign};
+use super::{Acked, CongestionSignal, Reno};
 
 /// Alpha of 1.
 const WHOLE: u32 = 1 << 10;
@@ -54,10 +54,12 @@ impl Dctcp {
     }
 
     /// RFC 8257 s3.3 for marks, s3.4 for loss.
-    pub(super) fn on_congestion(&mut self, sign: Sign, cwnd: u32, flight: u32) -> u32 {
-        match sign {
-            Sign::Loss => flight >> 1,
-            Sign::Mark => cwnd - ((u64::from(cwnd) * u64::from(self.alpha.min(WHOLE))) >> 11) as u32,
+    pub(super) fn on_congestion(&mut self, signal: CongestionSignal, cwnd: u32, flight: u32) -> u32 {
+        match signal {
+            CongestionSignal::Loss => flight >> 1,
+            CongestionSignal::Ecn => {
+                cwnd - ((u64::from(cwnd) * u64::from(self.alpha.min(WHOLE))) >> 11) as u32
+            }
         }
     }
 }
@@ -95,10 +97,10 @@ mod tests {
     #[test]
     fn rare_marks_cost_little_and_loss_costs_half() {
         let mut dctcp = Dctcp::new(Seq(0));
-        assert_eq!(dctcp.on_congestion(Sign::Mark, 100_000, 100_000), 50_000);
+        assert_eq!(dctcp.on_congestion(CongestionSignal::Ecn, 100_000, 100_000), 50_000);
         windows(&mut dctcp, 300, 1);
-        let after = dctcp.on_congestion(Sign::Mark, 100_000, 100_000);
+        let after = dctcp.on_congestion(CongestionSignal::Ecn, 100_000, 100_000);
         assert!((92_000..98_000).contains(&after), "{after}");
-        assert_eq!(dctcp.on_congestion(Sign::Loss, 100_000, 100_000), 50_000);
+        assert_eq!(dctcp.on_congestion(CongestionSignal::Loss, 100_000, 100_000), 50_000);
     }
 }

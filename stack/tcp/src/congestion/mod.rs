@@ -51,11 +51,11 @@ pub(crate) struct Acked {
 
 /// Why a window is reduced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sign {
+pub(crate) enum CongestionSignal {
     /// Something was lost.
     Loss,
     /// The network marked instead of dropping.
-    Mark,
+    Ecn,
 }
 
 /// What sets the controllers apart.
@@ -73,10 +73,10 @@ pub(crate) struct CongestionWindow {
     ssthresh: u32,
     emss: u32,
     /// What was sent before this number was sent with the window full, or nearly: its ACKs let the window grow.
-    used_to: Seq,
+    cwnd_limited_until: Seq,
     algorithm: Algorithm,
     /// cwnd and ssthresh before the last reduction, should it turn out to have been a mistake.
-    prior: (u32, u32),
+    undo_state: (u32, u32),
 }
 
 impl CongestionWindow {
@@ -88,7 +88,14 @@ impl CongestionWindow {
             config::Congestion::Dctcp => Algorithm::Dctcp(Dctcp::new(iss)),
         };
         let cwnd = cwnd.clamp(emss, CWND_MAX);
-        CongestionWindow { cwnd, ssthresh: CWND_MAX, emss, used_to: iss, algorithm, prior: (cwnd, CWND_MAX) }
+        CongestionWindow {
+            cwnd,
+            ssthresh: CWND_MAX,
+            emss,
+            cwnd_limited_until: iss,
+            algorithm,
+            undo_state: (cwnd, CWND_MAX),
+        }
     }
 
     /// What may be in flight.
@@ -104,28 +111,28 @@ impl CongestionWindow {
 
     /// The window stopped the sender, whose next byte is `snd_nxt`.
     #[inline]
-    pub(crate) fn on_limited(&mut self, snd_nxt: Seq) {
-        self.used_to = snd_nxt;
+    pub(crate) fn on_cwnd_limited(&mut self, snd_nxt: Seq) {
+        self.cwnd_limited_until = snd_nxt;
     }
 
     /// Bytes were acknowledged while nothing was known to be lost, or in slow start after a timeout.
     #[inline]
     pub(crate) fn on_ack(&mut self, acked: Acked) {
-        let used = acked.una_before.lt(self.used_to);
+        let used = acked.una_before.lt(self.cwnd_limited_until);
         if !used {
-            self.used_to = acked.una_before;
+            self.cwnd_limited_until = acked.una_before;
         }
-        self.observe(&acked);
+        self.on_ecn_feedback(&acked);
         if used {
             self.grow(&acked);
         } else if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.on_unused(acked.now);
+            cubic.on_app_limited(acked.now);
         }
     }
 
     /// What an ACK says of marks, whatever the window does meanwhile.
     #[inline]
-    pub(crate) fn observe(&mut self, acked: &Acked) {
+    pub(crate) fn on_ecn_feedback(&mut self, acked: &Acked) {
         if let Algorithm::Dctcp(dctcp) = &mut self.algorithm {
             dctcp.on_ack(acked);
         }
@@ -154,34 +161,34 @@ impl CongestionWindow {
     }
 
     /// The window must come down, with `flight` bytes on their way. Sets what it comes down to; how it gets there is for
-    /// PRR, or for [`Self::collapse`].
+    /// PRR, or for [`Self::set_loss_window`].
     #[cold]
-    pub(crate) fn on_congestion(&mut self, sign: Sign, flight: u32) {
-        self.prior = (self.cwnd, self.ssthresh);
+    pub(crate) fn on_congestion(&mut self, signal: CongestionSignal, flight: u32) {
+        self.undo_state = (self.cwnd, self.ssthresh);
         let target = match &mut self.algorithm {
             // RFC 5681 s3.1, equation 4.
             Algorithm::NewReno(_) => flight >> 1,
             Algorithm::Cubic(cubic) => cubic.on_congestion(self.cwnd, flight),
-            Algorithm::Dctcp(dctcp) => dctcp.on_congestion(sign, self.cwnd, flight),
+            Algorithm::Dctcp(dctcp) => dctcp.on_congestion(signal, self.cwnd, flight),
         };
         self.ssthresh = target.max(2 * self.emss);
     }
 
     /// RFC 5681 s3.1: after a timeout one segment may leave, beside the `pipe` bytes that are not known to be lost.
     #[cold]
-    pub(crate) fn collapse(&mut self, pipe: u32) {
+    pub(crate) fn set_loss_window(&mut self, pipe: u32) {
         self.cwnd = (pipe + self.emss).min(CWND_MAX);
     }
 
     /// PRR, or the end of recovery, says what may be in flight.
-    pub(crate) fn steer(&mut self, cwnd: u32) {
+    pub(crate) fn set_cwnd(&mut self, cwnd: u32) {
         self.cwnd = cwnd.clamp(self.emss, CWND_MAX);
     }
 
     /// What was taken for congestion was none: everything is as it was before.
     #[cold]
     pub(crate) fn undo(&mut self) {
-        let (cwnd, ssthresh) = self.prior;
+        let (cwnd, ssthresh) = self.undo_state;
         self.cwnd = self.cwnd.max(cwnd);
         self.ssthresh = self.ssthresh.max(ssthresh);
         if let Algorithm::Cubic(cubic) = &mut self.algorithm {
@@ -196,7 +203,7 @@ impl CongestionWindow {
         self.ssthresh = self.ssthresh.max(self.cwnd - (self.cwnd >> 2));
         self.cwnd = self.cwnd.min(initial.max(self.emss));
         if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.on_unused(now);
+            cubic.on_app_limited(now);
         }
     }
 

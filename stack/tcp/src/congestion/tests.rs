@@ -8,7 +8,7 @@ const ALL: [config::Congestion; 3] =
 
 fn open(which: config::Congestion, segments: u32) -> CongestionWindow {
     let mut window = CongestionWindow::new(which, EMSS, segments * EMSS, Seq(0));
-    window.on_limited(Seq(1 << 30));
+    window.on_cwnd_limited(Seq(1 << 30));
     window
 }
 
@@ -68,7 +68,7 @@ fn slow_start_does_not_overshoot_ssthresh() {
 fn an_unused_window_does_not_grow() {
     for which in ALL {
         let mut window = open(which, 10);
-        window.on_limited(Seq(0));
+        window.on_cwnd_limited(Seq(0));
         (0..10).for_each(|_| window.on_ack(acked(EMSS)));
         assert_eq!(window.cwnd(), 10 * EMSS, "{which:?}");
     }
@@ -79,9 +79,9 @@ fn an_unused_window_does_not_grow() {
 fn loss_brings_the_window_down() {
     for (which, expected) in ALL.into_iter().zip([10, 14, 10]) {
         let mut window = open(which, 20);
-        window.on_congestion(Sign::Loss, 20 * EMSS);
+        window.on_congestion(CongestionSignal::Loss, 20 * EMSS);
         assert_eq!(window.ssthresh(), expected * EMSS, "{which:?}");
-        window.on_congestion(Sign::Loss, EMSS);
+        window.on_congestion(CongestionSignal::Loss, EMSS);
         assert_eq!(window.ssthresh(), 2 * EMSS, "{which:?}");
     }
 }
@@ -90,8 +90,8 @@ fn loss_brings_the_window_down() {
 fn a_mistake_is_undone() {
     for which in ALL {
         let mut window = open(which, 20);
-        window.on_congestion(Sign::Loss, 20 * EMSS);
-        window.collapse(0);
+        window.on_congestion(CongestionSignal::Loss, 20 * EMSS);
+        window.set_loss_window(0);
         assert_eq!(window.cwnd(), EMSS);
         window.undo();
         assert_eq!((window.cwnd(), window.ssthresh()), (20 * EMSS, CWND_MAX), "{which:?}");

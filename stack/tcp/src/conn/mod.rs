@@ -1,16 +1,16 @@
 //! One connection: its state, its two sides, and what it owes.
 //!
 //! The fields are laid out by heat: what every segment touches comes first, what only set-up and end touch comes last.
-//! What a connection does lives beside this module: `arrival` for segments, `output` for everything sent.
+//! What a connection does lives beside this module: `input` for segments, `output` for everything sent.
 
+mod keep_alive;
 mod path_mtu;
-mod patience;
 mod receive;
 mod receive_ecn;
 mod receive_sack;
 mod rtt;
 mod send;
-mod stamps;
+mod timestamps;
 
 use ironwarp_net::Path;
 use ironwarp_types::{Flow, Nanos, Seq};
@@ -20,14 +20,14 @@ use crate::congestion::CongestionWindow;
 use crate::header::{Flags, Segment, SynOptions, TIMESTAMPS_BYTES};
 use crate::ids::ListenerId;
 
+pub use keep_alive::{KeepAlive, TcpTimeouts};
+pub(crate) use keep_alive::{KeepAliveAction, KeepAliveTimer};
 use path_mtu::BlackHole;
-pub(crate) use patience::{Idle, Silence};
-pub use patience::{KeepAlive, Patience};
 pub(crate) use receive::ReceiveSide;
 pub(crate) use receive_ecn::EcnEcho;
-pub(crate) use receive_sack::Held;
+pub(crate) use receive_sack::SackRanges;
 pub(crate) use send::{SendSide, Timer};
-pub(crate) use stamps::Stamps;
+pub(crate) use timestamps::TimestampState;
 
 /// IPv4 and TCP headers without options.
 const HEADERS_BYTES: u16 = 40;
@@ -101,12 +101,12 @@ impl State {
 
 /// Acknowledgements owed to the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct AckDebt {
+pub(crate) struct PendingAck {
     /// One is owed; a data segment can carry it.
-    pub(crate) owed: bool,
+    pub(crate) pending: bool,
     /// So many must leave in this iteration, each as a segment of its own: the peer counts them.
-    pub(crate) now: u8,
-    /// The round of flushes, [`AckLists::round`](crate::output::AckLists::round), in which the one that is owed began to be.
+    pub(crate) immediate: u8,
+    /// The round of flushes, [`AckQueue::round`](crate::output::AckLists::round), in which the one that is owed began to be.
     pub(crate) since: u16,
 }
 
@@ -126,12 +126,12 @@ pub(crate) struct Negotiated {
 pub(crate) struct Conn {
     pub(crate) rcv: ReceiveSide,
     pub(crate) state: State,
-    pub(crate) ack: AckDebt,
+    pub(crate) ack: PendingAck,
     pub(crate) opts: Negotiated,
     pub(crate) echo: EcnEcho,
-    pub(crate) stamps: Stamps,
+    pub(crate) ts: TimestampState,
     /// When the peer was last heard.
-    pub(crate) heard_at: Nanos,
+    pub(crate) last_rx_at: Nanos,
     /// Its place in the slab, which is also its timer.
     pub(crate) slot: u32,
     pub(crate) snd: SendSide,
@@ -148,16 +148,16 @@ pub(crate) struct Cold {
     /// Where the connection came from, when the peer opened it.
     pub(crate) listener: Option<ListenerId>,
     /// When the wait for the peer's FIN ends.
-    pub(crate) linger_at: Nanos,
+    pub(crate) fin_wait_2_deadline: Nanos,
     /// How long payload may stay unacknowledged.
     pub(crate) user_timeout: Nanos,
-    pub(crate) idle: Idle,
+    pub(crate) keep_alive: KeepAliveTimer,
     /// The segment size that the peer announced.
     peer_mss: Option<u16>,
     /// The largest packet that the path takes, as far as routers have taught it.
     path_mtu: u16,
     /// A path that swallows large segments.
-    pub(crate) hole: BlackHole,
+    pub(crate) black_hole: BlackHole,
     /// A router's claim about the path and the segment it quoted, not confirmed.
     pub(crate) claimed_mtu: Option<(Seq, u16)>,
     /// A router has said that the peer cannot be reached.
@@ -166,60 +166,60 @@ pub(crate) struct Cold {
     /// Whether the peer's SYN offered to scale windows, or ours does.
     pub(crate) scaled: bool,
     /// Whether the flow table knows the connection.
-    pub(crate) linked: bool,
+    pub(crate) in_flow_table: bool,
 }
 
 // An idle connection, its timer and its share of the tables stay well below the 2 KiB that design.md allows.
 const _: () = assert!(size_of::<Conn>() <= 1024);
 
 /// What a new connection is made from.
-pub(crate) struct Opening {
+pub(crate) struct NewConn {
     pub(crate) slot: u32,
     pub(crate) flow: Flow,
     pub(crate) hash: u32,
     pub(crate) path: Path,
     pub(crate) iss: Seq,
     /// Where the clock of its time stamps stands when ours stands at zero.
-    pub(crate) stamp_offset: u32,
+    pub(crate) ts_offset: u32,
     pub(crate) now: Nanos,
 }
 
 impl Conn {
     /// A connection that we open. Its SYN is about to be sent.
-    pub(crate) fn active(config: &TcpConfig, opening: Opening) -> Self {
+    pub(crate) fn active(config: &TcpConfig, new_conn: NewConn) -> Self {
         let opts = Negotiated { timestamps: config.timestamps, sack: config.sack, ecn: config.ecn };
         let emss = emss(
-            mss_default(&opening.flow),
-            opening.path.mtu_bytes() - beyond_ipv4(&opening.path),
+            mss_default(&new_conn.flow),
+            new_conn.path.mtu_bytes() - beyond_ipv4(&new_conn.path),
             opts.timestamps,
         );
         Conn {
-            rcv: ReceiveSide::new(config, opening.slot),
+            rcv: ReceiveSide::new(config, new_conn.slot),
             state: State::SynSent,
-            ack: AckDebt::default(),
+            ack: PendingAck::default(),
             opts,
-            echo: EcnEcho::new(config.congestion.mirrors_marks()),
-            stamps: Stamps::new(opening.stamp_offset),
-            heard_at: opening.now,
-            slot: opening.slot,
-            snd: SendSide::new(config, opening.iss, emss, opening.now),
-            path: opening.path,
-            flow: opening.flow,
+            echo: EcnEcho::new(config.congestion.uses_dctcp_echo()),
+            ts: TimestampState::new(new_conn.ts_offset),
+            last_rx_at: new_conn.now,
+            slot: new_conn.slot,
+            snd: SendSide::new(config, new_conn.iss, emss, new_conn.now),
+            path: new_conn.path,
+            flow: new_conn.flow,
             cold: Cold {
-                hash: opening.hash,
-                iss: opening.iss,
+                hash: new_conn.hash,
+                iss: new_conn.iss,
                 listener: None,
-                linger_at: Nanos::MAX,
+                fin_wait_2_deadline: Nanos::MAX,
                 user_timeout: config.user_timeout,
-                idle: Idle::new(None),
+                keep_alive: KeepAliveTimer::new(None),
                 peer_mss: None,
                 path_mtu: u16::MAX,
-                hole: BlackHole::NONE,
+                black_hole: BlackHole::NONE,
                 claimed_mtu: None,
                 unreachable: false,
                 syn_retries: 0,
                 scaled: true,
-                linked: false,
+                in_flow_table: false,
             },
         }
     }
@@ -227,16 +227,16 @@ impl Conn {
     /// A connection that the peer's SYN opens. Its SYN-ACK is about to be sent.
     pub(crate) fn passive(
         config: &TcpConfig,
-        opening: Opening,
+        new_conn: NewConn,
         listener: ListenerId,
         syn: &Segment,
         options: SynOptions,
     ) -> Self {
-        let opening_at = opening.now;
-        let mut conn = Conn::active(config, opening);
+        let opened_at = new_conn.now;
+        let mut conn = Conn::active(config, new_conn);
         conn.cold.listener = Some(listener);
         conn.state = State::SynReceived;
-        conn.on_peer_syn(opening_at, syn, options);
+        conn.on_peer_syn(opened_at, syn, options);
         conn
     }
 
@@ -251,24 +251,24 @@ impl Conn {
         self.opts.ecn &= syn.flags & (Flags::ECE | Flags::CWR) == asked;
         self.opts.sack &= options.sack_permitted;
         self.opts.timestamps &= options.timestamps.is_some();
-        self.stamps.on_syn(now, irs, options.timestamps.unwrap_or_default());
+        self.ts.on_syn(now, irs, options.timestamps.unwrap_or_default());
         self.cold.peer_mss = options.mss;
         self.set_emss();
     }
 
     /// A SYN cookie without time stamps has no room for more than the segment size.
-    pub(crate) fn forget_offer(&mut self) {
+    pub(crate) fn clear_offer(&mut self) {
         (self.opts.sack, self.opts.ecn, self.cold.scaled) = (false, false, false);
     }
 
     /// What of an offer both sides will use.
-    pub(crate) fn agreed(&self, offer: SynOptions) -> SynOptions {
+    pub(crate) fn negotiated_options(&self, offer: SynOptions) -> SynOptions {
         SynOptions { sack_permitted: self.opts.sack, ..offer }
     }
 
     /// The SYN-ACK that bore a cookie was sent as if this connection had sent it.
-    pub(crate) fn on_syn_ack_remembered(&mut self) {
-        self.rcv.announce_in_syn();
+    pub(crate) fn on_cookie_syn_ack_sent(&mut self) {
+        self.rcv.advertise_window_in_syn();
         (self.snd.snd_nxt, self.snd.snd_max) = (self.snd.snd_end, self.snd.snd_end);
     }
 
@@ -279,12 +279,12 @@ impl Conn {
     }
 
     /// The segment size that our SYN announces: what one frame of this path holds.
-    pub(crate) fn mss_announced(&self) -> u16 {
+    pub(crate) fn advertised_mss(&self) -> u16 {
         self.path.mtu_bytes().saturating_sub(HEADERS_BYTES + beyond_ipv4(&self.path))
     }
 
     /// Opens the congestion window when the handshake is done.
-    pub(crate) fn open_window(&mut self, config: &TcpConfig) {
+    pub(crate) fn init_cwnd(&mut self, config: &TcpConfig) {
         // RFC 5681 s3.1: a lost SYN or SYN-ACK leaves one segment.
         let segments = if self.cold.syn_retries == 0 { u32::from(config.initial_window_segments) } else { 1 };
         let emss = u32::from(self.snd.emss);
@@ -298,7 +298,10 @@ impl Conn {
             Nanos::MAX => Nanos::MAX,
             at => at.min(self.snd.progress_at + self.cold.user_timeout),
         };
-        timer.min(self.cold.linger_at).min(self.cold.hole.raise_at).min(self.heard_at + self.cold.idle.wait)
+        timer
+            .min(self.cold.fin_wait_2_deadline)
+            .min(self.cold.black_hole.raise_at)
+            .min(self.last_rx_at + self.cold.keep_alive.wait)
     }
 
     /// The invariants of the numbers alone.

@@ -9,7 +9,7 @@ use ironwarp_stats::Counter;
 use ironwarp_types::{Flow, Nanos};
 
 use super::Conn;
-use crate::output::Io;
+use crate::output::TcpIo;
 
 /// The smallest MTU believed of a path. RFC 791 s3.1 has every IPv4 host take 576 bytes, and a claim of less serves nobody
 /// but who wants us to send headers; RFC 8200 s5 has every IPv6 link carry 1280.
@@ -49,7 +49,7 @@ impl Conn {
 
     /// The path takes packets of `mtu_bytes` at most. Later units are smaller; earlier ones are cut when sent again.
     #[cold]
-    pub(crate) fn on_path_mtu<P: Port>(&mut self, io: &mut Io<'_, P>, mtu_bytes: u16) {
+    pub(crate) fn on_path_mtu<P: Port>(&mut self, io: &mut TcpIo<'_, P>, mtu_bytes: u16) {
         let mtu_bytes = mtu_bytes.max(mtu_floor(&self.flow));
         if mtu_bytes >= self.mtu_bytes() {
             return;
@@ -61,7 +61,7 @@ impl Conn {
 
     /// RFC 5927 s7.2: a claim that a timeout confirms, since what it named is still not acknowledged.
     #[cold]
-    pub(crate) fn confirm_path_mtu<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    pub(crate) fn confirm_path_mtu<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if let Some((seq, mtu_bytes)) = self.cold.claimed_mtu.take()
             && self.snd.snd_una.leq(seq)
         {
@@ -73,35 +73,36 @@ impl Conn {
     /// than it seems and whoever drops them does not tell, or it has failed altogether. Half as much is tried, for a
     /// while: what was an outage shows when the old size is tried again. `first` is the payload of the first unit.
     #[cold]
-    pub(crate) fn suspect_black_hole<P: Port>(&mut self, io: &mut Io<'_, P>, first: u16) {
+    pub(crate) fn suspect_black_hole<P: Port>(&mut self, io: &mut TcpIo<'_, P>, first: u16) {
         let (emss, mtu_bytes) = (self.snd.emss, self.cold.path_mtu);
-        let hole = &mut self.cold.hole;
-        if io.now.since(hole.raised_at) > RAISE_AFTER_MAX {
-            hole.tries = 0;
+        let black_hole = &mut self.cold.black_hole;
+        if io.now.since(black_hole.raised_at) > RAISE_AFTER_MAX {
+            black_hole.tries = 0;
         }
         // What has just been tried again is on trial: one timeout is enough.
-        let timeouts = if hole.tries == 0 { BLACK_HOLE_TIMEOUTS } else { 1 };
+        let timeouts = if black_hole.tries == 0 { BLACK_HOLE_TIMEOUTS } else { 1 };
         if !io.shared.config.plpmtud || self.snd.rtt.backoff() < timeouts || first <= emss >> 1 {
             return;
         }
         self.on_path_mtu(io, self.mtu_bytes() >> 1);
         if self.snd.emss < emss {
-            io.count(Counter::TcpBlackHoles);
-            let hole = &mut self.cold.hole;
-            if hole.raise_at == Nanos::MAX {
-                hole.mtu_bytes = mtu_bytes;
+            io.count(Counter::TcpPmtuBlackHoles);
+            let black_hole = &mut self.cold.black_hole;
+            if black_hole.raise_at == Nanos::MAX {
+                black_hole.mtu_bytes = mtu_bytes;
             }
-            hole.raise_at = io.now + RAISE_AFTER.times(1 << (3 * u32::from(hole.tries))).min(RAISE_AFTER_MAX);
-            hole.tries = (hole.tries + 1).min(4);
+            black_hole.raise_at =
+                io.now + RAISE_AFTER.times(1 << (3 * u32::from(black_hole.tries))).min(RAISE_AFTER_MAX);
+            black_hole.tries = (black_hole.tries + 1).min(4);
         }
     }
 
     /// RFC 4821 s7.3, RFC 8899 s5.1.1 (PMTU_RAISE_TIMER): the size that vanished is tried again.
     #[cold]
-    pub(crate) fn raise_path_mtu<P: Port>(&mut self, io: &Io<'_, P>) {
-        let hole = &mut self.cold.hole;
-        (hole.raise_at, hole.raised_at) = (Nanos::MAX, io.now);
-        self.cold.path_mtu = hole.mtu_bytes;
+    pub(crate) fn raise_path_mtu<P: Port>(&mut self, io: &TcpIo<'_, P>) {
+        let black_hole = &mut self.cold.black_hole;
+        (black_hole.raise_at, black_hole.raised_at) = (Nanos::MAX, io.now);
+        self.cold.path_mtu = black_hole.mtu_bytes;
         self.set_emss();
     }
 }

@@ -19,14 +19,14 @@
 use ironwarp_types::Seq;
 use ironwarp_types::limits::FPDU_BYTES_MAX;
 
-use super::Held;
+use super::SackRanges;
 use crate::TcpConfig;
 use crate::config::RCV_WINDOW_BYTES_MAX;
 use crate::header::{SackBlock, Segment};
 use crate::queue::RxQueues;
 
 /// Unread bytes that do not shrink the window.
-const UNREAD_FREE_BYTES: u32 = FPDU_BYTES_MAX as u32;
+const UNREAD_ALLOWANCE_BYTES: u32 = FPDU_BYTES_MAX as u32;
 
 /// The numbers of the receive side.
 #[derive(Clone, Debug)]
@@ -43,11 +43,11 @@ pub(crate) struct ReceiveSide {
     pub(crate) fin: Option<Seq>,
     wscale: u8,
     /// The layer above wants to hear of bytes beyond a gap.
-    pub(crate) tells_early: bool,
+    pub(crate) reports_out_of_order: bool,
     /// The latest of them.
-    pub(crate) came_early: SackBlock,
+    pub(crate) latest_out_of_order: SackBlock,
     /// What selective acknowledgements tell.
-    pub(crate) held: Held,
+    pub(crate) sack_ranges: SackRanges,
 }
 
 impl ReceiveSide {
@@ -63,9 +63,9 @@ impl ReceiveSide {
             queues: RxQueues::new(config.rx_frames_reserve, slot),
             fin: None,
             wscale,
-            tells_early: false,
-            came_early: SackBlock { start: Seq(0), end: Seq(0) },
-            held: Held::default(),
+            reports_out_of_order: false,
+            latest_out_of_order: SackBlock { start: Seq(0), end: Seq(0) },
+            sack_ranges: SackRanges::default(),
         }
     }
 
@@ -85,7 +85,7 @@ impl ReceiveSide {
     }
 
     /// The window field of a SYN, which is never scaled (RFC 7323 s2.2). Records what it promises.
-    pub(crate) fn announce_in_syn(&mut self) -> u16 {
+    pub(crate) fn advertise_window_in_syn(&mut self) -> u16 {
         let field = self.window.min(u32::from(u16::MAX));
         self.rcv_adv = self.rcv_nxt.plus(field);
         field as u16
@@ -97,10 +97,10 @@ impl ReceiveSide {
     /// beyond what we are ready to buffer: RFC 7323 s2.4 prefers a window that seems to shrink by a fraction of a unit
     /// to one that a reader who never reads lets creep forward.
     #[inline]
-    pub(crate) fn announce(&mut self) -> u16 {
-        let window = self.rcv_adv.max(self.edge()).since(self.rcv_nxt);
+    pub(crate) fn advertise_window(&mut self) -> u16 {
+        let window = self.rcv_adv.max(self.right_edge()).since(self.rcv_nxt);
         let mut field = window >> self.wscale;
-        if field << self.wscale != window && self.unread <= UNREAD_FREE_BYTES {
+        if field << self.wscale != window && self.unread <= UNREAD_ALLOWANCE_BYTES {
             field += 1;
         }
         let field = field.min(u32::from(u16::MAX));
@@ -110,15 +110,15 @@ impl ReceiveSide {
 
     /// The right edge of what we are ready to take.
     #[inline]
-    fn edge(&self) -> Seq {
-        let beyond = self.unread.saturating_sub(UNREAD_FREE_BYTES);
+    fn right_edge(&self) -> Seq {
+        let beyond = self.unread.saturating_sub(UNREAD_ALLOWANCE_BYTES);
         self.rcv_nxt.plus(self.window.saturating_sub(beyond))
     }
 
     /// RFC 9293 s3.8.6.2.2: reading has moved the edge far enough to be worth telling, and the peer may be waiting.
-    pub(crate) fn wants_update(&self, emss: u32) -> bool {
+    pub(crate) fn needs_window_update(&self, emss: u32) -> bool {
         let announced = self.rcv_adv.since(self.rcv_nxt);
-        let gain = self.edge().delta(self.rcv_adv);
+        let gain = self.right_edge().delta(self.rcv_adv);
         announced < self.window >> 1 && gain >= emss.min(self.window >> 1).max(1) as i32
     }
 

@@ -17,26 +17,26 @@ pub(crate) struct EcnEcho {
     /// ACKs carry ECE.
     pub(crate) echoing: bool,
     /// RFC 8257: the echo mirrors the marks.
-    mirrors: bool,
+    dctcp_echo: bool,
 }
 
 impl EcnEcho {
-    pub(crate) fn new(mirrors: bool) -> Self {
-        EcnEcho { echoing: false, mirrors }
+    pub(crate) fn new(dctcp_echo: bool) -> Self {
+        EcnEcho { echoing: false, dctcp_echo }
     }
 
     /// Whether a packet with these bits changes nothing.
     #[inline]
-    pub(crate) fn predicts(self, ecn: Ecn) -> bool {
-        (ecn == Ecn::Experienced) == (self.echoing && self.mirrors)
+    pub(crate) fn is_predicted(self, ecn: Ecn) -> bool {
+        (ecn == Ecn::Ce) == (self.echoing && self.dctcp_echo)
     }
 
     /// Takes the bits of a segment with payload that lies in the window. Answers whether what is owed must be told
     /// before, since the echo changes.
     pub(crate) fn on_segment(&mut self, segment: &Segment) -> bool {
-        let marked = segment.ecn == Ecn::Experienced;
+        let marked = segment.ecn == Ecn::Ce;
         let before = self.echoing;
-        if self.mirrors {
+        if self.dctcp_echo {
             self.echoing = marked;
             return before != marked;
         }
@@ -64,15 +64,10 @@ mod tests {
     #[test]
     fn a_mirror_says_of_every_segment_whether_it_was_marked() {
         let mut echo = EcnEcho::new(true);
-        for (ecn, changes) in [
-            (Ecn::Capable0, false),
-            (Ecn::Experienced, true),
-            (Ecn::Experienced, false),
-            (Ecn::Capable0, true),
-        ] {
-            assert_eq!(echo.predicts(ecn), !changes);
+        for (ecn, changes) in [(Ecn::Ect0, false), (Ecn::Ce, true), (Ecn::Ce, false), (Ecn::Ect0, true)] {
+            assert_eq!(echo.is_predicted(ecn), !changes);
             assert_eq!(echo.on_segment(&segment(ecn, Flags::ACK)), changes);
-            assert_eq!(echo.echoing, ecn == Ecn::Experienced);
+            assert_eq!(echo.echoing, ecn == Ecn::Ce);
         }
     }
 
@@ -81,10 +76,10 @@ mod tests {
     fn an_echo_lasts_until_the_peer_has_slowed_down() {
         let mut echo = EcnEcho::new(false);
         for (ecn, flags, echoing) in [
-            (Ecn::Experienced, Flags::ACK, true),
-            (Ecn::Capable0, Flags::ACK, true),
-            (Ecn::Capable0, Flags::CWR, false),
-            (Ecn::Experienced, Flags::CWR, true),
+            (Ecn::Ce, Flags::ACK, true),
+            (Ecn::Ect0, Flags::ACK, true),
+            (Ecn::Ect0, Flags::CWR, false),
+            (Ecn::Ce, Flags::CWR, true),
         ] {
             assert!(!echo.on_segment(&segment(ecn, flags)));
             assert_eq!(echo.echoing, echoing);

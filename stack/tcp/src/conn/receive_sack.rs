@@ -12,14 +12,14 @@ use crate::header::{SackBlock, SackBlocks};
 
 /// What the next ACKs tell of bytes beyond RCV.NXT.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct SackRanges {
     /// Apart from each other, the most recent first.
     blocks: SackBlocks,
     /// RFC 2883: bytes that arrived again, told in the next ACK.
     duplicate: Option<SackBlock>,
 }
 
-impl Held {
+impl SackRanges {
     /// Whether there is nothing to tell.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -27,7 +27,7 @@ impl Held {
     }
 
     /// A segment's bytes are held, all of them.
-    pub(crate) fn on_held(&mut self, start: Seq, end: Seq) {
+    pub(crate) fn on_out_of_order(&mut self, start: Seq, end: Seq) {
         let mut latest = SackBlock { start, end };
         self.blocks.retain(|block| {
             let touches = block.start.leq(latest.end) && latest.start.leq(block.end);
@@ -57,8 +57,8 @@ impl Held {
 
     /// RFC 2883 s4: what of a segment beyond the gap was held before, if any was.
     pub(crate) fn find_duplicate(&mut self, start: Seq, end: Seq) {
-        let held = self.blocks.iter().find(|block| block.start.lt(end) && start.lt(block.end)).copied();
-        if let Some(block) = held {
+        let overlap = self.blocks.iter().find(|block| block.start.lt(end) && start.lt(block.end)).copied();
+        if let Some(block) = overlap {
             self.on_duplicate(start.max(block.start), end.min(block.end));
         }
     }
@@ -69,7 +69,7 @@ impl Held {
     }
 
     /// The blocks of the next ACK, at most `most`.
-    pub(crate) fn tell(&mut self, most: usize) -> SackBlocks {
+    pub(crate) fn next_blocks(&mut self, most: usize) -> SackBlocks {
         self.duplicate.take().into_iter().chain(self.blocks.iter().copied()).take(most).collect()
     }
 
@@ -86,40 +86,40 @@ impl Held {
 mod tests {
     use super::*;
 
-    fn told(held: &mut Held) -> Vec<(u32, u32)> {
-        held.tell(4).iter().map(|block| (block.start.0, block.end.0)).collect()
+    fn blocks_of(sack_ranges: &mut SackRanges) -> Vec<(u32, u32)> {
+        sack_ranges.next_blocks(4).iter().map(|block| (block.start.0, block.end.0)).collect()
     }
 
     /// RFC 2018 s4: the block of the latest segment first, the others in the order of their last change.
     #[test]
     fn the_latest_block_comes_first_and_blocks_that_touch_are_one() {
-        let mut held = Held::default();
+        let mut sack_ranges = SackRanges::default();
         for (start, end) in [(10, 20), (30, 40), (50, 60)] {
-            held.on_held(Seq(start), Seq(end));
+            sack_ranges.on_out_of_order(Seq(start), Seq(end));
         }
-        assert_eq!(told(&mut held), [(50, 60), (30, 40), (10, 20)]);
-        held.on_held(Seq(20), Seq(30));
-        assert_eq!(told(&mut held), [(10, 40), (50, 60)]);
-        held.advance(Seq(40));
-        assert_eq!(told(&mut held), [(50, 60)]);
+        assert_eq!(blocks_of(&mut sack_ranges), [(50, 60), (30, 40), (10, 20)]);
+        sack_ranges.on_out_of_order(Seq(20), Seq(30));
+        assert_eq!(blocks_of(&mut sack_ranges), [(10, 40), (50, 60)]);
+        sack_ranges.advance(Seq(40));
+        assert_eq!(blocks_of(&mut sack_ranges), [(50, 60)]);
     }
 
     #[test]
     fn a_fifth_block_takes_the_place_of_the_oldest() {
-        let mut held = Held::default();
+        let mut sack_ranges = SackRanges::default();
         for at in 1..=5 {
-            held.on_held(Seq(at * 10), Seq(at * 10 + 5));
+            sack_ranges.on_out_of_order(Seq(at * 10), Seq(at * 10 + 5));
         }
-        assert_eq!(told(&mut held), [(50, 55), (40, 45), (30, 35), (20, 25)]);
+        assert_eq!(blocks_of(&mut sack_ranges), [(50, 55), (40, 45), (30, 35), (20, 25)]);
     }
 
     /// RFC 2883 s4: in front, once.
     #[test]
     fn a_duplicate_is_told_once_and_first() {
-        let mut held = Held::default();
-        held.on_held(Seq(10), Seq(20));
-        held.find_duplicate(Seq(15), Seq(30));
-        assert_eq!(told(&mut held), [(15, 20), (10, 20)]);
-        assert_eq!(told(&mut held), [(10, 20)]);
+        let mut sack_ranges = SackRanges::default();
+        sack_ranges.on_out_of_order(Seq(10), Seq(20));
+        sack_ranges.find_duplicate(Seq(15), Seq(30));
+        assert_eq!(blocks_of(&mut sack_ranges), [(15, 20), (10, 20)]);
+        assert_eq!(blocks_of(&mut sack_ranges), [(10, 20)]);
     }
 }

@@ -20,7 +20,7 @@ fn segment(seq: u32, len: u16, flags: Flags) -> Segment {
         flags,
         start: 54,
         end: 54 + len,
-        ecn: Ecn::NotCapable,
+        ecn: Ecn::NotEct,
         options: Options::default(),
     }
 }
@@ -36,10 +36,10 @@ fn the_scale_is_the_smallest_that_holds_the_window() {
 #[test]
 fn a_partial_fpdu_does_not_shrink_the_window() {
     let mut side = side(512 * 1024);
-    assert_eq!(u32::from(side.announce()) << 4, 512 * 1024);
+    assert_eq!(u32::from(side.advertise_window()) << 4, 512 * 1024);
     side.rcv_nxt = side.rcv_nxt.plus(60_000);
     side.unread = 60_000;
-    assert_eq!(u32::from(side.announce()) << 4, 512 * 1024);
+    assert_eq!(u32::from(side.advertise_window()) << 4, 512 * 1024);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_reader_that_does_not_read_closes_the_window_in_the_end() {
     let mut side = side(65_536);
     let mut arrived = 0;
     loop {
-        let window = u32::from(side.announce()) << side.wscale();
+        let window = u32::from(side.advertise_window()) << side.wscale();
         if window == 0 {
             break;
         }
@@ -55,18 +55,18 @@ fn a_reader_that_does_not_read_closes_the_window_in_the_end() {
         side.rcv_nxt = side.rcv_nxt.plus(len);
         side.unread += len;
         arrived += len;
-        assert!(arrived <= 65_536 + UNREAD_FREE_BYTES + 2);
+        assert!(arrived <= 65_536 + UNREAD_ALLOWANCE_BYTES + 2);
     }
     side.unread = 0;
-    assert!(side.wants_update(1_460));
-    assert_eq!(u32::from(side.announce()) << side.wscale(), 65_536);
+    assert!(side.needs_window_update(1_460));
+    assert_eq!(u32::from(side.advertise_window()) << side.wscale(), 65_536);
 }
 
 /// RFC 9293 s3.10.7.4, table 6.
 #[test]
 fn a_segment_is_acceptable_when_any_part_of_it_is_in_the_window() {
     let mut side = side(1_000);
-    side.announce();
+    side.advertise_window();
     let data = |seq, len| segment(seq, len, Flags::ACK);
     for (segment, verdict) in [
         (data(1_000, 0), true),
@@ -92,7 +92,7 @@ proptest! {
         steps in prop::collection::vec((any::<bool>(), 0u32..70_000), 1..200),
     ) {
         let mut side = side(window);
-        side.announce();
+        side.advertise_window();
         for (read, n) in steps {
             if read {
                 side.unread -= n.min(side.unread);
@@ -102,11 +102,11 @@ proptest! {
                 side.unread += n;
             }
             let before = side.rcv_adv;
-            let announced = side.rcv_nxt.plus(u32::from(side.announce()) << side.wscale());
+            let announced = side.rcv_nxt.plus(u32::from(side.advertise_window()) << side.wscale());
             prop_assert!(side.rcv_adv.geq(before));
             // The field can miss the edge by less than one unit.
             prop_assert!(before.delta(announced) < 1 << side.wscale());
-            prop_assert!(side.unread <= window + UNREAD_FREE_BYTES + (1 << side.wscale()));
+            prop_assert!(side.unread <= window + UNREAD_ALLOWANCE_BYTES + (1 << side.wscale()));
         }
     }
 }

@@ -93,7 +93,7 @@ impl Rtt {
     }
 
     /// Something was sent again: whatever comes back now is ambiguous.
-    pub(crate) fn on_resent(&mut self) {
+    pub(crate) fn on_retransmit(&mut self) {
         self.timed = false;
     }
 

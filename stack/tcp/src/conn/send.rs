@@ -24,15 +24,15 @@ use super::rtt::{GRANULARITY, Rtt};
 use crate::TcpConfig;
 use crate::congestion::CongestionWindow;
 use crate::queue::List;
-use crate::recovery::{Recovery, Scoreboard, probe_timeout};
+use crate::recovery::{Recovery, Scoreboard, tlp_timeout};
 
 /// What the timer is set for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
     /// The retransmission timeout, or the next probe of a closed window.
-    Timeout,
+    Rto,
     /// A tail loss probe (RFC 8985 s7).
-    Probe,
+    Pto,
     /// The end of the reordering window (RFC 8985 s6.2).
     Reordering,
 }
@@ -63,12 +63,12 @@ pub(crate) struct SendSide {
     /// Our FIN is the last unit.
     pub(crate) fin_retained: bool,
     /// A window or the limit of retained bytes ended the last transmission: tell when that changes.
-    pub(crate) stopped: bool,
+    pub(crate) tx_blocked: bool,
     pub(crate) timer: Timer,
     /// When the timer runs out; [`Nanos::MAX`] while it does not run.
     pub(crate) timer_at: Nanos,
     /// When the retransmission timeout runs out, whatever the timer is set for first.
-    pub(crate) timeout_at: Nanos,
+    pub(crate) rto_at: Nanos,
     /// When the peer last acknowledged something, or when what is outstanding was first sent.
     pub(crate) progress_at: Nanos,
     /// When anything was last sent for the first time.
@@ -99,10 +99,10 @@ impl SendSide {
             wscale: 0,
             fin_queued: false,
             fin_retained: false,
-            stopped: false,
-            timer: Timer::Timeout,
+            tx_blocked: false,
+            timer: Timer::Rto,
             timer_at: Nanos::MAX,
-            timeout_at: Nanos::MAX,
+            rto_at: Nanos::MAX,
             progress_at: now,
             sent_at: now,
             acked_bytes: 0,
@@ -150,7 +150,7 @@ impl SendSide {
 
     /// Whether anything that is here waits to be sent.
     #[inline]
-    pub(crate) fn waits(&self) -> bool {
+    pub(crate) fn has_data_to_send(&self) -> bool {
         self.unsent() || self.fin_due() || self.board.lost > 0
     }
 
@@ -179,7 +179,7 @@ impl SendSide {
 
     /// How much of `want` numbers at snd_nxt may be sent now. 0 when they must wait.
     pub(crate) fn sendable(&self, want: u32) -> u32 {
-        if self.cwnd_room() < want { 0 } else { self.fitting(want, self.peer_room()) }
+        if self.cwnd_room() < want { 0 } else { self.apply_sws(want, self.peer_room()) }
     }
 
     /// How much of `want` numbers goes into `room` of the peer's window: all of it, or a part where nothing else would
@@ -187,16 +187,16 @@ impl SendSide {
     ///
     /// RFC 9293 s3.8.6.2.1, the sender's side of silly window avoidance: a part goes when nothing is in flight or the
     /// part is half of the largest window this peer ever offered.
-    pub(crate) fn fitting(&self, want: u32, room: u32) -> u32 {
+    pub(crate) fn apply_sws(&self, want: u32, room: u32) -> u32 {
         let worth_it = room >= want || self.pipe() == 0 || room >= (self.snd_wnd_max >> 1).max(1);
         if worth_it { room.min(want) } else { 0 }
     }
 
     /// How much of `want` numbers from `seq` on, which were sent before, may be sent again now.
-    pub(crate) fn resendable(&self, seq: Seq, want: u32) -> u32 {
+    pub(crate) fn retransmittable(&self, seq: Seq, want: u32) -> u32 {
         let right = self.snd_una.plus(self.snd_wnd);
         let room = if seq.lt(right) { right.since(seq) } else { 0 };
-        if self.cwnd_room() < want && self.pipe() > 0 { 0 } else { self.fitting(want, room) }
+        if self.cwnd_room() < want && self.pipe() > 0 { 0 } else { self.apply_sws(want, room) }
     }
 
     /// Records that `len` sequence numbers from snd_nxt on have left.
@@ -209,39 +209,39 @@ impl SendSide {
         if self.snd_nxt == self.snd_max {
             self.rtt.on_sent(now, seq_end);
         } else {
-            self.rtt.on_resent();
+            self.rtt.on_retransmit();
         }
         self.snd_nxt = seq_end;
         self.snd_max = self.snd_max.max(seq_end);
         self.sent_at = now;
         if self.timer_at == Nanos::MAX {
-            self.restart_timeout(now);
+            self.restart_rto(now);
         }
     }
 
     /// RFC 6298 s5.1 and s5.3: the retransmission timeout counts from now, and the timer is set for it.
     #[inline]
-    pub(crate) fn restart_timeout(&mut self, now: Nanos) {
-        self.timeout_at = now + self.rtt.rto();
-        (self.timer, self.timer_at) = (Timer::Timeout, self.timeout_at);
+    pub(crate) fn restart_rto(&mut self, now: Nanos) {
+        self.rto_at = now + self.rtt.rto();
+        (self.timer, self.timer_at) = (Timer::Rto, self.rto_at);
     }
 
     /// RFC 8985 s7.2: sets the timer for a tail loss probe, when that comes before the timeout. For peers with SACK, while
     /// nothing is amiss.
     #[inline(never)]
-    pub(crate) fn set_probe(&mut self, now: Nanos, ack_delay: Nanos) {
+    pub(crate) fn schedule_tlp(&mut self, now: Nanos, ack_delay: Nanos) {
         if self.rtt.is_measured() && self.snd_wnd > 0 {
-            let alone = self.retained.len() <= 1;
-            let at = now + probe_timeout(self.rtt.srtt(), alone, ack_delay, GRANULARITY);
-            if at < self.timeout_at {
-                (self.timer, self.timer_at) = (Timer::Probe, at);
+            let single_segment = self.retained.len() <= 1;
+            let at = now + tlp_timeout(self.rtt.srtt(), single_segment, ack_delay, GRANULARITY);
+            if at < self.rto_at {
+                (self.timer, self.timer_at) = (Timer::Pto, at);
             }
         }
     }
 
     /// Stops the timer.
     pub(crate) fn stop_timer(&mut self) {
-        (self.timer, self.timer_at, self.timeout_at) = (Timer::Timeout, Nanos::MAX, Nanos::MAX);
+        (self.timer, self.timer_at, self.rto_at) = (Timer::Rto, Nanos::MAX, Nanos::MAX);
     }
 
     /// RFC 9293 s3.10.7.4, fifth step: takes the window of a segment unless an older one would replace a newer.
@@ -281,7 +281,7 @@ impl SendSide {
         if synchronised && (self.outstanding() || self.unsent()) && self.timer_at == Nanos::MAX {
             return Err("data is outstanding or waits and no timer runs".into());
         }
-        if self.timer_at != Nanos::MAX && self.timer_at > self.timeout_at {
+        if self.timer_at != Nanos::MAX && self.timer_at > self.rto_at {
             return Err(format!("the timer waits until {:?}, beyond the timeout", self.timer_at));
         }
         if self.board.sacked + self.board.lost > self.flight() {

@@ -5,10 +5,10 @@ use ironwarp_port::{Port, Wire};
 use ironwarp_types::{Flow, Nanos};
 
 use super::Tcp;
-use crate::conn::{Conn, Idle, Patience, State};
+use crate::conn::{Conn, KeepAliveTimer, State, TcpTimeouts};
 use crate::events::{TcpEvents, Transmitted};
 use crate::ids::{ConnId, ListenerId};
-use crate::output::{AckLists, Io};
+use crate::output::{AckQueue, TcpIo};
 use crate::stream::UnitSource;
 
 impl<P: Port> Tcp<P> {
@@ -35,14 +35,14 @@ impl<P: Port> Tcp<P> {
         if self.shared.acks.is_empty() {
             return;
         }
-        AckLists::flush(
+        AckQueue::flush(
             self,
             |tcp| &mut tcp.shared.acks,
             |tcp, slot, round| {
                 let conn = tcp.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut());
                 conn.is_some_and(|conn| {
-                    let mut io = Io::over(&conn.path, now, wire, &mut tcp.shared);
-                    conn.pay_acks(&mut io, round)
+                    let mut io = TcpIo::for_path(&conn.path, now, wire, &mut tcp.shared);
+                    conn.send_due_acks(&mut io, round)
                 })
             },
         );
@@ -50,7 +50,7 @@ impl<P: Port> Tcp<P> {
 
     /// Lets time pass: what must be sent again is, and what happened to connections is told to `events`.
     pub fn on_timers(&mut self, now: Nanos, wire: &mut Wire<P>, events: &mut impl FnMut(ConnId, TcpEvents)) {
-        Io { now, wire, shared: &mut self.shared }.see_to_kept_frames();
+        TcpIo { now, wire, shared: &mut self.shared }.ensure_terminate_reserve();
         while let Some(at) = self.shared.wheel.pop_expired(now) {
             self.on_timer(now, at, wire, events);
         }
@@ -60,8 +60,8 @@ impl<P: Port> Tcp<P> {
 
     /// Whether fewer frames are kept for the last units of sources than there should be, since the pool had none:
     /// [`Tcp::on_timers`] tries again.
-    pub fn lacks_frames(&self) -> bool {
-        self.shared.lacks_frames()
+    pub fn needs_terminate_reserve(&self) -> bool {
+        self.shared.needs_terminate_reserve()
     }
 
     #[cold]
@@ -76,7 +76,7 @@ impl<P: Port> Tcp<P> {
         let Some((conn, mut io)) = self.conn_and_io(id, now, wire) else { return };
         let before = conn.state;
         let happened = conn.on_timer(&mut io);
-        self.settle(at, before, now);
+        self.on_state_change(at, before, now);
         if !happened.is_empty() {
             events(id, happened);
         }
@@ -84,7 +84,7 @@ impl<P: Port> Tcp<P> {
 
     /// When to call [`Tcp::on_timers`] next, if time alone can make a difference. May be early by a lazily moved timer.
     ///
-    /// Owed ACKs are not counted: they leave with the next [`Tcp::flush_acks`], see [`Tcp::owes_acks`].
+    /// Owed ACKs are not counted: they leave with the next [`Tcp::flush_acks`], see [`Tcp::has_pending_acks`].
     pub fn next_deadline(&self) -> Option<Nanos> {
         let timers = self.shared.wheel.next_deadline().unwrap_or(Nanos::MAX);
         let next = timers.min(self.time_wait.next_deadline().unwrap_or(Nanos::MAX));
@@ -92,7 +92,7 @@ impl<P: Port> Tcp<P> {
     }
 
     /// Whether an ACK waits for the next iteration: the loop must not sleep before it.
-    pub fn owes_acks(&self) -> bool {
+    pub fn has_pending_acks(&self) -> bool {
         !self.shared.acks.is_empty()
     }
 
@@ -103,7 +103,7 @@ impl<P: Port> Tcp<P> {
         let before = conn.state;
         conn.close(&mut io);
         let over = conn.state == State::Closed && before != State::Closed;
-        self.settle(id.slot, before, now);
+        self.on_state_change(id.slot, before, now);
         if over { TcpEvents::CLOSED } else { TcpEvents::empty() }
     }
 
@@ -112,7 +112,7 @@ impl<P: Port> Tcp<P> {
         let Some((conn, mut io)) = self.conn_and_io(id, now, wire) else { return };
         let before = conn.state;
         conn.abort(&mut io);
-        self.settle(id.slot, before, now);
+        self.on_state_change(id.slot, before, now);
     }
 
     /// Gives the connection's place back. One that is not over is forgotten without a word to the peer, whose next
@@ -127,27 +127,27 @@ impl<P: Port> Tcp<P> {
     }
 
     /// Sets how long the connection waits for a silent peer, from now on.
-    pub fn set_patience(&mut self, id: ConnId, patience: Patience) {
+    pub fn set_timeouts(&mut self, id: ConnId, timeouts: TcpTimeouts) {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
         let Some(conn) = slot.and_then(|slot| slot.conn.as_mut()) else { return };
-        conn.cold.user_timeout = patience.user_timeout;
-        conn.cold.idle = Idle::new(patience.keep_alive);
+        conn.cold.user_timeout = timeouts.user_timeout;
+        conn.cold.keep_alive = KeepAliveTimer::new(timeouts.keep_alive);
         if conn.state.is_live() {
             self.shared.wheel.arm(id.slot, conn.deadline());
         }
     }
 
-    /// Lends the paths of the connections at up to `places` places from `from` on, each with the MTU that its connection
+    /// Lends the paths of the connections at up to `slots_max` places from `from` on, each with the MTU that its connection
     /// keeps to, so that their neighbours can be looked up again. Answers where to go on, and nothing at the end.
     pub fn update_paths(
         &mut self,
         from: u32,
-        places: u32,
+        slots_max: u32,
         mut update: impl FnMut(&mut Path, u16),
     ) -> Option<u32> {
-        let end = from.saturating_add(places);
+        let end = from.saturating_add(slots_max);
         let slots = self.slots.get_mut(from as usize..).unwrap_or_default();
-        for conn in slots.iter_mut().take(places as usize).filter_map(|slot| slot.conn.as_mut()) {
+        for conn in slots.iter_mut().take(slots_max as usize).filter_map(|slot| slot.conn.as_mut()) {
             let mtu_bytes = conn.mtu_bytes();
             update(&mut conn.path, mtu_bytes);
         }
@@ -155,7 +155,7 @@ impl<P: Port> Tcp<P> {
     }
 
     /// Whether the connection that an ICMP error is about keeps to the limit that it reports.
-    pub fn keeps_to(&self, error: &IcmpError, mtu_bytes: u16) -> bool {
+    pub fn is_mtu_at_most(&self, error: &IcmpError, mtu_bytes: u16) -> bool {
         let slot = self.find(error.hash, &error.flow).and_then(|at| self.slots.get(at as usize));
         slot.and_then(|slot| slot.conn.as_ref()).is_some_and(|conn| conn.mtu_bytes() <= mtu_bytes)
     }

@@ -3,24 +3,25 @@
 use ironwarp_port::Port;
 
 use super::Tcp;
-use crate::arrival::check_received;
 use crate::conn::{Conn, State};
-use crate::queue::Mark;
+use crate::input::check_received;
+use crate::queue::UnitState;
 
 impl<P: Port> Tcp<P> {
     /// Whether everything that must always hold does: numbers in order, queues contiguous and apart, units covering what
     /// is outstanding, timers armed, tables in agreement, no frame held by nobody.
     pub fn check(&self) -> Result<(), String> {
-        let mut linked = 0;
+        let mut in_flow_table = 0;
         let (mut received, mut retained, mut half_open) = (0, 0, 0);
         for conn in self.slots.iter().filter_map(|slot| slot.conn.as_ref()) {
             self.check_conn(conn).map_err(|fault| format!("{:?} in {:?}: {fault}", conn.flow, conn.state))?;
-            linked += usize::from(conn.cold.linked);
-            received += usize::from(conn.rcv.queues.ready.len()) + usize::from(conn.rcv.queues.early.len());
+            in_flow_table += usize::from(conn.cold.in_flow_table);
+            received +=
+                usize::from(conn.rcv.queues.in_order.len()) + usize::from(conn.rcv.queues.out_of_order.len());
             retained += usize::from(conn.snd.retained.len());
             half_open += u32::from(conn.state == State::SynReceived && conn.cold.listener.is_some());
         }
-        equal("flows in the table", self.flows.len(), linked + self.time_wait.len() as usize)?;
+        equal("flows in the table", self.flows.len(), in_flow_table + self.time_wait.len() as usize)?;
         equal("received frames held", self.shared.rx.in_use(), received)?;
         equal("units retained", self.shared.tx.in_use(), retained)?;
         equal("half-open connections", self.half_open as usize, half_open as usize)?;
@@ -49,7 +50,7 @@ impl<P: Port> Tcp<P> {
         for unit in self.shared.tx.iter(&conn.snd.retained) {
             let follows = unit.seq == at.unwrap_or(conn.snd.snd_una);
             let sent = unit.seq_end().leq(conn.snd.snd_nxt);
-            if !follows || unit.seq_len() == 0 || sent == (unit.mark == Mark::Unsent) {
+            if !follows || unit.seq_len() == 0 || sent == (unit.state == UnitState::Unsent) {
                 return Err(format!("unit {:?}+{} does not follow {at:?}", unit.seq, unit.len));
             }
             at = Some(unit.seq_end());

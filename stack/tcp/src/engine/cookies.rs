@@ -19,7 +19,7 @@
 
 use ironwarp_types::{Flow, Nanos, Seq};
 
-use super::isn::Numbers;
+use super::isn::IsnGenerator;
 use crate::header::{Flags, Segment, SynOptions, Timestamps};
 
 /// A period is 2^35 ns, 34 s. Cookies of this one and the last are good.
@@ -41,74 +41,74 @@ const NO_SCALE: u32 = 15;
 #[derive(Default)]
 pub(super) struct Cookies {
     /// The last one is good until then.
-    until: Nanos,
+    valid_until: Nanos,
 }
 
 impl Cookies {
     /// Whether any cookie is abroad.
-    pub(super) fn abroad(&self, now: Nanos) -> bool {
-        now < self.until
+    pub(super) fn any_valid(&self, now: Nanos) -> bool {
+        now < self.valid_until
     }
 
     /// A number that says what the SYN said.
-    pub(super) fn bake(
+    pub(super) fn encode_cookie(
         &mut self,
         now: Nanos,
-        numbers: &Numbers,
+        isn_generator: &IsnGenerator,
         flow: &Flow,
         syn: &Segment,
         mss: Option<u16>,
     ) -> Seq {
         let period = now.0 >> PERIOD_SHIFT;
-        self.until = Nanos((period + 2) << PERIOD_SHIFT);
+        self.valid_until = Nanos((period + 2) << PERIOD_SHIFT);
         let mss = mss.unwrap_or(536);
         let at = MSS.iter().rposition(|&size| size <= mss).unwrap_or(0) as u32;
-        Seq(cookie(numbers, flow, syn.seq, period, at))
+        Seq(cookie(isn_generator, flow, syn.seq, period, at))
     }
 
     /// What the SYN offered, when the ACK brings a cookie of ours back.
-    pub(super) fn open(
+    pub(super) fn decode_cookie(
         &self,
         now: Nanos,
-        numbers: &Numbers,
+        isn_generator: &IsnGenerator,
         flow: &Flow,
         ack: &Segment,
     ) -> Option<SynOptions> {
         let (irs, seq) = (ack.seq.minus(1), ack.ack.minus(1).0);
         let (newest, at) = (now.0 >> PERIOD_SHIFT, seq >> 28 & 7);
         let period = newest.checked_sub((newest ^ u64::from(seq >> 31)) & 1)?;
-        if cookie(numbers, flow, irs, period, at) != seq {
+        if cookie(isn_generator, flow, irs, period, at) != seq {
             return None;
         }
         let mss = MSS.get(at as usize).copied();
         let Some(stamps) = ack.options.timestamps else {
             return Some(SynOptions { mss, ..SynOptions::default() });
         };
-        let shift = stamps.echo >> 2 & 0xf;
+        let shift = stamps.tsecr >> 2 & 0xf;
         Some(SynOptions {
             mss,
             window_scale: (shift < NO_SCALE).then_some(shift as u8),
-            sack_permitted: stamps.echo & 2 != 0,
-            timestamps: Some(Timestamps { value: stamps.value, echo: 0 }),
+            sack_permitted: stamps.tsecr & 2 != 0,
+            timestamps: Some(Timestamps { tsval: stamps.tsval, tsecr: 0 }),
         })
     }
 }
 
 /// Whether the SYN behind an ACK agreed on ECN.
-pub(super) fn flags_of_syn(ack: &Segment) -> Flags {
-    let ecn = ack.options.timestamps.is_some_and(|stamps| stamps.echo & 1 != 0);
+pub(super) fn syn_flags(ack: &Segment) -> Flags {
+    let ecn = ack.options.timestamps.is_some_and(|stamps| stamps.tsecr & 1 != 0);
     if ecn { Flags::SYN | Flags::ECE | Flags::CWR } else { Flags::SYN }
 }
 
 /// The time stamp of a SYN-ACK that remembers an offer: the latest with these bits that is not ahead of `clock`.
-pub(super) fn stamp_of_offer(clock: u32, offer: &SynOptions, ecn: bool) -> u32 {
+pub(super) fn cookie_timestamp(clock: u32, offer: &SynOptions, ecn: bool) -> u32 {
     let scale = offer.window_scale.map_or(NO_SCALE, u32::from);
     let bits = scale << 2 | u32::from(offer.sack_permitted) << 1 | u32::from(ecn);
     clock.wrapping_sub(clock.wrapping_sub(bits) & OFFER_BITS)
 }
 
-fn cookie(numbers: &Numbers, flow: &Flow, irs: Seq, period: u64, mss_at: u32) -> u32 {
-    let hash = numbers.cookie_hash(flow, irs, period << 3 | u64::from(mss_at));
+fn cookie(isn_generator: &IsnGenerator, flow: &Flow, irs: Seq, period: u64, mss_at: u32) -> u32 {
+    let hash = isn_generator.cookie_hash(flow, irs, period << 3 | u64::from(mss_at));
     ((period & 1) as u32) << 31 | mss_at << 28 | (hash & HASH_BITS)
 }
 
@@ -128,7 +128,7 @@ mod tests {
             ecn in any::<bool>(),
         ) {
             let offer = SynOptions { window_scale: scale, sack_permitted: sack, ..SynOptions::default() };
-            let stamp = stamp_of_offer(clock, &offer, ecn);
+            let stamp = cookie_timestamp(clock, &offer, ecn);
             prop_assert!(clock.wrapping_sub(stamp) < 64);
             prop_assert_eq!(stamp >> 2 & 0xf, scale.map_or(15, u32::from));
             prop_assert_eq!((stamp & 2 != 0, stamp & 1 != 0), (sack, ecn));

@@ -23,7 +23,7 @@ use super::Tcp;
 use crate::conn::{Conn, State};
 use crate::events::TcpEvents;
 use crate::ids::ConnId;
-use crate::output::Io;
+use crate::output::TcpIo;
 
 impl<P: Port> Tcp<P> {
     /// Takes an ICMP error from `net` and answers what it meant for its connection, when it meant anything.
@@ -42,13 +42,13 @@ impl<P: Port> Tcp<P> {
         };
         let before = conn.state;
         let events = conn.on_icmp_error(&mut io, error);
-        self.settle(id.slot, before, now);
+        self.on_state_change(id.slot, before, now);
         (!events.is_empty()).then_some((id, events))
     }
 }
 
 impl Conn {
-    fn on_icmp_error<P: Port>(&mut self, io: &mut Io<'_, P>, error: &IcmpError) -> TcpEvents {
+    fn on_icmp_error<P: Port>(&mut self, io: &mut TcpIo<'_, P>, error: &IcmpError) -> TcpEvents {
         let mut events = TcpEvents::empty();
         // RFC 5927 s4.1: SND.UNA <= SEG.SEQ < SND.NXT.
         let in_flight = self.snd.snd_una.leq(error.seq) && error.seq.lt(self.snd.snd_max);
@@ -77,7 +77,7 @@ impl Conn {
     /// is plausible. Later it waits for a timeout to confirm it, since data that moves proves it false.
     fn on_too_big<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         error: &IcmpError,
         mtu_bytes: u16,
         events: &mut TcpEvents,
@@ -88,7 +88,7 @@ impl Conn {
         if self.snd.acked_bytes == 0 {
             self.on_path_mtu(io, mtu_bytes);
             // What was too big is lost: it goes again, in smaller pieces, at once.
-            self.on_narrower_path(io, events);
+            self.on_path_mtu_reduced(io, events);
         } else {
             self.cold.claimed_mtu = Some((error.seq, mtu_bytes));
         }

@@ -16,14 +16,14 @@ const EPHEMERAL_FIRST: u16 = 32_768;
 pub(super) const EPHEMERAL_PORTS: u16 = 32_768;
 
 /// The source of numbers.
-pub(super) struct Numbers {
+pub(super) struct IsnGenerator {
     secret: [u64; 2],
     next_port: u16,
 }
 
-impl Numbers {
+impl IsnGenerator {
     pub(super) fn new(secret: [u64; 2]) -> Self {
-        Numbers { secret, next_port: 0 }
+        IsnGenerator { secret, next_port: 0 }
     }
 
     /// The first number of a connection opened now.
@@ -37,17 +37,17 @@ impl Numbers {
     }
 
     /// A keyed hash of a flow, the peer's first number and what a SYN cookie says.
-    pub(super) fn cookie_hash(&self, flow: &Flow, irs: Seq, says: u64) -> u32 {
+    pub(super) fn cookie_hash(&self, flow: &Flow, irs: Seq, encoded: u64) -> u32 {
         let mut hasher = self.hasher(4);
         write_address(&mut hasher, flow.local);
         write_address(&mut hasher, flow.remote);
         hasher.write_u32(irs.0);
-        hasher.write_u64(says);
+        hasher.write_u64(encoded);
         hasher.finish() as u32
     }
 
     /// The offset of a connection's time stamps: the same whenever these two ends meet, and unknown to others.
-    pub(super) fn stamp_offset(&self, flow: &Flow) -> u32 {
+    pub(super) fn ts_offset(&self, flow: &Flow) -> u32 {
         let mut hasher = self.hasher(3);
         write_address(&mut hasher, flow.local);
         write_address(&mut hasher, flow.remote);
@@ -55,7 +55,7 @@ impl Numbers {
     }
 
     /// The `attempt`th port to try for a connection to `remote`.
-    pub(super) fn port(&mut self, local: IpAddr, remote: SocketAddr) -> u16 {
+    pub(super) fn ephemeral_port(&mut self, local: IpAddr, remote: SocketAddr) -> u16 {
         let mut hasher = self.hasher(2);
         write_address(&mut hasher, SocketAddr::new(local, 0));
         write_address(&mut hasher, remote);
@@ -92,9 +92,9 @@ mod tests {
     /// RFC 6528 s3: the numbers of one flow follow the clock.
     #[test]
     fn a_flow_opened_again_begins_beyond_its_last_numbers() {
-        let numbers = Numbers::new([1, 2]);
+        let isn_generator = IsnGenerator::new([1, 2]);
         let (first, later) =
-            (numbers.iss(Nanos::ZERO, &flow(1)), numbers.iss(Nanos::from_secs(60), &flow(1)));
+            (isn_generator.iss(Nanos::ZERO, &flow(1)), isn_generator.iss(Nanos::from_secs(60), &flow(1)));
         assert_eq!(later.since(first), (60_000_000_000u64 >> 12) as u32);
     }
 
@@ -102,7 +102,7 @@ mod tests {
     fn flows_and_secrets_have_numbers_of_their_own() {
         let seen: HashSet<Seq> = (0..100)
             .flat_map(|port| {
-                [[1, 2], [1, 3]].map(|secret| Numbers::new(secret).iss(Nanos::ZERO, &flow(port)))
+                [[1, 2], [1, 3]].map(|secret| IsnGenerator::new(secret).iss(Nanos::ZERO, &flow(port)))
             })
             .collect();
         assert_eq!(seen.len(), 200);
@@ -111,9 +111,10 @@ mod tests {
     /// RFC 6056 s3.3.3.
     #[test]
     fn ports_to_one_destination_do_not_repeat_before_all_were_tried() {
-        let mut numbers = Numbers::new([3, 4]);
+        let mut isn_generator = IsnGenerator::new([3, 4]);
         let local = IpAddr::from([10, 0, 0, 1]);
-        let seen: HashSet<u16> = (0..EPHEMERAL_PORTS).map(|_| numbers.port(local, flow(9).remote)).collect();
+        let seen: HashSet<u16> =
+            (0..EPHEMERAL_PORTS).map(|_| isn_generator.ephemeral_port(local, flow(9).remote)).collect();
         assert_eq!(seen.len(), usize::from(EPHEMERAL_PORTS));
         assert!(seen.iter().all(|&port| port >= EPHEMERAL_FIRST));
     }

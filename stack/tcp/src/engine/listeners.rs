@@ -4,40 +4,40 @@ use core::net::SocketAddr;
 
 use crate::ids::{ListenError, ListenerId};
 
-struct Place {
+struct Entry {
     generation: u32,
     local: Option<SocketAddr>,
 }
 
 /// The listeners of one core.
 pub(super) struct Listeners {
-    places: Box<[Place]>,
+    entries: Box<[Entry]>,
 }
 
 impl Listeners {
     pub(super) fn new(listeners_max: u32) -> Self {
-        Listeners { places: (0..listeners_max).map(|_| Place { generation: 0, local: None }).collect() }
+        Listeners { entries: (0..listeners_max).map(|_| Entry { generation: 0, local: None }).collect() }
     }
 
     pub(super) fn insert(&mut self, local: SocketAddr) -> Result<ListenerId, ListenError> {
         if local.port() == 0 {
-            return Err(ListenError::Unusable);
+            return Err(ListenError::InvalidAddress);
         }
-        if self.places.iter().any(|place| place.local == Some(local)) {
+        if self.entries.iter().any(|entry| entry.local == Some(local)) {
             return Err(ListenError::InUse);
         }
-        let free = self.places.iter_mut().enumerate().find(|(_, place)| place.local.is_none());
-        let (slot, place) = free.ok_or(ListenError::Full)?;
-        place.local = Some(local);
-        Ok(ListenerId { slot: slot as u32, generation: place.generation })
+        let free = self.entries.iter_mut().enumerate().find(|(_, entry)| entry.local.is_none());
+        let (slot, entry) = free.ok_or(ListenError::Full)?;
+        entry.local = Some(local);
+        Ok(ListenerId { slot: slot as u32, generation: entry.generation })
     }
 
     pub(super) fn remove(&mut self, id: ListenerId) {
-        if let Some(place) =
-            self.places.get_mut(id.slot as usize).filter(|place| place.generation == id.generation)
+        if let Some(entry) =
+            self.entries.get_mut(id.slot as usize).filter(|entry| entry.generation == id.generation)
         {
-            place.local = None;
-            place.generation = place.generation.wrapping_add(1);
+            entry.local = None;
+            entry.generation = entry.generation.wrapping_add(1);
         }
     }
 
@@ -51,8 +51,8 @@ impl Listeners {
     }
 
     fn find_exact(&self, matches: impl Fn(SocketAddr) -> bool) -> Option<ListenerId> {
-        let at = self.places.iter().position(|place| place.local.is_some_and(&matches))?;
-        let generation = self.places.get(at)?.generation;
+        let at = self.entries.iter().position(|entry| entry.local.is_some_and(&matches))?;
+        let generation = self.entries.get(at)?.generation;
         Some(ListenerId { slot: at as u32, generation })
     }
 }
@@ -82,7 +82,7 @@ mod tests {
         let first = listeners.insert(at("0.0.0.0:80")).expect("room");
         assert_eq!(listeners.insert(at("0.0.0.0:80")), Err(ListenError::InUse));
         assert_eq!(listeners.insert(at("0.0.0.0:81")), Err(ListenError::Full));
-        assert_eq!(listeners.insert(at("0.0.0.0:0")), Err(ListenError::Unusable));
+        assert_eq!(listeners.insert(at("0.0.0.0:0")), Err(ListenError::InvalidAddress));
         listeners.remove(first);
         let second = listeners.insert(at("0.0.0.0:81")).expect("room");
         listeners.remove(first);

@@ -5,14 +5,14 @@
 //! connection without harm: every call with a stale one does nothing.
 
 mod api;
-mod arrive;
 mod check;
 mod cookies;
-mod holdings;
+mod demux;
 mod icmp;
 mod isn;
 mod listeners;
 mod open;
+mod resource_usage;
 mod rx_stream;
 mod time_wait;
 
@@ -21,15 +21,15 @@ use ironwarp_port::{Port, Wire};
 use ironwarp_stats::CoreStats;
 use ironwarp_types::{Nanos, Seq};
 
-pub use holdings::Holdings;
+pub use resource_usage::ResourceUsage;
 pub use rx_stream::RxStream;
 
 use crate::TcpConfig;
 use crate::conn::{Conn, State};
 use crate::ids::ConnId;
-use crate::output::{Io, Shared};
+use crate::output::{EngineShared, TcpIo};
 use cookies::Cookies;
-use isn::Numbers;
+use isn::IsnGenerator;
 use listeners::Listeners;
 use time_wait::TimeWait;
 
@@ -49,17 +49,17 @@ pub struct Tcp<P: Port> {
     slots: Box<[Slot]>,
     /// Places without a connection; the last is used next.
     free: Vec<u32>,
-    shared: Shared<P>,
+    shared: EngineShared<P>,
     flows: FlowTable,
     hasher: FlowHasher,
     listeners: Listeners,
     time_wait: TimeWait,
-    numbers: Numbers,
+    isn_generator: IsnGenerator,
     /// Connections in SYN-RECEIVED that a peer opened.
     half_open: u32,
     cookies: Cookies,
     /// Behind the last number of a flow that leaves TIME-WAIT to begin anew at this moment.
-    beyond: Option<Seq>,
+    reused_snd_nxt: Option<Seq>,
 }
 
 /// Connections whatever the configuration says: a place must fit the flow table together with TIME-WAIT.
@@ -82,11 +82,11 @@ impl<P: Port> Tcp<P> {
             hasher,
             listeners: Listeners::new(config.listeners_max),
             time_wait: TimeWait::new(config.time_wait_max, config.time_wait),
-            numbers: Numbers::new(secret),
+            isn_generator: IsnGenerator::new(secret),
             half_open: 0,
             cookies: Cookies::default(),
-            beyond: None,
-            shared: Shared::new(config, secret[0] ^ secret[1].rotate_left(32), stats),
+            reused_snd_nxt: None,
+            shared: EngineShared::new(config, secret[0] ^ secret[1].rotate_left(32), stats),
         }
     }
 
@@ -102,10 +102,10 @@ impl<P: Port> Tcp<P> {
         id: ConnId,
         now: Nanos,
         wire: &'a mut Wire<P>,
-    ) -> Option<(&'a mut Conn, Io<'a, P>)> {
+    ) -> Option<(&'a mut Conn, TcpIo<'a, P>)> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         let conn = if slot.generation == id.generation { slot.conn.as_mut()? } else { return None };
-        let io = Io::over(&conn.path, now, wire, &mut self.shared);
+        let io = TcpIo::for_path(&conn.path, now, wire, &mut self.shared);
         Some((conn, io))
     }
 
@@ -118,7 +118,7 @@ impl<P: Port> Tcp<P> {
     /// TIME-WAIT goes on without the connection. `before` is the state it came from.
     #[cold]
     #[inline(never)]
-    fn settle(&mut self, slot: u32, before: State, now: Nanos) {
+    fn on_state_change(&mut self, slot: u32, before: State, now: Nanos) {
         let Some(conn) = self.slots.get(slot as usize).and_then(|slot| slot.conn.as_ref()) else { return };
         let after = conn.state;
         if before == after {
@@ -128,12 +128,12 @@ impl<P: Port> Tcp<P> {
             self.half_open = self.half_open.saturating_sub(1);
         }
         if !after.is_live() {
-            self.settle_end(slot, after, now);
+            self.on_connection_end(slot, after, now);
         }
     }
 
     #[cold]
-    fn settle_end(&mut self, slot: u32, after: State, now: Nanos) {
+    fn on_connection_end(&mut self, slot: u32, after: State, now: Nanos) {
         self.unlink(slot);
         match after {
             State::TimeWait => self.enter_time_wait(slot, now),
@@ -147,13 +147,13 @@ impl<P: Port> Tcp<P> {
         let Some(conn) = self.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut()) else {
             return;
         };
-        if core::mem::take(&mut conn.cold.linked) {
+        if core::mem::take(&mut conn.cold.in_flow_table) {
             self.flows.remove(conn.cold.hash, slot);
         }
         self.shared.wheel.disarm(slot);
         self.shared.tx.clear(&mut conn.snd.retained);
-        self.shared.rx.clear(&mut conn.rcv.queues.early);
-        conn.rcv.held = Default::default();
+        self.shared.rx.clear(&mut conn.rcv.queues.out_of_order);
+        conn.rcv.sack_ranges = Default::default();
         conn.snd.retained_bytes = 0;
         conn.snd.board = crate::recovery::Scoreboard::new();
     }

@@ -9,10 +9,10 @@ use ironwarp_types::{Flow, Nanos};
 
 use super::isn::EPHEMERAL_PORTS;
 use super::{Tcp, cookies};
-use crate::conn::{Conn, Opening};
+use crate::conn::{Conn, NewConn};
 use crate::header::{Flags, Segment, SynOptions};
 use crate::ids::{ConnId, ConnectError, ListenError, ListenerId};
-use crate::output::Io;
+use crate::output::TcpIo;
 
 impl<P: Port> Tcp<P> {
     /// Listens on an address, or on all of a family when it is unspecified.
@@ -30,19 +30,19 @@ impl<P: Port> Tcp<P> {
         self.ephemeral_port_where(local, remote, |_, _| true)
     }
 
-    /// The same among the ports for which `belongs_here` says yes, told the flow and its hash: where there are several
+    /// The same among the ports for which `is_on_this_core` says yes, told the flow and its hash: where there are several
     /// cores, answers to an ephemeral port come to the core that chose it.
     pub fn ephemeral_port_where(
         &mut self,
         local: IpAddr,
         remote: SocketAddr,
-        belongs_here: impl Fn(&Flow, u32) -> bool,
+        is_on_this_core: impl Fn(&Flow, u32) -> bool,
     ) -> Option<u16> {
         for _ in 0..EPHEMERAL_PORTS {
-            let port = self.numbers.port(local, remote);
+            let port = self.isn_generator.ephemeral_port(local, remote);
             let flow = Flow { local: SocketAddr::new(local, port), remote };
             let hash = self.hasher.hash(&flow);
-            if belongs_here(&flow, hash) && self.find(hash, &flow).is_none() {
+            if is_on_this_core(&flow, hash) && self.find(hash, &flow).is_none() {
                 return Some(port);
             }
         }
@@ -57,15 +57,15 @@ impl<P: Port> Tcp<P> {
         path: Path,
         wire: &mut Wire<P>,
     ) -> Result<ConnId, ConnectError> {
-        if names_nobody(flow.local) || names_nobody(flow.remote) {
-            return Err(ConnectError::Unusable);
+        if is_invalid_endpoint(flow.local) || is_invalid_endpoint(flow.remote) {
+            return Err(ConnectError::InvalidAddress);
         }
         let hash = self.hasher.hash(&flow);
         self.leave_time_wait(now, hash, &flow)?;
-        let opening = self.opening(now, flow, hash, path).ok_or(ConnectError::Full)?;
+        let new_conn = self.reserve_slot(now, flow, hash, path).ok_or(ConnectError::Full)?;
         self.shared.stats.count(Counter::TcpActiveOpens);
-        let conn = Conn::active(&self.shared.config, opening);
-        self.begin(now, conn, wire).ok_or(ConnectError::Full)
+        let conn = Conn::active(&self.shared.config, new_conn);
+        self.start_handshake(now, conn, wire).ok_or(ConnectError::Full)
     }
 
     /// Nothing is in the way of a flow: no connection, and no TIME-WAIT that must go on.
@@ -73,13 +73,13 @@ impl<P: Port> Tcp<P> {
         let Some(found) = self.find(hash, flow) else { return Ok(()) };
         let base = self.shared.config.connections_max;
         let at = found.checked_sub(base).ok_or(ConnectError::InUse)?;
-        if !self.time_wait.may_connect_anew(at, now) {
+        if !self.time_wait.may_reuse_for_connect(at, now) {
             return Err(ConnectError::InUse);
         }
         if self.free.is_empty() {
             return Err(ConnectError::Full);
         }
-        self.beyond = self.time_wait.remove(at, &mut self.flows, base);
+        self.reused_snd_nxt = self.time_wait.remove(at, &mut self.flows, base);
         Ok(())
     }
 
@@ -94,17 +94,17 @@ impl<P: Port> Tcp<P> {
         wire: &mut Wire<P>,
     ) {
         if self.is_half_open_full() {
-            return self.answer_without_memory(now, listener, segment, arrived, path, wire);
+            return self.send_syn_cookie(now, listener, segment, arrived, path, wire);
         }
-        let Some(opening) = self.opening(now, arrived.flow, arrived.hash, path) else {
-            self.shared.stats.count(Counter::TcpDropNoSlot);
+        let Some(new_conn) = self.reserve_slot(now, arrived.flow, arrived.hash, path) else {
+            self.shared.stats.count(Counter::TcpDropConnectionTableFull);
             return;
         };
         self.shared.stats.count(Counter::TcpPassiveOpens);
         let options = SynOptions::parse(segment.option_list(arrived));
-        let conn = Conn::passive(&self.shared.config, opening, listener, segment, options);
+        let conn = Conn::passive(&self.shared.config, new_conn, listener, segment, options);
         self.half_open += 1;
-        self.begin(now, conn, wire);
+        self.start_handshake(now, conn, wire);
     }
 
     /// Half-open connections have a limit, and never more places than are left for others.
@@ -114,7 +114,7 @@ impl<P: Port> Tcp<P> {
 
     /// RFC 4987 s3.6: the SYN-ACK bears a cookie, and nothing is kept.
     #[cold]
-    fn answer_without_memory(
+    fn send_syn_cookie(
         &mut self,
         now: Nanos,
         listener: ListenerId,
@@ -131,59 +131,60 @@ impl<P: Port> Tcp<P> {
         }
         let flow = arrived.flow;
         let offer = SynOptions::parse(segment.option_list(arrived));
-        let iss = self.cookies.bake(now, &self.numbers, &flow, segment, offer.mss);
-        let opening = Opening {
+        let iss = self.cookies.encode_cookie(now, &self.isn_generator, &flow, segment, offer.mss);
+        let new_conn = NewConn {
             slot: 0,
             flow,
             hash: 0,
             path,
             iss,
-            stamp_offset: self.numbers.stamp_offset(&flow),
+            ts_offset: self.isn_generator.ts_offset(&flow),
             now,
         };
-        let mut conn = Conn::passive(&self.shared.config, opening, listener, segment, offer);
+        let mut conn = Conn::passive(&self.shared.config, new_conn, listener, segment, offer);
         if !conn.opts.timestamps {
-            conn.forget_offer();
+            conn.clear_offer();
         }
-        let (mut control, options) = conn.syn(now);
-        if let Some(stamps) = &mut control.timestamps {
-            stamps.value = cookies::stamp_of_offer(stamps.value, &conn.agreed(offer), conn.opts.ecn);
+        let (mut header, options) = conn.syn(now);
+        if let Some(stamps) = &mut header.timestamps {
+            stamps.tsval =
+                cookies::cookie_timestamp(stamps.tsval, &conn.negotiated_options(offer), conn.opts.ecn);
         }
         self.shared.stats.count(Counter::TcpSynCookiesSent);
-        let mut io = Io::over(&conn.path, now, wire, &mut self.shared);
-        io.send_control(&conn.path, &flow, control, options.as_slice());
+        let mut io = TcpIo::for_path(&conn.path, now, wire, &mut self.shared);
+        io.send_control(&conn.path, &flow, header, options.as_slice());
     }
 
     /// The ACK of a SYN-ACK that nobody remembers opens the connection, when it brings the cookie back. Answers its place,
     /// or that there was none: then the peer hears nothing, and its next segment may bring the cookie again.
     #[cold]
-    pub(super) fn open_by_cookie(
+    pub(super) fn accept_syn_cookie(
         &mut self,
         now: Nanos,
         ack: &Segment,
         arrived: &TcpSegment<P::Frame>,
         path: &Path,
     ) -> Option<Option<u32>> {
-        if !self.cookies.abroad(now) || !ack.has(Flags::ACK) || ack.has(Flags::SYN | Flags::RST) {
+        if !self.cookies.any_valid(now) || !ack.has(Flags::ACK) || ack.has(Flags::SYN | Flags::RST) {
             return None;
         }
         let flow = arrived.flow;
         let listener = self.listeners.find(flow.local)?;
-        let Some(options) = self.cookies.open(now, &self.numbers, &flow, ack) else {
+        let Some(options) = self.cookies.decode_cookie(now, &self.isn_generator, &flow, ack) else {
             self.shared.stats.count(Counter::TcpSynCookiesInvalid);
             return None;
         };
-        let Some(opening) = self.opening(now, flow, arrived.hash, path.clone()) else {
-            self.shared.stats.count(Counter::TcpDropNoSlot);
+        let Some(new_conn) = self.reserve_slot(now, flow, arrived.hash, path.clone()) else {
+            self.shared.stats.count(Counter::TcpDropConnectionTableFull);
             return Some(None);
         };
         self.shared.stats.count(Counter::TcpSynCookiesValid);
         self.shared.stats.count(Counter::TcpPassiveOpens);
-        let opening = Opening { iss: ack.ack.minus(1), ..opening };
-        let syn = Segment { seq: ack.seq.minus(1), flags: cookies::flags_of_syn(ack), ..ack.clone() };
-        let mut conn = Conn::passive(&self.shared.config, opening, listener, &syn, options);
-        conn.on_syn_ack_remembered();
-        conn.cold.linked = true;
+        let new_conn = NewConn { iss: ack.ack.minus(1), ..new_conn };
+        let syn = Segment { seq: ack.seq.minus(1), flags: cookies::syn_flags(ack), ..ack.clone() };
+        let mut conn = Conn::passive(&self.shared.config, new_conn, listener, &syn, options);
+        conn.on_cookie_syn_ack_sent();
+        conn.cold.in_flow_table = true;
         self.half_open += 1;
         let at = conn.slot;
         self.slots.get_mut(at as usize)?.conn = Some(conn);
@@ -191,24 +192,24 @@ impl<P: Port> Tcp<P> {
     }
 
     /// Reserves a place and a number for a new connection.
-    fn opening(&mut self, now: Nanos, flow: Flow, hash: u32, path: Path) -> Option<Opening> {
-        let beyond = self.beyond.take();
+    fn reserve_slot(&mut self, now: Nanos, flow: Flow, hash: u32, path: Path) -> Option<NewConn> {
+        let reused_snd_nxt = self.reused_snd_nxt.take();
         let slot = *self.free.last()?;
         self.flows.insert(hash, slot).ok()?;
         self.free.pop();
-        let (iss, stamp_offset) = (self.numbers.iss(now, &flow), self.numbers.stamp_offset(&flow));
+        let (iss, ts_offset) = (self.isn_generator.iss(now, &flow), self.isn_generator.ts_offset(&flow));
         // RFC 9293 s3.6.1: out of TIME-WAIT only with a number beyond all that the old connection used. The clock of
         // our numbers is slower than fast connections are.
-        let iss = beyond.filter(|&last| iss.leq(last)).map_or(iss, |last| last.plus(BEYOND));
-        Some(Opening { slot, flow, hash, path, iss, stamp_offset, now })
+        let iss = reused_snd_nxt.filter(|&last| iss.leq(last)).map_or(iss, |last| last.plus(REUSED_ISS_GAP));
+        Some(NewConn { slot, flow, hash, path, iss, ts_offset, now })
     }
 
-    fn begin(&mut self, now: Nanos, mut conn: Conn, wire: &mut Wire<P>) -> Option<ConnId> {
-        conn.cold.linked = true;
+    fn start_handshake(&mut self, now: Nanos, mut conn: Conn, wire: &mut Wire<P>) -> Option<ConnId> {
+        conn.cold.in_flow_table = true;
         let at = conn.slot;
         let slot = self.slots.get_mut(at as usize)?;
         let conn = slot.conn.insert(conn);
-        let mut io = Io::over(&conn.path, now, wire, &mut self.shared);
+        let mut io = TcpIo::for_path(&conn.path, now, wire, &mut self.shared);
         conn.send_syn(&mut io);
         Some(ConnId { slot: at, generation: slot.generation })
     }
@@ -216,10 +217,10 @@ impl<P: Port> Tcp<P> {
 
 /// How far beyond the numbers of an old connection a new one begins, when our clock has not come so far: farther than a
 /// window without scale reaches.
-const BEYOND: u32 = 1 << 16;
+const REUSED_ISS_GAP: u32 = 1 << 16;
 
 /// RFC 9293 s3.9.1.1, MUST-46: an end that is not one station's. The broadcast address of a network is net's to know.
-fn names_nobody(end: SocketAddr) -> bool {
+fn is_invalid_endpoint(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(v4) if v4.is_broadcast());
     end.port() == 0 || end.ip().is_unspecified() || end.ip().is_multicast() || broadcast
 }

@@ -7,15 +7,15 @@ use super::Tcp;
 use crate::conn::Conn;
 use crate::header::SackBlock;
 use crate::ids::ConnId;
-use crate::output::Shared;
+use crate::output::EngineShared;
 use crate::queue::Piece;
-use crate::stream::{ByteStream, EarlyBytes, Latest};
+use crate::stream::{ByteStream, LatestArrival, OutOfOrderBytes};
 
 /// What has arrived in order and was not taken. Lies in the frames that brought it.
 pub struct RxStream<'a, P: Port> {
     /// `None` for an id that is stale: a stream with nothing in it.
     conn: Option<&'a mut Conn>,
-    shared: &'a mut Shared<P>,
+    shared: &'a mut EngineShared<P>,
 }
 
 impl<P: Port> Tcp<P> {
@@ -29,9 +29,9 @@ impl<P: Port> Tcp<P> {
 
 impl<P: Port> Tcp<P> {
     /// From now on EARLY tells that bytes are held beyond a gap; [`Tcp::rx`] shows them.
-    pub fn tell_early(&mut self, id: ConnId) {
+    pub fn report_out_of_order(&mut self, id: ConnId) {
         if let Some(conn) = self.rx(id).conn {
-            conn.rcv.tells_early = true;
+            conn.rcv.reports_out_of_order = true;
         }
     }
 }
@@ -44,7 +44,7 @@ impl<P: Port> ByteStream for RxStream<'_, P> {
 
     #[inline]
     fn front(&self) -> &[u8] {
-        let piece = self.conn.as_ref().and_then(|conn| self.shared.rx.front(&conn.rcv.queues.ready));
+        let piece = self.conn.as_ref().and_then(|conn| self.shared.rx.front(&conn.rcv.queues.in_order));
         piece.map_or(&[], |piece| piece.bytes())
     }
 
@@ -53,7 +53,7 @@ impl<P: Port> ByteStream for RxStream<'_, P> {
             return out.is_empty();
         };
         let mut rest = out;
-        for piece in self.shared.rx.iter(&conn.rcv.queues.ready) {
+        for piece in self.shared.rx.iter(&conn.rcv.queues.in_order) {
             let bytes = piece.bytes();
             let n = bytes.len().min(rest.len());
             let (now, later) = rest.split_at_mut(n);
@@ -72,8 +72,8 @@ impl<P: Port> ByteStream for RxStream<'_, P> {
         let n = n.min(conn.rcv.unread as usize) as u32;
         conn.rcv.queues.consume(&mut self.shared.rx, n);
         conn.rcv.unread -= n;
-        if conn.rcv.wants_update(u32::from(conn.snd.emss)) {
-            tell_window(conn, self.shared);
+        if conn.rcv.needs_window_update(u32::from(conn.snd.emss)) {
+            schedule_window_update(conn, self.shared);
         }
     }
 }
@@ -85,31 +85,31 @@ impl<P: Port> RxStream<'_, P> {
     }
 
     /// The held pieces from the one with the byte at `at` on, and that byte's number.
-    fn early_from(&self, at: u32) -> (Seq, impl Iterator<Item = &Piece<P::Frame>>) {
+    fn out_of_order_from(&self, at: u32) -> (Seq, impl Iterator<Item = &Piece<P::Frame>>) {
         let seq = self.front_seq().plus(at);
         let queues = self.conn.as_ref().map(|conn| &conn.rcv.queues);
-        (seq, queues.into_iter().flat_map(move |queues| queues.early_from(&self.shared.rx, seq)))
+        (seq, queues.into_iter().flat_map(move |queues| queues.out_of_order_from(&self.shared.rx, seq)))
     }
 }
 
-impl<P: Port> EarlyBytes for RxStream<'_, P> {
-    fn latest(&self) -> Option<Latest> {
+impl<P: Port> OutOfOrderBytes for RxStream<'_, P> {
+    fn latest(&self) -> Option<LatestArrival> {
         let rcv = &self.conn.as_ref()?.rcv;
-        let (run, piece) = (rcv.held.latest()?, rcv.came_early);
+        let (run, piece) = (rcv.sack_ranges.latest()?, rcv.latest_out_of_order);
         let front = self.front_seq();
-        let place = |block: SackBlock| block.start.since(front)..block.end.since(front);
+        let offsets = |block: SackBlock| block.start.since(front)..block.end.since(front);
         let holds = rcv.rcv_nxt.lt(run.start) && run.start.leq(piece.start) && piece.end.leq(run.end);
-        holds.then(|| Latest { piece: place(piece), run: place(run) })
+        holds.then(|| LatestArrival { piece: offsets(piece), run: offsets(run) })
     }
 
     fn piece(&self, at: u32) -> &[u8] {
-        let (seq, mut pieces) = self.early_from(at);
+        let (seq, mut pieces) = self.out_of_order_from(at);
         let bytes = pieces.next().and_then(|piece| piece.bytes().get(seq.since(piece.seq) as usize..));
         bytes.unwrap_or_default()
     }
 
     fn peek_at(&self, at: u32, out: &mut [u8]) -> bool {
-        let (mut seq, pieces) = self.early_from(at);
+        let (mut seq, pieces) = self.out_of_order_from(at);
         let mut rest = out;
         for piece in pieces {
             if rest.is_empty() || piece.seq.gt(seq) {
@@ -128,12 +128,12 @@ impl<P: Port> EarlyBytes for RxStream<'_, P> {
 
 /// RFC 9293 s3.8.6.2.2: a window that had closed has opened far enough to say so.
 #[cold]
-fn tell_window<P: Port>(conn: &mut Conn, shared: &mut Shared<P>)
+fn schedule_window_update<P: Port>(conn: &mut Conn, shared: &mut EngineShared<P>)
 where
     P::Frame: Frame,
 {
     if conn.state.is_synchronised() {
-        conn.ack.now = conn.ack.now.max(1);
-        conn.ack.owe(&mut shared.acks, conn.slot);
+        conn.ack.immediate = conn.ack.immediate.max(1);
+        conn.ack.schedule(&mut shared.acks, conn.slot);
     }
 }

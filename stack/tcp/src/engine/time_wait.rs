@@ -11,8 +11,8 @@ use ironwarp_net::FlowTable;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos, Seq};
 
-use crate::conn::{Conn, Stamps};
-use crate::header::{Control, Flags, Segment};
+use crate::conn::{Conn, TimestampState};
+use crate::header::{Flags, Segment, TxHeader};
 
 const NIL: u32 = u32::MAX;
 
@@ -26,7 +26,7 @@ struct Entry {
     snd_nxt: Seq,
     rcv_nxt: Seq,
     /// Its time stamps, when it had negotiated them.
-    stamps: Option<Stamps>,
+    ts: Option<TimestampState>,
     until: Nanos,
     older: u32,
     newer: u32,
@@ -50,7 +50,7 @@ impl TimeWait {
             hash: 0,
             snd_nxt: Seq(0),
             rcv_nxt: Seq(0),
-            stamps: None,
+            ts: None,
             until: Nanos::MAX,
             older: NIL,
             newer: if at + 1 < entries_max { at + 1 } else { NIL },
@@ -97,27 +97,27 @@ impl TimeWait {
         self.free = entry.newer;
         (entry.flow, entry.hash) = (Some(conn.flow), hash);
         (entry.snd_nxt, entry.rcv_nxt) = (conn.snd.snd_max, conn.rcv.rcv_nxt);
-        entry.stamps = conn.opts.timestamps.then_some(conn.stamps);
+        entry.ts = conn.opts.timestamps.then_some(conn.ts);
         entry.until = now + self.duration;
         self.len += 1;
         self.append(at);
     }
 
     /// A segment of a waiting flow arrives: answers what to send, if anything.
-    pub(super) fn on_segment(&mut self, at: u32, now: Nanos, segment: &Segment) -> Option<Control> {
+    pub(super) fn on_segment(&mut self, at: u32, now: Nanos, segment: &Segment) -> Option<TxHeader> {
         let until = now + self.duration;
         let entry = self.entries.get_mut(at as usize)?;
         // RFC 1337 s3: a reset, old or forged, must not open the flow to old segments.
         let quiet = segment.has(Flags::RST)
             || (segment.seq_len() == 0 && segment.seq == entry.rcv_nxt && segment.ack == entry.snd_nxt)
             // RFC 7323 s3.2: not of this connection.
-            || (entry.stamps.is_some() && segment.options.timestamps.is_none() && !segment.has(Flags::SYN));
+            || (entry.ts.is_some() && segment.options.timestamps.is_none() && !segment.has(Flags::SYN));
         if quiet {
             return None;
         }
-        let control = Control {
-            timestamps: entry.stamps.map(|stamps| stamps.stamp(now)),
-            ..Control::bare(entry.snd_nxt, entry.rcv_nxt, Flags::ACK)
+        let header = TxHeader {
+            timestamps: entry.ts.map(|stamps| stamps.option(now)),
+            ..TxHeader::bare(entry.snd_nxt, entry.rcv_nxt, Flags::ACK)
         };
         // Only the peer's FIN, sent again, begins the wait anew.
         if segment.has(Flags::FIN) && segment.seq.plus(segment.seq_len()) == entry.rcv_nxt {
@@ -125,27 +125,29 @@ impl TimeWait {
             self.detach(at);
             self.append(at);
         }
-        Some(control)
+        Some(header)
     }
 
     /// RFC 6191 s2, RFC 9293 s3.10.7.4: a SYN that begins beyond everything the old connection saw cannot be taken
     /// for an old segment, nor an old segment for one of the new connection. Linux reuses a port at once when we
     /// closed first; answering with an ACK would lock it out, since its reset is not listened to. Time stamps tell as well:
-    /// a SYN with a later one is of a later connection, whatever its number. `numbered` says whether our own first number
+    /// a SYN with a later one is of a later connection, whatever its number. `iss_is_free` says whether our own first number
     /// can be chosen, which it cannot when it is a cookie.
-    pub(super) fn may_begin_anew(&self, at: u32, segment: &Segment, numbered: bool) -> bool {
+    pub(super) fn may_reuse_for_syn(&self, at: u32, segment: &Segment, iss_is_free: bool) -> bool {
         let plain_syn = segment.has(Flags::SYN) && !segment.has(Flags::ACK | Flags::RST | Flags::FIN);
         let Some(entry) = self.entries.get(at as usize).filter(|_| plain_syn) else { return false };
-        match (&entry.stamps, segment.options.timestamps) {
-            (Some(seen), Some(stamp)) if stamp.value != seen.recent => !seen.is_old(stamp.value),
-            _ => numbered && segment.seq.gt(entry.rcv_nxt),
+        match (&entry.ts, segment.options.timestamps) {
+            (Some(seen), Some(stamp)) if stamp.tsval != seen.ts_recent => {
+                !seen.is_before_ts_recent(stamp.tsval)
+            }
+            _ => iss_is_free && segment.seq.gt(entry.rcv_nxt),
         }
     }
 
     /// Whether we may connect these two ends again ourselves: time stamps keep the peer from taking old segments of ours
     /// for new ones, and us from taking the peer's (RFC 6191 s2, RFC 7323 s5, seen from the side that waits).
-    pub(super) fn may_connect_anew(&self, at: u32, now: Nanos) -> bool {
-        let entry = self.entries.get(at as usize).filter(|entry| entry.stamps.is_some());
+    pub(super) fn may_reuse_for_connect(&self, at: u32, now: Nanos) -> bool {
+        let entry = self.entries.get(at as usize).filter(|entry| entry.ts.is_some());
         entry.is_some_and(|entry| entry.until + REOPEN_AFTER <= now + self.duration)
     }
 

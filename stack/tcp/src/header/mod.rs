@@ -106,7 +106,7 @@ impl Segment {
 
 /// What a departing segment says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Control {
+pub(crate) struct TxHeader {
     pub(crate) seq: Seq,
     pub(crate) ack: Seq,
     /// As it stands in the header, scaled already.
@@ -118,10 +118,10 @@ pub(crate) struct Control {
     pub(crate) ecn: Ecn,
 }
 
-impl Control {
+impl TxHeader {
     /// A segment outside of any connection: no options, no promises.
     pub(crate) const fn bare(seq: Seq, ack: Seq, flags: Flags) -> Self {
-        Control { seq, ack, window: 0, flags, timestamps: None, ecn: Ecn::NotCapable }
+        TxHeader { seq, ack, window: 0, flags, timestamps: None, ecn: Ecn::NotEct }
     }
 
     /// The header with its time stamps, in bytes: where other options, or the payload, begin.

@@ -26,16 +26,16 @@ pub(crate) const OPTIONS_BYTES_MAX: usize = 40;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Timestamps {
     /// TSval: the sender's clock.
-    pub(crate) value: u32,
+    pub(crate) tsval: u32,
     /// TSecr: the receiver's clock as the sender last saw it; meaningless without the ACK bit.
-    pub(crate) echo: u32,
+    pub(crate) tsecr: u32,
 }
 
 impl Timestamps {
     /// The twelve octets.
     #[inline]
     pub(crate) fn encode(self) -> [u8; TIMESTAMPS_BYTES] {
-        let ([a, b, c, d], [e, f, g, h]) = (self.value.to_be_bytes(), self.echo.to_be_bytes());
+        let ([a, b, c, d], [e, f, g, h]) = (self.tsval.to_be_bytes(), self.tsecr.to_be_bytes());
         let [w, x, y, z] = TIMESTAMPS_HEAD;
         [w, x, y, z, a, b, c, d, e, f, g, h]
     }
@@ -45,16 +45,16 @@ impl Timestamps {
     fn parse_aligned(list: &[u8]) -> Option<Self> {
         let octets: [u8; TIMESTAMPS_BYTES] = list.try_into().ok()?;
         let [w, x, y, z, a, b, c, d, e, f, g, h] = octets;
-        let value = u32::from_be_bytes([a, b, c, d]);
-        let echo = u32::from_be_bytes([e, f, g, h]);
-        ([w, x, y, z] == TIMESTAMPS_HEAD).then_some(Timestamps { value, echo })
+        let tsval = u32::from_be_bytes([a, b, c, d]);
+        let tsecr = u32::from_be_bytes([e, f, g, h]);
+        ([w, x, y, z] == TIMESTAMPS_HEAD).then_some(Timestamps { tsval, tsecr })
     }
 
     pub(super) fn parse(data: &[u8]) -> Option<Self> {
-        let (value, echo) = data.split_first_chunk::<4>()?;
-        let value = u32::from_be_bytes(*value);
-        let echo = u32::from_be_bytes(echo.try_into().ok()?);
-        Some(Timestamps { value, echo })
+        let (tsval, tsecr) = data.split_first_chunk::<4>()?;
+        let tsval = u32::from_be_bytes(*tsval);
+        let tsecr = u32::from_be_bytes(tsecr.try_into().ok()?);
+        Some(Timestamps { tsval, tsecr })
     }
 }
 
@@ -92,7 +92,7 @@ impl Options {
     #[cold]
     fn parse_any(list: &[u8], flags: Flags) -> Self {
         let mut options = Options::default();
-        for (kind, data) in Walk(list) {
+        for (kind, data) in OptionIter(list) {
             match kind {
                 KIND_TIMESTAMPS if options.timestamps.is_none() => {
                     options.timestamps = Timestamps::parse(data);
@@ -131,9 +131,9 @@ pub(super) const KIND_TIMESTAMPS: u8 = 8;
 
 /// The options of a list as kind and data. Ends at the end-of-list option, at the list's end, and at the first length
 /// that cannot be: less than two or beyond the list.
-pub(super) struct Walk<'a>(pub(super) &'a [u8]);
+pub(super) struct OptionIter<'a>(pub(super) &'a [u8]);
 
-impl<'a> Iterator for Walk<'a> {
+impl<'a> Iterator for OptionIter<'a> {
     type Item = (u8, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {

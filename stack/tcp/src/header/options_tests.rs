@@ -13,12 +13,12 @@ fn block(start: u32, end: u32) -> SackBlock {
 }
 
 const TS: [u8; 10] = [8, 10, 0, 0, 0, 7, 0, 0, 0, 9];
-const STAMPS: Timestamps = Timestamps { value: 7, echo: 9 };
+const STAMPS: Timestamps = Timestamps { tsval: 7, tsecr: 9 };
 
 /// RFC 7323 appendix A: NOP NOP TS is what is written, and what is read in one look.
 #[test]
 fn aligned_timestamps_are_read_back() {
-    let stamps = Timestamps { value: 0x0102_0304, echo: 0xfffe_fdfc };
+    let stamps = Timestamps { tsval: 0x0102_0304, tsecr: 0xfffe_fdfc };
     assert_eq!(parse(&stamps.encode()), Options { timestamps: Some(stamps), ..Options::default() });
 }
 

@@ -3,8 +3,8 @@
 //! Source: RFC 9293 s3.2 and s3.7.1, RFC 7323 s2 and s3, RFC 2018 s2. Read like any option list.
 
 use super::options::{
-    KIND_MSS, KIND_NOP, KIND_SACK_PERMITTED, KIND_TIMESTAMPS, KIND_WINDOW_SCALE, OptionBytes, Timestamps,
-    Walk,
+    KIND_MSS, KIND_NOP, KIND_SACK_PERMITTED, KIND_TIMESTAMPS, KIND_WINDOW_SCALE, OptionBytes, OptionIter,
+    Timestamps,
 };
 
 /// The largest shift (RFC 7323 s2.3): a larger one is taken as this one.
@@ -23,7 +23,7 @@ impl SynOptions {
     /// Reads an option list.
     pub(crate) fn parse(list: &[u8]) -> Self {
         let mut options = SynOptions::default();
-        for (kind, data) in Walk(list) {
+        for (kind, data) in OptionIter(list) {
             match (kind, data) {
                 (KIND_MSS, &[high, low]) => {
                     options.mss = options.mss.or(Some(u16::from_be_bytes([high, low])));
@@ -78,7 +78,7 @@ mod tests {
         ] {
             let list = options.encode();
             assert_eq!(SynOptions::parse(list.as_slice()), options);
-            let stamps = Timestamps { value: 1, echo: 2 };
+            let stamps = Timestamps { tsval: 1, tsecr: 2 };
             let stamped = [&stamps.encode()[..], list.as_slice()].concat();
             assert_eq!(SynOptions::parse(&stamped), SynOptions { timestamps: Some(stamps), ..options });
         }

@@ -14,8 +14,8 @@
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 
-use super::Io;
-use crate::conn::{AckDebt, Conn};
+use super::TcpIo;
+use crate::conn::{Conn, PendingAck};
 use crate::header::{Flags, OptionBytes};
 
 /// Duplicate ACKs that one iteration sends for a connection at most: a burst's worth.
@@ -23,17 +23,17 @@ const NOW_MAX: u8 = 32;
 
 /// Connections that owe an ACK. One is listed at most once, so that the list never grows beyond its capacity.
 #[derive(Default)]
-pub(crate) struct AckLists {
-    listed: Box<[bool]>,
+pub(crate) struct AckQueue {
+    queued: Box<[bool]>,
     due: Vec<u32>,
     round: u16,
 }
 
-impl AckLists {
+impl AckQueue {
     pub(crate) fn new(connections: u32) -> Self {
         let connections = connections as usize;
-        AckLists {
-            listed: vec![false; connections].into_boxed_slice(),
+        AckQueue {
+            queued: vec![false; connections].into_boxed_slice(),
             due: Vec::with_capacity(connections),
             round: 0,
         }
@@ -41,11 +41,11 @@ impl AckLists {
 
     /// Lists a connection.
     #[inline]
-    pub(crate) fn owe(&mut self, slot: u32) {
-        if let Some(listed) = self.listed.get_mut(slot as usize)
-            && !*listed
+    pub(crate) fn schedule(&mut self, slot: u32) {
+        if let Some(queued) = self.queued.get_mut(slot as usize)
+            && !*queued
         {
-            *listed = true;
+            *queued = true;
             self.due.push(slot);
         }
     }
@@ -63,32 +63,32 @@ impl AckLists {
         self.due.is_empty()
     }
 
-    /// Lets `pay` settle the debts that are due, telling it the round and hearing whether one is left. The list stays where it is,
-    /// in `whole`, which `pay` works with too.
+    /// Lets `send_due` settle the debts that are due, telling it the round and hearing whether one is left. The list stays where it is,
+    /// in `owner`, which `send_due` works with too.
     #[inline]
     pub(crate) fn flush<W>(
-        whole: &mut W,
-        lists: impl Fn(&mut W) -> &mut AckLists,
-        mut pay: impl FnMut(&mut W, u32, u16) -> bool,
+        owner: &mut W,
+        lists: impl Fn(&mut W) -> &mut AckQueue,
+        mut send_due: impl FnMut(&mut W, u32, u16) -> bool,
     ) {
-        let (due, round, mut left) = (lists(whole).due.len(), lists(whole).round, 0);
-        for place in 0..due {
-            let Some(&slot) = lists(whole).due.get(place) else { break };
-            let owes = pay(whole, slot, round);
-            lists(whole).settle(slot, owes, &mut left);
+        let (due, round, mut left) = (lists(owner).due.len(), lists(owner).round, 0);
+        for index in 0..due {
+            let Some(&slot) = lists(owner).due.get(index) else { break };
+            let is_pending = send_due(owner, slot, round);
+            lists(owner).keep_if_pending(slot, is_pending, &mut left);
         }
-        lists(whole).end_round(left, due);
+        lists(owner).end_round(left, due);
     }
 
     /// Keeps a connection that still owes, behind the `left` before it, and strikes one that does not.
     #[inline]
-    fn settle(&mut self, slot: u32, owes: bool, left: &mut usize) {
-        if !owes {
-            if let Some(listed) = self.listed.get_mut(slot as usize) {
-                *listed = false;
+    fn keep_if_pending(&mut self, slot: u32, is_pending: bool, left: &mut usize) {
+        if !is_pending {
+            if let Some(queued) = self.queued.get_mut(slot as usize) {
+                *queued = false;
             }
-        } else if let Some(kept) = self.due.get_mut(*left) {
-            *kept = slot;
+        } else if let Some(entry) = self.due.get_mut(*left) {
+            *entry = slot;
             *left += 1;
         }
     }
@@ -99,7 +99,7 @@ impl AckLists {
         if due == self.due.len() {
             self.due.truncate(left);
         } else {
-            self.forget(left, due);
+            self.remove_sent(left, due);
         }
         self.round = self.round.wrapping_add(1);
     }
@@ -107,82 +107,82 @@ impl AckLists {
     /// Some were listed meanwhile: they stay, behind those that were kept.
     #[cold]
     #[inline(never)]
-    fn forget(&mut self, left: usize, due: usize) {
+    fn remove_sent(&mut self, left: usize, due: usize) {
         self.due.drain(left..due);
     }
 }
 
-impl AckDebt {
+impl PendingAck {
     /// Owes an ACK, of this round unless one was owed already.
     #[inline]
-    pub(crate) fn owe(&mut self, lists: &mut AckLists, slot: u32) {
-        if !self.owed {
-            (self.owed, self.since) = (true, lists.round());
+    pub(crate) fn schedule(&mut self, lists: &mut AckQueue, slot: u32) {
+        if !self.pending {
+            (self.pending, self.since) = (true, lists.round());
         }
-        lists.owe(slot);
+        lists.schedule(slot);
     }
 }
 
 impl Conn {
     /// Owes an ACK that a reply may carry.
     #[inline]
-    pub(crate) fn owe_ack<P: Port>(&mut self, io: &mut Io<'_, P>) {
-        self.ack.owe(&mut io.shared.acks, self.slot);
+    pub(crate) fn schedule_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
+        self.ack.schedule(&mut io.shared.acks, self.slot);
     }
 
     /// Owes an ACK that leaves in this iteration.
-    pub(crate) fn owe_ack_now<P: Port>(&mut self, io: &mut Io<'_, P>) {
-        self.ack.now = self.ack.now.max(1);
-        self.owe_ack(io);
+    pub(crate) fn schedule_ack_now<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
+        self.ack.immediate = self.ack.immediate.max(1);
+        self.schedule_ack(io);
     }
 
     /// Owes one more duplicate ACK: the peer counts them (RFC 5681 s3.2). An ACK of in-order bytes that is still owed
     /// goes first and is not one of them. A peer with SACK reads the blocks instead, which tell of the segment that drew them
     /// (RFC 2018 s4): its ACK leaves before the next segment changes them.
-    pub(crate) fn owe_duplicate_ack<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    pub(crate) fn schedule_duplicate_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if self.opts.sack && self.send_ack(io) {
-            self.ack.now = 0;
+            self.ack.immediate = 0;
             return;
         }
-        let earlier = u8::from(self.ack.owed && self.ack.now == 0);
-        self.ack.now = (self.ack.now + 1 + earlier).min(NOW_MAX);
-        self.owe_ack(io);
+        let earlier = u8::from(self.ack.pending && self.ack.immediate == 0);
+        self.ack.immediate = (self.ack.immediate + 1 + earlier).min(NOW_MAX);
+        self.schedule_ack(io);
     }
 
     /// Sends what is due of the owed ACKs and answers whether any is left.
     #[inline]
-    pub(crate) fn pay_acks<P: Port>(&mut self, io: &mut Io<'_, P>, round: u16) -> bool {
+    pub(crate) fn send_due_acks<P: Port>(&mut self, io: &mut TcpIo<'_, P>, round: u16) -> bool {
         let aged = self.ack.since != round;
         // What nearly always comes: a debt of this iteration, which a reply may carry yet, or one that a reply has carried.
-        let waits = self.ack.now == 0 && !(aged && self.ack.owed) && self.state.is_live();
-        if waits { self.ack.owed } else { self.pay_acks_now(io, aged) }
+        let may_wait = self.ack.immediate == 0 && !(aged && self.ack.pending) && self.state.is_live();
+        if may_wait { self.ack.pending } else { self.send_immediate_acks(io, aged) }
     }
 
     #[inline(never)]
-    fn pay_acks_now<P: Port>(&mut self, io: &mut Io<'_, P>, aged: bool) -> bool {
+    fn send_immediate_acks<P: Port>(&mut self, io: &mut TcpIo<'_, P>, aged: bool) -> bool {
         if !self.state.is_live() {
-            self.ack = AckDebt::default();
+            self.ack = PendingAck::default();
         }
-        if aged && self.ack.owed {
-            self.ack.now = self.ack.now.max(1);
+        if aged && self.ack.pending {
+            self.ack.immediate = self.ack.immediate.max(1);
         }
-        while self.ack.now > 0 {
-            let now = self.ack.now;
+        while self.ack.immediate > 0 {
+            let now = self.ack.immediate;
             if !self.send_ack(io) {
                 return true;
             }
-            self.ack.now = now - 1;
+            self.ack.immediate = now - 1;
         }
-        self.ack.owed
+        self.ack.pending
     }
 
     /// Sends an ACK at once and clears the debt that a reply could have carried.
-    pub(crate) fn send_ack<P: Port>(&mut self, io: &mut Io<'_, P>) -> bool {
-        let control = self.control(io.now, self.snd.ack_seq(), Flags::ACK);
+    pub(crate) fn send_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> bool {
+        let header = self.header(io.now, self.snd.ack_seq(), Flags::ACK);
         let blocks = self.sack_option();
-        let sent = io.send_control(&self.path, &self.flow, control, blocks.as_slice());
+        let sent = io.send_control(&self.path, &self.flow, header, blocks.as_slice());
         if sent {
-            self.ack.owed = false;
+            self.ack.pending = false;
             io.count(Counter::TcpTxAcks);
         }
         sent
@@ -190,19 +190,19 @@ impl Conn {
 
     /// RFC 2018 s4: what is held beyond a gap. Time stamps leave room for three blocks.
     fn sack_option(&mut self) -> OptionBytes {
-        if !self.opts.sack || self.rcv.held.is_empty() {
+        if !self.opts.sack || self.rcv.sack_ranges.is_empty() {
             return OptionBytes::EMPTY;
         }
         let most = if self.opts.timestamps { 3 } else { 4 };
-        OptionBytes::sack(&self.rcv.held.tell(most))
+        OptionBytes::sack(&self.rcv.sack_ranges.next_blocks(most))
     }
 
     /// RFC 5961: an ACK that tells a peer, if it is one, where we stand. Limited, since a stranger can draw it.
     #[cold]
-    pub(crate) fn challenge<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    pub(crate) fn challenge<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if io.may_challenge() {
             io.count(Counter::TcpChallengeAcks);
-            self.owe_ack_now(io);
+            self.schedule_ack_now(io);
         }
     }
 }
@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn a_debt_is_settled_one_flush_after_the_one_that_saw_it_first() {
-        let mut lists = AckLists::new(4);
-        lists.owe(2);
-        lists.owe(2);
+        let mut lists = AckQueue::new(4);
+        lists.schedule(2);
+        lists.schedule(2);
         let mut seen = Vec::new();
-        AckLists::flush(
+        AckQueue::flush(
             &mut lists,
             |lists| lists,
             |_, slot, round| {
@@ -225,7 +225,7 @@ mod tests {
                 round == 0
             },
         );
-        AckLists::flush(
+        AckQueue::flush(
             &mut lists,
             |lists| lists,
             |_, slot, round| {
@@ -239,33 +239,33 @@ mod tests {
 
     #[test]
     fn a_debt_is_as_old_as_the_first_that_nobody_has_paid() {
-        let (mut lists, mut debt) = (AckLists::new(1), AckDebt::default());
-        for (round, paid, since) in [(0, false, 0), (1, true, 0), (2, false, 2), (3, false, 2)] {
-            debt.owe(&mut lists, 0);
-            assert_eq!((lists.round(), debt.since), (round, since));
-            AckLists::flush(&mut lists, |lists| lists, |_, _, _| true);
-            debt.owed = !paid;
+        let (mut lists, mut ack) = (AckQueue::new(1), PendingAck::default());
+        for (round, sent, since) in [(0, false, 0), (1, true, 0), (2, false, 2), (3, false, 2)] {
+            ack.schedule(&mut lists, 0);
+            assert_eq!((lists.round(), ack.since), (round, since));
+            AckQueue::flush(&mut lists, |lists| lists, |_, _, _| true);
+            ack.pending = !sent;
         }
     }
 
     #[test]
     fn a_debt_that_cannot_be_paid_stays() {
-        let mut lists = AckLists::new(1);
-        lists.owe(0);
+        let mut lists = AckQueue::new(1);
+        lists.schedule(0);
         for _ in 0..5 {
-            AckLists::flush(&mut lists, |lists| lists, |_, _, _| true);
+            AckQueue::flush(&mut lists, |lists| lists, |_, _, _| true);
         }
-        lists.owe(0);
-        let mut paid = 0;
-        AckLists::flush(
+        lists.schedule(0);
+        let mut sent = 0;
+        AckQueue::flush(
             &mut lists,
             |lists| lists,
             |_, _, _| {
-                paid += 1;
+                sent += 1;
                 false
             },
         );
-        assert_eq!(paid, 1);
+        assert_eq!(sent, 1);
         assert!(lists.is_empty());
     }
 }

@@ -4,24 +4,24 @@ use ironwarp_port::Port;
 use ironwarp_stats::Counter;
 use ironwarp_types::{Ecn, Nanos, Seq};
 
-use super::Io;
+use super::TcpIo;
 use crate::conn::{Conn, State};
-use crate::header::{Control, Flags, HEADER_BYTES, OptionBytes, SynOptions, TIMESTAMPS_BYTES};
+use crate::header::{Flags, HEADER_BYTES, OptionBytes, SynOptions, TIMESTAMPS_BYTES, TxHeader};
 
 impl Conn {
     /// Sends our SYN, with an ACK when the peer's has arrived; for the first time or again.
     #[cold]
-    pub(crate) fn send_syn<P: Port>(&mut self, io: &mut Io<'_, P>) {
-        let (control, options) = self.syn(io.now);
-        io.send_control(&self.path, &self.flow, control, options.as_slice());
+    pub(crate) fn send_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
+        let (header, options) = self.syn(io.now);
+        io.send_control(&self.path, &self.flow, header, options.as_slice());
         self.snd.snd_nxt = self.cold.iss;
         self.snd.on_sent(io.now, 1);
-        self.ack.owed = false;
+        self.ack.pending = false;
         io.arm(self);
     }
 
     /// Our SYN or SYN-ACK: its header, and its options besides time stamps.
-    pub(crate) fn syn(&mut self, now: Nanos) -> (Control, OptionBytes) {
+    pub(crate) fn syn(&mut self, now: Nanos) -> (TxHeader, OptionBytes) {
         let answers = self.state == State::SynReceived;
         let (mut flags, asks) = if answers {
             (Flags::SYN | Flags::ACK, Flags::ECE)
@@ -31,32 +31,32 @@ impl Conn {
         flags.set(asks, self.opts.ecn);
         let window_scale = self.cold.scaled.then_some(self.rcv.wscale());
         let offer = SynOptions {
-            mss: Some(self.mss_announced()),
+            mss: Some(self.advertised_mss()),
             window_scale,
             sack_permitted: self.opts.sack,
             timestamps: None,
         };
-        let control = Control {
-            window: self.rcv.announce_in_syn(),
-            timestamps: self.opts.timestamps.then(|| self.stamps.stamp(now)),
-            ..Control::bare(self.cold.iss, self.rcv.rcv_nxt, flags)
+        let header = TxHeader {
+            window: self.rcv.advertise_window_in_syn(),
+            timestamps: self.opts.timestamps.then(|| self.ts.option(now)),
+            ..TxHeader::bare(self.cold.iss, self.rcv.rcv_nxt, flags)
         };
-        (control, offer.encode())
+        (header, offer.encode())
     }
 
     /// The header of a segment of this connection: acknowledges what has arrived and says what may come.
     #[inline]
-    pub(super) fn control(&mut self, now: Nanos, seq: Seq, flags: Flags) -> Control {
+    pub(super) fn header(&mut self, now: Nanos, seq: Seq, flags: Flags) -> TxHeader {
         let ack = self.rcv.rcv_nxt;
-        self.stamps.last_ack_sent = ack;
+        self.ts.last_ack_sent = ack;
         let echo = if self.echo.echoing { Flags::ECE } else { Flags::empty() };
-        Control {
+        TxHeader {
             seq,
             ack,
-            window: self.rcv.announce(),
+            window: self.rcv.advertise_window(),
             flags: flags | echo,
-            timestamps: self.opts.timestamps.then(|| self.stamps.stamp(now)),
-            ecn: Ecn::NotCapable,
+            timestamps: self.opts.timestamps.then(|| self.ts.option(now)),
+            ecn: Ecn::NotEct,
         }
     }
 
@@ -68,7 +68,7 @@ impl Conn {
     }
 
     /// RFC 9293 s3.10.4: asks for the end of our direction. The FIN follows all payload that was pulled.
-    pub(crate) fn close<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    pub(crate) fn close<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.state = match self.state {
             State::SynSent => State::Closed,
             // The FIN waits until the SYN is acknowledged.
@@ -83,12 +83,12 @@ impl Conn {
 
     /// RFC 9293 s3.10.5: ends the connection at once, and tells the peer where it could know of it.
     #[cold]
-    pub(crate) fn abort<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    pub(crate) fn abort<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if self.state.is_live() && self.state != State::SynSent {
-            let reset = Control {
+            let reset = TxHeader {
                 // RFC 7323 s3.2: a reset should carry them too.
-                timestamps: self.opts.timestamps.then(|| self.stamps.stamp(io.now)),
-                ..Control::bare(self.snd.ack_seq(), Seq(0), Flags::RST)
+                timestamps: self.opts.timestamps.then(|| self.ts.option(io.now)),
+                ..TxHeader::bare(self.snd.ack_seq(), Seq(0), Flags::RST)
             };
             io.count(Counter::TcpTxResets);
             io.send_control(&self.path, &self.flow, reset, &[]);

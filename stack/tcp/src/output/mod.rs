@@ -6,7 +6,7 @@
 
 mod acks;
 mod control;
-mod resend;
+mod retransmit;
 mod timeout;
 mod transmit;
 
@@ -15,57 +15,57 @@ use ironwarp_port::{Frame, Port, Wire};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, Nanos, Seq};
 
-pub(crate) use acks::AckLists;
+pub(crate) use acks::AckQueue;
 
 use crate::TcpConfig;
 use crate::conn::Conn;
-use crate::header::{Control, Flags};
-use crate::queue::{Arena, Contest, Piece, Unit};
+use crate::header::{Flags, TxHeader};
+use crate::queue::{Arena, Piece, RxPressure, Unit};
 use crate::wheel::Wheel;
 
 /// A port's sealed frame.
 pub(crate) type SealedOf<P> = <<P as Port>::Frame as Frame>::Sealed;
 
 /// What all connections of a core share.
-pub(crate) struct Shared<P: Port> {
+pub(crate) struct EngineShared<P: Port> {
     pub(crate) config: TcpConfig,
     pub(crate) stats: CoreStats,
     pub(crate) rx: Arena<Piece<P::Frame>>,
     /// Who has kept others from `rx`, and since when.
-    contest: Contest,
+    rx_pressure: RxPressure,
     pub(crate) tx: Arena<Unit<SealedOf<P>>>,
     pub(crate) wheel: Wheel,
-    pub(crate) acks: AckLists,
+    pub(crate) acks: AckQueue,
     /// A frame that a source had nothing for, kept for the next.
     pub(crate) spare: Option<P::Frame>,
     /// Frames for the last units of sources, while the pool is empty.
-    kept: Vec<P::Frame>,
+    terminate_reserve: Vec<P::Frame>,
     /// The next IP identification. Any will do, since nothing we send may be fragmented (RFC 6864 s4.1).
     ident: u16,
     /// Two limits: who counts the resets that strangers draw learns nothing of the challenges that others do.
-    replies: Replies,
-    challenges: Replies,
+    reset_limiter: ReplyLimiter,
+    challenge_limiter: ReplyLimiter,
 }
 
-impl<P: Port> Shared<P> {
+impl<P: Port> EngineShared<P> {
     pub(crate) fn new(config: TcpConfig, seed: u64, stats: CoreStats) -> Self {
         let connections = config.connections_max;
         let reserved = |each: u16| connections.saturating_mul(u32::from(each));
-        Shared {
-            rx: Arena::with_rescue(
+        EngineShared {
+            rx: Arena::with_emergency_reserve(
                 reserved(config.rx_frames_reserve),
                 config.rx_frames_shared,
-                config.rx_frames_rescue,
+                config.rx_frames_emergency_reserve,
             ),
-            contest: Contest::default(),
+            rx_pressure: RxPressure::default(),
             tx: Arena::new(reserved(config.retained_units_reserve), config.retained_units_shared),
             wheel: Wheel::new(connections, Nanos::ZERO),
-            acks: AckLists::new(connections),
+            acks: AckQueue::new(connections),
             spare: None,
-            kept: Vec::with_capacity(config.frames_kept.into()),
+            terminate_reserve: Vec::with_capacity(config.terminate_reserve_frames.into()),
             ident: 0,
-            replies: Replies::new(seed),
-            challenges: Replies::new(!seed),
+            reset_limiter: ReplyLimiter::new(seed),
+            challenge_limiter: ReplyLimiter::new(!seed),
             config,
             stats,
         }
@@ -73,44 +73,51 @@ impl<P: Port> Shared<P> {
 
     /// The connection at `slot` was refused memory for half an FPDU. Whoever has had the rescue for too long is woken.
     #[cold]
-    pub(crate) fn on_starved(&mut self, now: Nanos, slot: u32) {
-        if let Some(rescue) = self.rx.rescue()
-            && rescue.owner != slot
-            && self.contest.on_refused(now, rescue)
+    pub(crate) fn on_rx_pressure(&mut self, now: Nanos, slot: u32) {
+        if let Some(grant) = self.rx.emergency_reserve()
+            && grant.owner != slot
+            && self.rx_pressure.on_rx_full(now, grant)
         {
-            self.wheel.arm(rescue.owner, now);
+            self.wheel.arm(grant.owner, now);
         }
     }
 
     /// Whether fewer frames are kept for the last units of sources than there should be.
     #[inline]
-    pub(crate) fn lacks_frames(&self) -> bool {
-        self.kept.len() < usize::from(self.config.frames_kept)
+    pub(crate) fn needs_terminate_reserve(&self) -> bool {
+        self.terminate_reserve.len() < usize::from(self.config.terminate_reserve_frames)
     }
 
     /// Whether the connection at `slot` has kept others from memory for too long.
-    pub(crate) fn starves_others(&self, now: Nanos, slot: u32) -> bool {
-        self.rx.rescue().is_some_and(|rescue| rescue.owner == slot && self.contest.is_over(now, rescue))
+    pub(crate) fn rx_pressure_expired(&self, now: Nanos, slot: u32) -> bool {
+        self.rx
+            .emergency_reserve()
+            .is_some_and(|grant| grant.owner == slot && self.rx_pressure.has_expired(now, grant))
     }
 }
 
 /// What a step of the engine works with: the time, the wire, and what connections share.
-pub(crate) struct Io<'a, P: Port> {
+pub(crate) struct TcpIo<'a, P: Port> {
     pub(crate) now: Nanos,
     pub(crate) wire: &'a mut Wire<P>,
-    pub(crate) shared: &'a mut Shared<P>,
+    pub(crate) shared: &'a mut EngineShared<P>,
 }
 
-impl<'a, P: Port> Io<'a, P> {
+impl<'a, P: Port> TcpIo<'a, P> {
     /// For what leaves by `path`: through the port that it names.
     #[inline(always)]
-    pub(crate) fn over(path: &Path, now: Nanos, wire: &'a mut Wire<P>, shared: &'a mut Shared<P>) -> Self {
+    pub(crate) fn for_path(
+        path: &Path,
+        now: Nanos,
+        wire: &'a mut Wire<P>,
+        shared: &'a mut EngineShared<P>,
+    ) -> Self {
         wire.select(path.port());
-        Io { now, wire, shared }
+        TcpIo { now, wire, shared }
     }
 }
 
-impl<P: Port> Io<'_, P> {
+impl<P: Port> TcpIo<'_, P> {
     pub(crate) fn count(&self, counter: Counter) {
         self.shared.stats.count(counter);
     }
@@ -124,19 +131,19 @@ impl<P: Port> Io<'_, P> {
     /// Whether a reset, or an ACK for a connection in TIME-WAIT, may be sent now: strangers draw a limited number a
     /// millisecond.
     pub(crate) fn may_reply(&mut self) -> bool {
-        let allowed = self.shared.replies.take(self.now, self.shared.config.replies_per_ms);
-        self.count_limited(allowed)
+        let allowed = self.shared.reset_limiter.take(self.now, self.shared.config.replies_per_ms);
+        self.count_if_limited(allowed)
     }
 
     /// Whether a challenge ACK may be sent now (RFC 5961 s7).
     pub(crate) fn may_challenge(&mut self) -> bool {
-        let allowed = self.shared.challenges.take(self.now, self.shared.config.replies_per_ms);
-        self.count_limited(allowed)
+        let allowed = self.shared.challenge_limiter.take(self.now, self.shared.config.replies_per_ms);
+        self.count_if_limited(allowed)
     }
 
-    fn count_limited(&self, allowed: bool) -> bool {
+    fn count_if_limited(&self, allowed: bool) -> bool {
         if !allowed {
-            self.count(Counter::TcpRepliesLimited);
+            self.count(Counter::TcpTxRepliesRateLimited);
         }
         allowed
     }
@@ -152,7 +159,7 @@ impl<P: Port> Io<'_, P> {
             (frame.bytes().len() == len).then_some(frame)
         });
         if sized.is_none() {
-            self.count(Counter::TcpTxNoFrame);
+            self.count(Counter::TcpTxNoBuffer);
         }
         sized
     }
@@ -161,8 +168,8 @@ impl<P: Port> Io<'_, P> {
     /// and shorter: such units are short.
     #[cold]
     #[inline(never)]
-    fn kept_frame(&mut self, len: usize) -> Option<P::Frame> {
-        let mut frame = self.shared.kept.pop()?;
+    fn take_terminate_reserve(&mut self, len: usize) -> Option<P::Frame> {
+        let mut frame = self.shared.terminate_reserve.pop()?;
         frame.resize(len);
         (P::SEVERAL || frame.bytes().len() == len).then_some(frame)
     }
@@ -170,19 +177,19 @@ impl<P: Port> Io<'_, P> {
     /// Fills up what is kept for the last units of sources.
     #[cold]
     #[inline(never)]
-    fn keep_frames(&mut self) {
-        while self.shared.kept.len() < usize::from(self.shared.config.frames_kept)
+    fn refill_terminate_reserve(&mut self) {
+        while self.shared.terminate_reserve.len() < usize::from(self.shared.config.terminate_reserve_frames)
             && let Some(frame) = self.wire.alloc()
         {
-            self.shared.kept.push(frame);
+            self.shared.terminate_reserve.push(frame);
         }
     }
 
     /// Sees to it that as many frames are kept for the last units of sources as there should be.
     #[inline]
-    pub(crate) fn see_to_kept_frames(&mut self) {
-        if self.shared.lacks_frames() {
-            self.keep_frames();
+    pub(crate) fn ensure_terminate_reserve(&mut self) {
+        if self.shared.needs_terminate_reserve() {
+            self.refill_terminate_reserve();
         }
     }
 
@@ -194,7 +201,7 @@ impl<P: Port> Io<'_, P> {
         mut frame: P::Frame,
         path: &Path,
         flow: &Flow,
-        control: Control,
+        header: TxHeader,
         more_options_bytes: usize,
     ) -> SealedOf<P> {
         let l4_at = path.header_bytes();
@@ -202,17 +209,17 @@ impl<P: Port> Io<'_, P> {
         let l4_bytes = bytes.len() - l4_at;
         self.shared.ident = self.shared.ident.wrapping_add(1);
         if let Some(l4) = bytes.get_mut(l4_at..) {
-            control.write(l4, flow, more_options_bytes);
+            header.write(l4, flow, more_options_bytes);
         }
-        path.write(bytes, l4_bytes, self.shared.ident, control.ecn);
-        let meta = path.finish_tcp(bytes, control.header_bytes() + more_options_bytes);
+        path.write(bytes, l4_bytes, self.shared.ident, header.ecn);
+        let meta = path.finish_tcp(bytes, header.header_bytes() + more_options_bytes);
         frame.seal(meta)
     }
 
     #[inline]
     fn push(&mut self, sealed: SealedOf<P>) -> bool {
         let pushed = self.wire.push(sealed);
-        self.count(if pushed { Counter::TcpTxSegments } else { Counter::TcpTxNoRoom });
+        self.count(if pushed { Counter::TcpTxSegments } else { Counter::TcpTxRingFull });
         pushed
     }
 
@@ -221,15 +228,15 @@ impl<P: Port> Io<'_, P> {
         &mut self,
         path: &Path,
         flow: &Flow,
-        control: Control,
+        header: TxHeader,
         options: &[u8],
     ) -> bool {
-        let options_at = path.header_bytes() + control.header_bytes();
+        let options_at = path.header_bytes() + header.header_bytes();
         let Some(mut frame) = self.frame(options_at + options.len()) else { return false };
         if let Some(room) = frame.bytes_mut().get_mut(options_at..) {
             room.copy_from_slice(options);
         }
-        let sealed = self.finish(frame, path, flow, control, options.len());
+        let sealed = self.finish(frame, path, flow, header, options.len());
         self.push(sealed)
     }
 
@@ -237,12 +244,12 @@ impl<P: Port> Io<'_, P> {
     /// acknowledged, if it did, and the end of what it sent.
     #[cold]
     pub(crate) fn send_reset(&mut self, path: &Path, flow: &Flow, answering: (Option<Seq>, Seq)) {
-        let control = match answering {
-            (Some(ack), _) => Control::bare(ack, Seq(0), Flags::RST),
-            (None, end) => Control::bare(Seq(0), end, Flags::RST | Flags::ACK),
+        let header = match answering {
+            (Some(ack), _) => TxHeader::bare(ack, Seq(0), Flags::RST),
+            (None, end) => TxHeader::bare(Seq(0), end, Flags::RST | Flags::ACK),
         };
         self.count(Counter::TcpTxResets);
-        self.send_control(path, flow, control, &[]);
+        self.send_control(path, flow, header, &[]);
     }
 }
 
@@ -251,15 +258,15 @@ impl<P: Port> Io<'_, P> {
 /// It differs from millisecond to millisecond, between half of the setting and all of it. A fixed one would be a signal: a
 /// stranger who uses up what is left of it learns how much others used, and so whether a guess at somebody's connection
 /// had drawn an answer (CVE-2016-5696).
-struct Replies {
+struct ReplyLimiter {
     millisecond: u64,
     left: u16,
     random: u64,
 }
 
-impl Replies {
+impl ReplyLimiter {
     fn new(seed: u64) -> Self {
-        Replies { millisecond: u64::MAX, left: 0, random: seed }
+        ReplyLimiter { millisecond: u64::MAX, left: 0, random: seed }
     }
 
     fn take(&mut self, now: Nanos, per_ms: u16) -> bool {

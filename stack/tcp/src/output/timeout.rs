@@ -8,30 +8,30 @@ use ironwarp_stats::Counter;
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::FPDU_BYTES_MAX;
 
-use super::Io;
-use crate::conn::{Conn, Silence, State, Timer};
+use super::TcpIo;
+use crate::conn::{Conn, KeepAliveAction, State, Timer};
 use crate::events::TcpEvents;
 use crate::header::Flags;
 
 impl Conn {
     /// The timer fired.
     #[cold]
-    pub(crate) fn on_timer<P: Port>(&mut self, io: &mut Io<'_, P>) -> TcpEvents {
+    pub(crate) fn on_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> TcpEvents {
         let mut events = TcpEvents::empty();
         if !self.state.is_live() {
             return events;
         }
-        if self.cold.hole.raise_at <= io.now {
+        if self.cold.black_hole.raise_at <= io.now {
             self.raise_path_mtu(io);
         }
-        let given_up =
+        let timed_out =
             self.snd.timer_at != Nanos::MAX && self.snd.progress_at + self.cold.user_timeout <= io.now;
-        if given_up || self.cold.linger_at <= io.now || self.hoards(io) {
-            self.give_up(io, &mut events);
+        if timed_out || self.cold.fin_wait_2_deadline <= io.now || self.exceeds_rx_pressure_limit(io) {
+            self.abort_on_timeout(io, &mut events);
         } else if self.snd.timer_at <= io.now {
             self.on_retransmission_timer(io, &mut events);
-        } else if self.heard_at + self.cold.idle.wait <= io.now {
-            self.on_silence(io, &mut events);
+        } else if self.last_rx_at + self.cold.keep_alive.wait <= io.now {
+            self.on_keep_alive_timer(io, &mut events);
         }
         if self.state.is_live() {
             io.arm(self);
@@ -41,15 +41,16 @@ impl Conn {
 
     /// Whether half an FPDU of the peer's, which it does not finish, has kept all other connections waiting for too long. A
     /// whole one is our own reader's fault.
-    fn hoards<P: Port>(&self, io: &Io<'_, P>) -> bool {
-        let hoards = self.rcv.unread < FPDU_BYTES_MAX as u32 && io.shared.starves_others(io.now, self.slot);
-        if hoards {
-            io.count(Counter::TcpHoardersReset);
+    fn exceeds_rx_pressure_limit<P: Port>(&self, io: &TcpIo<'_, P>) -> bool {
+        let exceeds_rx_pressure_limit =
+            self.rcv.unread < FPDU_BYTES_MAX as u32 && io.shared.rx_pressure_expired(io.now, self.slot);
+        if exceeds_rx_pressure_limit {
+            io.count(Counter::TcpRxPressureResets);
         }
-        hoards
+        exceeds_rx_pressure_limit
     }
 
-    fn on_retransmission_timer<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
+    fn on_retransmission_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         self.snd.timer_at = Nanos::MAX;
         match self.state {
             State::SynSent | State::SynReceived => self.on_syn_timeout(io, events),
@@ -59,7 +60,7 @@ impl Conn {
             // cannot for want of a frame or a device is still waiting since it was first held up.
             _ => {
                 let waiting_since = self.snd.progress_at;
-                self.recover(io, events);
+                self.transmit_retained(io, events);
                 if self.snd.flight() == 0 {
                     self.snd.progress_at = waiting_since;
                 }
@@ -67,11 +68,11 @@ impl Conn {
         }
     }
 
-    fn on_data_timer<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
+    fn on_data_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         match self.snd.timer {
-            Timer::Probe => self.on_probe_timer(io),
+            Timer::Pto => self.on_tlp_timer(io),
             Timer::Reordering => self.on_reordering_timer(io, events),
-            Timer::Timeout => {
+            Timer::Rto => {
                 self.confirm_path_mtu(io);
                 let first = io.shared.tx.front(&self.snd.retained).map_or(0, |unit| unit.len);
                 self.suspect_black_hole(io, first);
@@ -81,48 +82,48 @@ impl Conn {
     }
 
     /// RFC 9293 s3.8.3: the SYN is repeated, with a limit.
-    fn on_syn_timeout<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
+    fn on_syn_timeout<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         if self.cold.syn_retries >= io.shared.config.syn_retries {
-            self.give_up(io, events);
+            self.abort_on_timeout(io, events);
             return;
         }
         self.cold.syn_retries += 1;
         self.snd.rtt.on_timeout();
         io.count(Counter::TcpSynTimeouts);
-        self.resend_syn(io);
+        self.retransmit_syn(io);
     }
 
     /// RFC 9293 s3.8.6.1: the window has been closed for a timeout. What was on its way then has been turned away; that
     /// is no sign of congestion.
-    fn on_persist<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    fn on_persist<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.snd.rtt.on_timeout();
         self.mark_overdue(io);
-        self.snd.recovery.eventful |= self.snd.board.lost > 0;
-        self.snd.restart_timeout(io.now);
-        self.probe(io);
+        self.snd.recovery.slow_path |= self.snd.board.lost > 0;
+        self.snd.restart_rto(io.now);
+        self.send_window_probe(io);
     }
 
     /// RFC 9293 s3.8.4: an idle peer is asked whether it is still there, with a number that it has acknowledged. While
     /// anything is outstanding the retransmission timer asks.
-    fn on_silence<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
+    fn on_keep_alive_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         if !self.state.is_synchronised() || self.snd.outstanding() {
-            self.heard_at = io.now;
+            self.last_rx_at = io.now;
             return;
         }
-        match self.cold.idle.on_timer(io.now, self.heard_at) {
-            Silence::Short => {}
-            Silence::Probe => {
-                let control = self.control(io.now, self.snd.snd_una.minus(1), Flags::ACK);
+        match self.cold.keep_alive.on_timer(io.now, self.last_rx_at) {
+            KeepAliveAction::Wait => {}
+            KeepAliveAction::Probe => {
+                let header = self.header(io.now, self.snd.snd_una.minus(1), Flags::ACK);
                 io.count(Counter::TcpKeepAliveProbes);
-                io.send_control(&self.path, &self.flow, control, &[]);
+                io.send_control(&self.path, &self.flow, header, &[]);
             }
-            Silence::Final => self.give_up(io, events),
+            KeepAliveAction::GiveUp => self.abort_on_timeout(io, events),
         }
     }
 
     /// The peer has been silent for too long. RFC 9293 s3.10.8.
-    fn give_up<P: Port>(&mut self, io: &mut Io<'_, P>, events: &mut TcpEvents) {
-        io.count(Counter::TcpGivenUp);
+    fn abort_on_timeout<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
+        io.count(Counter::TcpTimeoutAborts);
         if self.state == State::SynReceived && self.cold.listener.is_some() {
             self.state = State::Listen;
             return;

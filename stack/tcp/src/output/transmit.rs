@@ -10,10 +10,10 @@ use ironwarp_port::{Frame, Port};
 use ironwarp_stats::Counter;
 use ironwarp_types::{Ecn, Nanos, Seq};
 
-use super::Io;
+use super::TcpIo;
 use crate::conn::Conn;
 use crate::events::{Blocked, Transmitted};
-use crate::header::{Control, Flags};
+use crate::header::{Flags, TxHeader};
 use crate::queue::Unit;
 use crate::stream::UnitSource;
 
@@ -21,7 +21,7 @@ impl Conn {
     /// Sends up to `segments_max` segments, pulling from `source` once nothing retained is left to send.
     pub(crate) fn transmit<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
         segments_max: usize,
     ) -> Transmitted {
@@ -49,7 +49,7 @@ impl Conn {
     /// Whether something that is here already, not in a source, could be sent now: a unit again, the rest of one, a FIN.
     #[inline]
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.snd.waits() && self.may_transmit()
+        self.snd.has_data_to_send() && self.may_transmit()
     }
 
     /// Whether something of what waits could be sent now.
@@ -59,16 +59,16 @@ impl Conn {
         let emss = u32::from(self.snd.emss);
         let rest = self.snd.snd_end.since(self.snd.snd_nxt).min(emss);
         let lost = self.snd.board.lost.min(emss);
-        let again = lost > 0 && self.snd.resendable(self.snd.snd_una, lost) > 0;
+        let retransmit = lost > 0 && self.snd.retransmittable(self.snd.snd_una, lost) > 0;
         let unsent = self.snd.board.lost == 0 && self.snd.unsent() && self.snd.sendable(rest) > 0;
-        self.state.may_send() && (again || unsent || self.snd.fin_due())
+        self.state.may_send() && (retransmit || unsent || self.snd.fin_due())
     }
 
     /// Sends the one segment that is next in turn and answers its payload bytes.
     #[inline]
     fn send_next<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         source: &mut impl UnitSource,
     ) -> Result<usize, Blocked> {
         if !io.wire.has_room() {
@@ -95,15 +95,15 @@ impl Conn {
 
     /// Whether a unit, whose size is not known before it is there, may be pulled.
     #[inline]
-    fn may_pull<P: Port>(&mut self, io: &Io<'_, P>) -> Result<(), Blocked> {
+    fn may_pull<P: Port>(&mut self, io: &TcpIo<'_, P>) -> Result<(), Blocked> {
         let limits = &io.shared.config;
         if self.snd.retained.is_empty() {
             if io.now.since(self.snd.sent_at) > self.snd.rtt.rto() {
-                self.after_idleness(io);
+                self.restart_after_idle(io);
             }
             return Ok(());
         }
-        if self.snd.retained_bytes >= limits.retained_bytes_max
+        if self.snd.retained_bytes >= limits.retransmit_queue_bytes_max
             || self.snd.retained.len() >= limits.retained_units_max
         {
             return Err(Blocked::Retained);
@@ -117,7 +117,11 @@ impl Conn {
 
     /// Pulls a unit and sends it, whole where it fits.
     #[inline]
-    fn pull<P: Port>(&mut self, io: &mut Io<'_, P>, source: &mut impl UnitSource) -> Result<usize, Blocked> {
+    fn pull<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        source: &mut impl UnitSource,
+    ) -> Result<usize, Blocked> {
         if !io.shared.tx.has_room(&self.snd.retained) {
             return Err(Blocked::Pool);
         }
@@ -125,7 +129,7 @@ impl Conn {
         let emss = usize::from(self.snd.emss);
         let mut frame = match io.frame(payload_at + emss) {
             Some(frame) => frame,
-            None if source.is_last() => io.kept_frame(payload_at + emss).ok_or(Blocked::Pool)?,
+            None if source.is_last() => io.take_terminate_reserve(payload_at + emss).ok_or(Blocked::Pool)?,
             None => return Err(Blocked::Pool),
         };
         let room = frame.bytes_mut().get_mut(payload_at..).unwrap_or_default();
@@ -141,14 +145,14 @@ impl Conn {
     #[inline]
     fn retain_and_send<P: Port>(
         &mut self,
-        io: &mut Io<'_, P>,
+        io: &mut TcpIo<'_, P>,
         frame: P::Frame,
         payload_at: u16,
         len: u16,
     ) -> Result<usize, Blocked> {
         let whole = self.snd.peer_room() >= u32::from(len);
-        let control = self.data_control(io.now);
-        let sealed = io.finish(frame, &self.path, &self.flow, control, 0);
+        let header = self.data_header(io.now);
+        let sealed = io.finish(frame, &self.path, &self.flow, header, 0);
         let mut unit = Unit::new(sealed.clone(), self.snd.snd_end, len, payload_at, false);
         if whole {
             self.snd.board.on_sent(&mut unit, io.now);
@@ -170,28 +174,28 @@ impl Conn {
     /// The header of payload that begins at snd_nxt and leaves for the first time. PSH says that nothing better is to
     /// come: a unit is whole.
     #[inline]
-    pub(super) fn data_control(&mut self, now: Nanos) -> Control {
-        let control = self.control(now, self.snd.snd_nxt, Flags::ACK | Flags::PSH);
-        if self.opts.ecn { self.capable(control) } else { control }
+    pub(super) fn data_header(&mut self, now: Nanos) -> TxHeader {
+        let header = self.header(now, self.snd.snd_nxt, Flags::ACK | Flags::PSH);
+        if self.opts.ecn { self.set_ect(header) } else { header }
     }
 
     /// RFC 3168 s6.1.2 and s6.1.5: new payload, and nothing else, may be marked instead of dropped; the first after a
     /// reduction says that there was one.
     #[inline]
-    fn capable(&mut self, mut control: Control) -> Control {
-        control.ecn = Ecn::Capable0;
+    fn set_ect(&mut self, mut header: TxHeader) -> TxHeader {
+        header.ecn = Ecn::Ect0;
         if core::mem::take(&mut self.snd.recovery.cwr_due) {
-            control.flags |= Flags::CWR;
+            header.flags |= Flags::CWR;
         }
-        control
+        header
     }
 
     /// Records that `len` payload bytes from snd_nxt on have left, an ACK with them.
     #[inline]
-    pub(super) fn on_data_sent<P: Port>(&mut self, io: &mut Io<'_, P>, len: u32) {
+    pub(super) fn on_data_sent<P: Port>(&mut self, io: &mut TcpIo<'_, P>, len: u32) {
         self.snd.on_sent(io.now, len);
-        self.ack.owed = false;
-        if self.snd.recovery.eventful {
+        self.ack.pending = false;
+        if self.snd.recovery.slow_path {
             self.snd.recovery.on_sent(len);
         }
         io.shared.stats.add(Counter::TcpTxBytes, u64::from(len));
@@ -199,14 +203,14 @@ impl Conn {
 
     /// Our FIN becomes the last unit and is sent. RFC 9293 s3.10.4.
     #[cold]
-    fn send_fin<P: Port>(&mut self, io: &mut Io<'_, P>) -> Result<usize, Blocked> {
+    fn send_fin<P: Port>(&mut self, io: &mut TcpIo<'_, P>) -> Result<usize, Blocked> {
         if !io.shared.tx.has_room(&self.snd.retained) {
             return Err(Blocked::Pool);
         }
         let payload_at = self.payload_at();
         let frame = io.frame(payload_at).ok_or(Blocked::Pool)?;
-        let control = self.control(io.now, self.snd.snd_end, Flags::FIN | Flags::ACK);
-        let sealed = io.finish(frame, &self.path, &self.flow, control, 0);
+        let header = self.header(io.now, self.snd.snd_end, Flags::FIN | Flags::ACK);
+        let sealed = io.finish(frame, &self.path, &self.flow, header, 0);
         let mut unit = Unit::new(sealed.clone(), self.snd.snd_end, 0, payload_at as u16, true);
         self.snd.board.on_sent(&mut unit, io.now);
         if io.shared.tx.push_back(&mut self.snd.retained, unit).is_err() {
@@ -221,10 +225,10 @@ impl Conn {
 
     /// RFC 5681 s4.1: what is known of the path is as old as the last transmission.
     #[cold]
-    fn after_idleness<P: Port>(&mut self, io: &Io<'_, P>) {
+    fn restart_after_idle<P: Port>(&mut self, io: &TcpIo<'_, P>) {
         let config = &io.shared.config;
         let initial = u32::from(self.snd.emss) * u32::from(config.initial_window_segments);
-        if config.idle_restart && self.snd.cc.cwnd() > initial {
+        if config.slow_start_after_idle && self.snd.cc.cwnd() > initial {
             self.snd.cc.on_idle(io.now, initial);
         }
         self.snd.sent_at = io.now;
@@ -233,32 +237,35 @@ impl Conn {
     /// Remembers what stopped the transmission, and sees to it that a timer runs while anything is left to send.
     /// `before` is where snd_nxt stood.
     #[inline]
-    fn after_transmit<P: Port>(&mut self, io: &mut Io<'_, P>, blocked: Blocked, before: Seq) {
+    fn after_transmit<P: Port>(&mut self, io: &mut TcpIo<'_, P>, blocked: Blocked, before: Seq) {
         if matches!(blocked, Blocked::Window | Blocked::Congestion | Blocked::Retained) {
-            self.snd.stopped = true;
+            self.snd.tx_blocked = true;
         }
         if blocked == Blocked::Congestion {
-            self.snd.cc.on_limited(self.snd.snd_nxt);
+            self.snd.cc.on_cwnd_limited(self.snd.snd_nxt);
         }
-        if self.snd.snd_nxt != before && self.opts.sack && (!self.snd.recovery.eventful || self.may_probe()) {
-            self.snd.set_probe(io.now, io.shared.config.ack_delay_max);
+        if self.snd.snd_nxt != before
+            && self.opts.sack
+            && (!self.snd.recovery.slow_path || self.may_schedule_tlp())
+        {
+            self.snd.schedule_tlp(io.now, io.shared.config.ack_delay_max);
         }
-        self.see_to_timer(io);
+        self.ensure_timer(io);
         io.arm(self);
     }
 
     /// Sees to it that a timer runs while anything is left to send.
     #[inline]
-    pub(crate) fn see_to_timer<P: Port>(&mut self, io: &mut Io<'_, P>) {
-        if self.snd.timer_at == Nanos::MAX && self.snd.waits() && self.state.may_send() {
-            self.wait_to_send(io);
+    pub(crate) fn ensure_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
+        if self.snd.timer_at == Nanos::MAX && self.snd.has_data_to_send() && self.state.may_send() {
+            self.start_persist_timer(io);
         }
     }
 
     /// RFC 9293 s3.8.6.1: a window that opens unheard of must be asked for. The same timer tries again what found no frame.
     #[cold]
-    fn wait_to_send<P: Port>(&mut self, io: &mut Io<'_, P>) {
+    fn start_persist_timer<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         self.snd.progress_at = io.now;
-        self.snd.restart_timeout(io.now);
+        self.snd.restart_rto(io.now);
     }
 }

@@ -16,7 +16,7 @@ struct Node<T> {
 impl<T> Node<T> {
     /// Fills a free node.
     #[inline]
-    fn hold(&mut self, value: T, next: u32) {
+    fn fill(&mut self, value: T, next: u32) {
         let nothing = self.value.replace(value);
         debug_assert!(nothing.is_none());
         // The compiler cannot know that there is nothing to drop, and would have the code for it here.
@@ -31,18 +31,18 @@ pub(crate) struct Arena<T> {
     free: u32,
     shared: u32,
     shared_left: u32,
-    rescue: u32,
-    rescue_left: u32,
-    rescue_by: Rescue,
+    emergency_reserve: u32,
+    emergency_left: u32,
+    emergency_grant: EmergencyGrant,
 }
 
 /// Who has the rescue, or had it last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Rescue {
+pub(crate) struct EmergencyGrant {
     /// The owner of the list, as it named itself.
     pub(crate) owner: u32,
     /// Tells this time from others that the rescue was taken.
-    pub(crate) turn: u32,
+    pub(crate) grant_id: u32,
 }
 
 /// A list's ends and length.
@@ -53,13 +53,13 @@ pub(crate) struct List {
     len: u16,
     reserve: u16,
     /// Nodes of the rescue that it has.
-    rescued: u16,
+    emergency_nodes: u16,
 }
 
 impl List {
     /// An empty list. The sum of all reserves is what [`Arena::new`] was told.
     pub(crate) const fn with_reserve(reserve: u16) -> Self {
-        List { head: NIL, tail: NIL, len: 0, reserve, rescued: 0 }
+        List { head: NIL, tail: NIL, len: 0, reserve, emergency_nodes: 0 }
     }
 
     pub(crate) fn len(&self) -> u16 {
@@ -85,22 +85,22 @@ impl List {
 impl<T> Arena<T> {
     /// An arena of `reserved` nodes, the sum of its lists' reserves, and `shared` more.
     pub(crate) fn new(reserved: u32, shared: u32) -> Self {
-        Arena::with_rescue(reserved, shared, 0)
+        Arena::with_emergency_reserve(reserved, shared, 0)
     }
 
-    /// An arena with `rescue` nodes for one list at a time.
-    pub(crate) fn with_rescue(reserved: u32, shared: u32, rescue: u16) -> Self {
-        let rescue = u32::from(rescue);
-        let count = reserved.saturating_add(shared).saturating_add(rescue).min(NIL - 1);
+    /// An arena with `emergency_reserve` nodes for one list at a time.
+    pub(crate) fn with_emergency_reserve(reserved: u32, shared: u32, emergency_reserve: u16) -> Self {
+        let emergency_reserve = u32::from(emergency_reserve);
+        let count = reserved.saturating_add(shared).saturating_add(emergency_reserve).min(NIL - 1);
         let chained = |at: u32| Node { value: None, next: if at + 1 < count { at + 1 } else { NIL } };
         Arena {
             nodes: (0..count).map(chained).collect(),
             free: if count == 0 { NIL } else { 0 },
             shared,
             shared_left: shared,
-            rescue,
-            rescue_left: rescue,
-            rescue_by: Rescue::default(),
+            emergency_reserve,
+            emergency_left: emergency_reserve,
+            emergency_grant: EmergencyGrant::default(),
         }
     }
 
@@ -110,7 +110,7 @@ impl<T> Arena<T> {
         if !self.has_room(list) {
             return Err(value);
         }
-        self.shared_left -= u32::from(list.len - list.rescued >= list.reserve);
+        self.shared_left -= u32::from(list.len - list.emergency_nodes >= list.reserve);
         self.link_last(list, value)
     }
 
@@ -119,22 +119,23 @@ impl<T> Arena<T> {
         if !self.has_room(list) {
             return Err(value);
         }
-        self.shared_left -= u32::from(list.len - list.rescued >= list.reserve);
+        self.shared_left -= u32::from(list.len - list.emergency_nodes >= list.reserve);
         self.link_new(list, prev, value)
     }
 
     /// Appends a value in a node of the rescue, when no other list has any of it. `owner` names the list's owner.
     #[cold]
-    pub(crate) fn push_back_rescued(&mut self, list: &mut List, value: T, owner: u32) -> Result<u32, T> {
-        let ours = list.rescued > 0 || self.rescue_left == self.rescue;
-        if !ours || self.rescue_left == 0 || list.len == u16::MAX {
+    pub(crate) fn push_back_emergency(&mut self, list: &mut List, value: T, owner: u32) -> Result<u32, T> {
+        let ours = list.emergency_nodes > 0 || self.emergency_left == self.emergency_reserve;
+        if !ours || self.emergency_left == 0 || list.len == u16::MAX {
             return Err(value);
         }
-        if list.rescued == 0 {
-            self.rescue_by = Rescue { owner, turn: self.rescue_by.turn.wrapping_add(1) };
+        if list.emergency_nodes == 0 {
+            self.emergency_grant =
+                EmergencyGrant { owner, grant_id: self.emergency_grant.grant_id.wrapping_add(1) };
         }
-        self.rescue_left -= 1;
-        list.rescued += 1;
+        self.emergency_left -= 1;
+        list.emergency_nodes += 1;
         self.link_last(list, value)
     }
 
@@ -143,7 +144,7 @@ impl<T> Arena<T> {
         let at = self.free;
         let Some(node) = self.nodes.get_mut(at as usize) else { return Err(value) };
         self.free = node.next;
-        node.hold(value, NIL);
+        node.fill(value, NIL);
         let before = core::mem::replace(&mut list.tail, at);
         self.link(list, before, at);
         list.len += 1;
@@ -155,7 +156,7 @@ impl<T> Arena<T> {
         let next = self.next_in(list, prev);
         let Some(node) = self.nodes.get_mut(at as usize) else { return Err(value) };
         self.free = node.next;
-        node.hold(value, next);
+        node.fill(value, next);
         self.link(list, prev, at);
         if next == NIL {
             list.tail = at;
@@ -183,9 +184,9 @@ impl<T> Arena<T> {
         if next == NIL {
             list.tail = prev;
         }
-        if list.rescued > 0 {
-            list.rescued -= 1;
-            self.rescue_left += 1;
+        if list.emergency_nodes > 0 {
+            list.emergency_nodes -= 1;
+            self.emergency_left += 1;
         } else {
             self.shared_left += u32::from(list.len > list.reserve);
         }
@@ -210,10 +211,10 @@ impl<T> Arena<T> {
         if at == NIL {
             list.tail = NIL;
         }
-        let rescued = count.min(list.rescued);
-        list.rescued -= rescued;
-        self.rescue_left += u32::from(rescued);
-        let beyond = (list.len - rescued).saturating_sub(list.reserve).min(count - rescued);
+        let emergency_nodes = count.min(list.emergency_nodes);
+        list.emergency_nodes -= emergency_nodes;
+        self.emergency_left += u32::from(emergency_nodes);
+        let beyond = (list.len - emergency_nodes).saturating_sub(list.reserve).min(count - emergency_nodes);
         self.shared_left += u32::from(beyond);
         list.len -= count;
     }
@@ -279,22 +280,22 @@ impl<T> Arena<T> {
     /// Whether the list may have another node.
     #[inline]
     pub(crate) fn has_room(&self, list: &List) -> bool {
-        list.len < u16::MAX && (list.len - list.rescued < list.reserve || self.shared_left > 0)
+        list.len < u16::MAX && (list.len - list.emergency_nodes < list.reserve || self.shared_left > 0)
     }
 
     /// Who has the rescue.
-    pub(crate) fn rescue(&self) -> Option<Rescue> {
-        (self.rescue_left < self.rescue).then_some(self.rescue_by)
+    pub(crate) fn emergency_reserve(&self) -> Option<EmergencyGrant> {
+        (self.emergency_left < self.emergency_reserve).then_some(self.emergency_grant)
     }
 
     /// Whether more than half of the shared part is taken.
-    pub(crate) fn is_short(&self) -> bool {
+    pub(crate) fn is_half_used(&self) -> bool {
         self.shared_left <= self.shared.div_ceil(2)
     }
 
     /// Whether more than three quarters of the shared part are taken.
     #[inline]
-    pub(crate) fn is_scarce(&self) -> bool {
+    pub(crate) fn is_under_pressure(&self) -> bool {
         self.shared_left < self.shared.div_ceil(4)
     }
 
@@ -342,26 +343,26 @@ mod tests {
 
     #[test]
     fn the_rescue_is_for_one_list_at_a_time() {
-        let mut arena = Arena::with_rescue(0, 1, 2);
+        let mut arena = Arena::with_emergency_reserve(0, 1, 2);
         let (mut first, mut second) = (List::with_reserve(0), List::with_reserve(0));
         assert!(arena.push_back(&mut first, 1).is_ok());
         assert_eq!(arena.push_back(&mut first, 2), Err(2));
-        assert!(arena.push_back_rescued(&mut first, 2, 1).is_ok());
-        assert_eq!(arena.push_back_rescued(&mut second, 9, 2), Err(9));
-        assert!(arena.push_back_rescued(&mut first, 3, 1).is_ok());
-        assert_eq!(arena.push_back_rescued(&mut first, 4, 1), Err(4));
+        assert!(arena.push_back_emergency(&mut first, 2, 1).is_ok());
+        assert_eq!(arena.push_back_emergency(&mut second, 9, 2), Err(9));
+        assert!(arena.push_back_emergency(&mut first, 3, 1).is_ok());
+        assert_eq!(arena.push_back_emergency(&mut first, 4, 1), Err(4));
         assert_eq!(arena.pop_front(&mut first), Some(1));
-        assert_eq!(arena.push_back_rescued(&mut second, 9, 2), Err(9));
+        assert_eq!(arena.push_back_emergency(&mut second, 9, 2), Err(9));
         assert_eq!(arena.pop_front(&mut first), Some(2));
-        assert!(arena.push_back_rescued(&mut second, 9, 2).is_ok());
-        assert_eq!(arena.rescue(), Some(Rescue { owner: 2, turn: 2 }));
+        assert!(arena.push_back_emergency(&mut second, 9, 2).is_ok());
+        assert_eq!(arena.emergency_reserve(), Some(EmergencyGrant { owner: 2, grant_id: 2 }));
         // What is left of the first is in a shared node.
         assert_eq!(arena.push_back(&mut second, 8), Err(8));
         arena.clear(&mut first);
         assert!(arena.push_back(&mut second, 8).is_ok());
         assert_eq!(values(&arena, &second), [9, 8]);
         arena.clear(&mut second);
-        assert_eq!(arena.rescue(), None);
+        assert_eq!(arena.emergency_reserve(), None);
     }
 
     #[test]

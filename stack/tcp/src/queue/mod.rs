@@ -4,15 +4,15 @@
 //! number bounds what TCP can withhold from the frame pools. Nothing is allocated after construction.
 
 mod arena;
-mod contest;
 mod piece;
 mod retained;
 mod rx;
+mod rx_pressure;
 #[cfg(test)]
 mod rx_tests;
 
 pub(crate) use arena::{Arena, List, NIL};
-pub(crate) use contest::Contest;
 pub(crate) use piece::Piece;
-pub(crate) use retained::{Mark, Unit};
+pub(crate) use retained::{Unit, UnitState};
 pub(crate) use rx::RxQueues;
+pub(crate) use rx_pressure::RxPressure;

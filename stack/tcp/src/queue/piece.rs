@@ -59,12 +59,12 @@ impl<F: Frame> Piece<F> {
     }
 
     /// Moves as many bytes of the piece that follows as the frame has room for.
-    pub(crate) fn absorb_part(&mut self, other: &mut Piece<F>) {
+    pub(crate) fn append_part(&mut self, other: &mut Piece<F>) {
         let room = self.frame.capacity().min(usize::from(u16::MAX)).saturating_sub(usize::from(self.end));
         let part = other.len().min(room as u32) as u16;
         let (start, end) = (other.start, other.end);
         other.end = start + part;
-        if part > 0 && self.absorb(other) {
+        if part > 0 && self.append_piece(other) {
             other.end = end;
             other.skip(part);
         } else {
@@ -83,7 +83,7 @@ impl<F: Frame> Piece<F> {
 
     /// Copies the bytes of another piece behind these, when the frame has the room. The frame is ours alone, so its
     /// spare room is too.
-    pub(crate) fn absorb(&mut self, other: &Piece<F>) -> bool {
+    pub(crate) fn append_piece(&mut self, other: &Piece<F>) -> bool {
         let bytes = other.bytes();
         let (from, to) = (usize::from(self.end), usize::from(self.end) + bytes.len());
         if to > self.frame.capacity() || to > usize::from(u16::MAX) {

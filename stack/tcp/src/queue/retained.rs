@@ -7,11 +7,11 @@ use super::NIL;
 
 /// What is known of a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mark {
+pub(crate) enum UnitState {
     /// Pulled and never sent: the peer's window did not take it.
     Unsent,
     /// Sent, and neither acknowledged nor found lost since.
-    Flying,
+    InFlight,
     /// The peer says that it holds it; it may still change its mind (RFC 2018 s8).
     Sacked,
     /// To be sent again.
@@ -31,11 +31,11 @@ pub(crate) struct Unit<S> {
     pub(crate) len: u16,
     /// Where the payload begins in the frame.
     pub(crate) payload_at: u16,
-    /// For one that is [`Mark::Sacked`]: the node of the last unit that is known to be so without a gap from here.
+    /// For one that is [`UnitState::Sacked`]: the node of the last unit that is known to be so without a gap from here.
     pub(crate) run: u32,
-    pub(crate) mark: Mark,
+    pub(crate) state: UnitState,
     /// Whether it was sent more than once.
-    pub(crate) again: bool,
+    pub(crate) retransmitted: bool,
     pub(crate) fin: bool,
 }
 
@@ -50,8 +50,8 @@ impl<S: Sealed> Unit<S> {
             len,
             payload_at,
             run: NIL,
-            mark: Mark::Unsent,
-            again: false,
+            state: UnitState::Unsent,
+            retransmitted: false,
             fin,
         }
     }
@@ -94,8 +94,8 @@ impl<S: Sealed> Unit<S> {
             len: self.len - bytes,
             payload_at: self.payload_at + bytes,
             run: NIL,
-            mark: self.mark,
-            again: self.again,
+            state: self.state,
+            retransmitted: self.retransmitted,
             fin: self.fin,
         };
         (self.len, self.fin) = (bytes, false);

@@ -1,10 +1,10 @@
 //! Received frames of one connection: those in order that wait to be read, and those that came too early.
 //!
 //! ```text
-//!      read      ready: in order, not read        gap        early: sorted, apart
+//!      read      in_order: in order, not read        gap        out_of_order: sorted, apart
 //!  ----------|=========================|.................|=====|....|===|.....
 //!            ^                         ^                 ^
-//!       rcv_nxt - unread            rcv_nxt        early.front().seq
+//!       rcv_nxt - unread            rcv_nxt        out_of_order.front().seq
 //! ```
 //!
 //! Frames are kept as they came. Three rules keep a peer from holding many buffers with few bytes: a small segment is
@@ -27,34 +27,38 @@ use super::{Arena, List, NIL, Piece};
 const SMALL_BYTES: u32 = 256;
 
 /// Waiting frames of one connection from which on larger segments are copied too.
-const READY_FRAMES_SOFT: u16 = 64;
+const IN_ORDER_FRAMES_SOFT_MAX: u16 = 64;
 
 /// There was no room for the bytes: they are dropped and not acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Refused;
+pub(crate) struct RxFull;
 
 /// One connection's received frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RxQueues {
-    pub(crate) ready: List,
-    pub(crate) early: List,
+    pub(crate) in_order: List,
+    pub(crate) out_of_order: List,
     /// The connection's place.
     slot: u32,
 }
 
 impl RxQueues {
     pub(crate) const fn new(reserve: u16, slot: u32) -> Self {
-        RxQueues { ready: List::with_reserve(reserve), early: List::with_reserve(0), slot }
+        RxQueues { in_order: List::with_reserve(reserve), out_of_order: List::with_reserve(0), slot }
     }
 
     /// Appends the bytes that come next, and answers the end of those that are held: of all, of a part, or none.
     #[inline]
-    pub(crate) fn push_ready<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, mut piece: Piece<F>) -> Seq {
+    pub(crate) fn push_in_order<F: Frame>(
+        &mut self,
+        arena: &mut Arena<Piece<F>>,
+        mut piece: Piece<F>,
+    ) -> Seq {
         let seq_end = piece.seq_end();
-        if !self.ready.is_empty() && self.compact(arena, &mut piece) {
+        if !self.in_order.is_empty() && self.compact(arena, &mut piece) {
             return seq_end;
         }
-        match arena.push_back(&mut self.ready, piece) {
+        match arena.push_back(&mut self.in_order, piece) {
             Ok(_) => seq_end,
             Err(piece) => self.push_when_full(arena, piece),
         }
@@ -63,18 +67,19 @@ impl RxQueues {
     /// Copies the piece into the frame before it where that saves a frame. Answers whether all of it is there.
     #[inline(never)]
     fn compact<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &mut Piece<F>) -> bool {
-        if self.ready.len() >= READY_FRAMES_SOFT || arena.is_scarce() {
+        if self.in_order.len() >= IN_ORDER_FRAMES_SOFT_MAX || arena.is_under_pressure() {
             return self.pack(arena, piece);
         }
-        piece.len() <= SMALL_BYTES && arena.back_mut(&self.ready).is_some_and(|tail| tail.absorb(piece))
+        piece.len() <= SMALL_BYTES
+            && arena.back_mut(&self.in_order).is_some_and(|tail| tail.append_piece(piece))
     }
 
     /// semantics.md, Window: above a watermark frames are filled to the brim, so that bytes take no more frames than they
     /// must.
     #[cold]
     fn pack<F: Frame>(&self, arena: &mut Arena<Piece<F>>, piece: &mut Piece<F>) -> bool {
-        if let Some(tail) = arena.back_mut(&self.ready) {
-            tail.absorb_part(piece);
+        if let Some(tail) = arena.back_mut(&self.in_order) {
+            tail.append_part(piece);
         }
         piece.move_to_front();
         piece.len() == 0
@@ -83,68 +88,68 @@ impl RxQueues {
     #[cold]
     fn push_when_full<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, piece: Piece<F>) -> Seq {
         let (seq, seq_end) = (piece.seq, piece.seq_end());
-        if arena.push_back_rescued(&mut self.ready, piece, self.slot).is_ok() { seq_end } else { seq }
+        if arena.push_back_emergency(&mut self.in_order, piece, self.slot).is_ok() { seq_end } else { seq }
     }
 
     /// Files a piece that lies beyond a gap. Bytes that are there already are kept, and the new copy of them dropped.
-    pub(crate) fn push_early<F: Frame>(
+    pub(crate) fn push_out_of_order<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
         mut piece: Piece<F>,
         frames_max: u16,
-    ) -> Result<(), Refused> {
-        let prev = self.place_before(arena, piece.seq);
+    ) -> Result<(), RxFull> {
+        let prev = self.find_predecessor(arena, piece.seq);
         if let Some(before) = arena.value_mut(prev) {
             piece.trim_front(before.seq_end());
             if piece.len() > 0 && piece.len() <= SMALL_BYTES && before.seq_end() == piece.seq {
-                return self.extend_early(arena, prev, piece, frames_max);
+                return self.extend_out_of_order(arena, prev, piece, frames_max);
             }
         }
-        let replaces = self.fit_between(arena, prev, &mut piece);
-        self.insert_early(arena, prev, piece, if replaces { None } else { Some(frames_max) })
+        let replaces = self.remove_covered(arena, prev, &mut piece);
+        self.insert_out_of_order(arena, prev, piece, if replaces { None } else { Some(frames_max) })
     }
 
     /// A small piece directly behind another one shares its frame when it can.
-    fn extend_early<F: Frame>(
+    fn extend_out_of_order<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
         prev: u32,
         mut piece: Piece<F>,
         frames_max: u16,
-    ) -> Result<(), Refused> {
-        let replaces = self.fit_between(arena, prev, &mut piece);
-        if arena.value_mut(prev).is_some_and(|before| before.absorb(&piece)) {
+    ) -> Result<(), RxFull> {
+        let replaces = self.remove_covered(arena, prev, &mut piece);
+        if arena.value_mut(prev).is_some_and(|before| before.append_piece(&piece)) {
             return Ok(());
         }
-        self.insert_early(arena, prev, piece, if replaces { None } else { Some(frames_max) })
+        self.insert_out_of_order(arena, prev, piece, if replaces { None } else { Some(frames_max) })
     }
 
     /// Adds a piece, within limits unless it takes the place of one that was there: what that one held has been told to
     /// the peer.
-    fn insert_early<F: Frame>(
+    fn insert_out_of_order<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
         prev: u32,
         piece: Piece<F>,
         frames_max: Option<u16>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RxFull> {
         if piece.len() == 0 {
             return Ok(());
         }
         // Half of what is shared is for bytes in order: what came early never keeps them out.
-        if frames_max.is_some_and(|most| self.early.len() >= most || arena.is_short()) {
-            return Err(Refused);
+        if frames_max.is_some_and(|most| self.out_of_order.len() >= most || arena.is_half_used()) {
+            return Err(RxFull);
         }
-        arena.insert_after(&mut self.early, prev, piece).map(|_| ()).map_err(|_| Refused)
+        arena.insert_after(&mut self.out_of_order, prev, piece).map(|_| ()).map_err(|_| RxFull)
     }
 
     /// The last early piece that begins at or before `seq`, or [`NIL`]. Most arrivals lie behind all others.
-    fn place_before<F: Frame>(&self, arena: &Arena<Piece<F>>, seq: Seq) -> u32 {
-        let tail = self.early.tail();
+    fn find_predecessor<F: Frame>(&self, arena: &Arena<Piece<F>>, seq: Seq) -> u32 {
+        let tail = self.out_of_order.tail();
         if arena.value(tail).is_some_and(|last| last.seq.leq(seq)) {
             return tail;
         }
-        let (mut prev, mut at) = (NIL, self.early.head());
+        let (mut prev, mut at) = (NIL, self.out_of_order.head());
         while arena.value(at).is_some_and(|piece| piece.seq.leq(seq)) {
             prev = at;
             at = arena.next(at);
@@ -154,7 +159,7 @@ impl RxQueues {
 
     /// Removes pieces that the new one covers whole, and trims it where the next one begins. Answers whether any was
     /// removed: then a node is free for the new one, whatever others do.
-    fn fit_between<F: Frame>(
+    fn remove_covered<F: Frame>(
         &mut self,
         arena: &mut Arena<Piece<F>>,
         prev: u32,
@@ -162,7 +167,7 @@ impl RxQueues {
     ) -> bool {
         let mut removed = false;
         loop {
-            let next = if prev == NIL { self.early.head() } else { arena.next(prev) };
+            let next = if prev == NIL { self.out_of_order.head() } else { arena.next(prev) };
             let Some(after) = arena.value(next) else { return removed };
             if after.seq_end().gt(piece.seq_end()) {
                 piece.trim_back(after.seq);
@@ -171,18 +176,18 @@ impl RxQueues {
             if piece.len() == 0 {
                 return removed;
             }
-            removed |= arena.remove_after(&mut self.early, prev).is_some();
+            removed |= arena.remove_after(&mut self.out_of_order, prev).is_some();
         }
     }
 
     /// Moves early pieces that the gap before `rcv_nxt` no longer keeps apart, and answers the new RCV.NXT.
     pub(crate) fn close_gap<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, mut rcv_nxt: Seq) -> Seq {
-        while arena.front(&self.early).is_some_and(|piece| piece.seq.leq(rcv_nxt)) {
-            let Some(mut piece) = arena.pop_front(&mut self.early) else { break };
+        while arena.front(&self.out_of_order).is_some_and(|piece| piece.seq.leq(rcv_nxt)) {
+            let Some(mut piece) = arena.pop_front(&mut self.out_of_order) else { break };
             piece.trim_front(rcv_nxt);
             // The node that it had is free: it cannot be refused.
             if piece.len() > 0 {
-                rcv_nxt = self.push_ready(arena, piece);
+                rcv_nxt = self.push_in_order(arena, piece);
             }
         }
         rcv_nxt
@@ -191,30 +196,30 @@ impl RxQueues {
     /// Takes the first `n` bytes, or all.
     pub(crate) fn consume<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>, mut n: u32) {
         while n > 0 {
-            let Some(front) = arena.front_mut(&self.ready) else { return };
+            let Some(front) = arena.front_mut(&self.in_order) else { return };
             let len = front.len();
             if n < len {
                 front.skip(n as u16);
                 return;
             }
             n -= len;
-            arena.pop_front(&mut self.ready);
+            arena.pop_front(&mut self.in_order);
         }
     }
 
     /// Gives all frames back.
     pub(crate) fn clear<F: Frame>(&mut self, arena: &mut Arena<Piece<F>>) {
-        arena.clear(&mut self.ready);
-        arena.clear(&mut self.early);
+        arena.clear(&mut self.in_order);
+        arena.clear(&mut self.out_of_order);
     }
 
     /// The held pieces from the one on in which `seq` lies. None when it lies in none.
-    pub(crate) fn early_from<'a, F: Frame>(
+    pub(crate) fn out_of_order_from<'a, F: Frame>(
         &self,
         arena: &'a Arena<Piece<F>>,
         seq: Seq,
     ) -> impl Iterator<Item = &'a Piece<F>> + use<'a, F> {
-        let at = self.place_before(arena, seq);
+        let at = self.find_predecessor(arena, seq);
         let holds = arena.value(at).is_some_and(|piece| seq.lt(piece.seq_end()));
         arena.iter_from(if holds { at } else { NIL })
     }
@@ -222,7 +227,7 @@ impl RxQueues {
     /// Whether every byte of a range is held beyond the gap.
     pub(crate) fn holds<F: Frame>(&self, arena: &Arena<Piece<F>>, start: Seq, end: Seq) -> bool {
         let mut at = start;
-        for piece in arena.iter(&self.early) {
+        for piece in arena.iter(&self.out_of_order) {
             if piece.seq.leq(at) && at.lt(piece.seq_end()) {
                 at = piece.seq_end();
             }
@@ -238,7 +243,7 @@ impl RxQueues {
         unread: u32,
     ) -> Result<(), String> {
         let mut at = rcv_nxt.minus(unread);
-        for piece in arena.iter(&self.ready) {
+        for piece in arena.iter(&self.in_order) {
             if piece.seq != at || piece.len() == 0 {
                 return Err(format!("ready piece {:?}+{} does not follow {at:?}", piece.seq, piece.len()));
             }
@@ -247,7 +252,7 @@ impl RxQueues {
         if at != rcv_nxt {
             return Err(format!("ready bytes end at {at:?}, not at rcv_nxt {rcv_nxt:?}"));
         }
-        for piece in arena.iter(&self.early) {
+        for piece in arena.iter(&self.out_of_order) {
             // The first must leave a gap; two neighbours may touch.
             let apart = if at == rcv_nxt { piece.seq.gt(at) } else { piece.seq.geq(at) };
             if !apart || piece.len() == 0 {

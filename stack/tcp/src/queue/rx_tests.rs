@@ -96,11 +96,11 @@ impl Receiver {
     fn arrive(&mut self, mut piece: Piece<TestFrame>, frames_max: u16) -> bool {
         piece.trim_front(self.rcv_nxt);
         let seq_end = piece.seq_end();
-        let held = match (piece.len(), piece.seq == self.rcv_nxt) {
+        let accepted = match (piece.len(), piece.seq == self.rcv_nxt) {
             (0, _) => true,
-            (_, false) => self.queues.push_early(&mut self.arena, piece, frames_max).is_ok(),
+            (_, false) => self.queues.push_out_of_order(&mut self.arena, piece, frames_max).is_ok(),
             (_, true) => {
-                let to = self.queues.push_ready(&mut self.arena, piece);
+                let to = self.queues.push_in_order(&mut self.arena, piece);
                 self.advance(to);
                 let all = self.queues.close_gap(&mut self.arena, to);
                 self.advance(all);
@@ -108,7 +108,7 @@ impl Receiver {
             }
         };
         self.queues.check(&self.arena, self.rcv_nxt, self.unread).expect("sound queues");
-        held
+        accepted
     }
 
     fn advance(&mut self, to: Seq) {
@@ -119,16 +119,16 @@ impl Receiver {
     fn read(&mut self, n: u32) {
         let n = n.min(self.unread);
         let bytes: Vec<u8> =
-            self.arena.iter(&self.queues.ready).flat_map(|piece| piece.bytes()).copied().collect();
+            self.arena.iter(&self.queues.in_order).flat_map(|piece| piece.bytes()).copied().collect();
         assert!(bytes.iter().take(n as usize).copied().eq((self.taken..self.taken + n).map(byte)));
         self.queues.consume(&mut self.arena, n);
         self.unread -= n;
         self.taken += n;
     }
 
-    fn early_ranges(&self) -> Vec<(u32, u32)> {
+    fn out_of_order_ranges(&self) -> Vec<(u32, u32)> {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
-        for piece in self.arena.iter(&self.queues.early) {
+        for piece in self.arena.iter(&self.queues.out_of_order) {
             let (from, to) = (piece.seq.since(BASE), piece.seq_end().since(BASE));
             match ranges.last_mut() {
                 Some(last) if last.1 == from => last.1 = to,
@@ -158,7 +158,7 @@ proptest! {
             receiver.read(read);
         }
         receiver.read(STREAM_BYTES);
-        prop_assert_eq!(receiver.arena.in_use(), usize::from(receiver.queues.early.len()));
+        prop_assert_eq!(receiver.arena.in_use(), usize::from(receiver.queues.out_of_order.len()));
     }
 
     /// The ranges held beyond the gap are the ones that smoltcp's tracker knows.
@@ -174,7 +174,7 @@ proptest! {
             }
             let expected: Vec<(u32, u32)> =
                 oracle.iter_data().map(|(from, to)| (from as u32, to as u32)).collect();
-            prop_assert_eq!(receiver.early_ranges(), expected);
+            prop_assert_eq!(receiver.out_of_order_ranges(), expected);
         }
     }
 
@@ -204,7 +204,7 @@ fn small_segments_share_a_frame() {
     for at in 0..200 {
         receiver.arrive(piece(at, 1, 150), 8);
     }
-    assert_eq!(receiver.queues.ready.len(), 2);
+    assert_eq!(receiver.queues.in_order.len(), 2);
     receiver.read(200);
     assert_eq!(receiver.arena.in_use(), 0);
 }
@@ -215,7 +215,7 @@ fn small_early_segments_share_a_frame() {
     for at in 1..100 {
         receiver.arrive(piece(at, 1, 150), 8);
     }
-    assert_eq!(receiver.queues.early.len(), 1);
+    assert_eq!(receiver.queues.out_of_order.len(), 1);
     receiver.arrive(piece(0, 1, 0), 8);
     receiver.read(100);
     assert_eq!(receiver.taken, 100);

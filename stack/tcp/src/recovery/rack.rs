@@ -13,7 +13,7 @@ use ironwarp_types::{Nanos, Seq};
 pub(crate) const DUP_ACK_THRESHOLD: u16 = 3;
 
 /// RFC 8985 s6.2, step 4: a widened window is kept for so many recoveries.
-const PERSIST_RECOVERIES: u8 = 16;
+const REO_WND_PERSIST: u8 = 16;
 
 /// 2^32 ns, 4.3 s: how long the filter for the smallest round trip looks back, once to twice.
 const MIN_RTT_EPOCH_SHIFT: u32 = 32;
@@ -24,7 +24,7 @@ pub(crate) struct Delivered {
     pub(crate) sent_at: Nanos,
     pub(crate) seq_end: Seq,
     /// Whether it had been sent more than once.
-    pub(crate) again: bool,
+    pub(crate) retransmitted: bool,
 }
 
 /// The smallest round trip of this epoch and the one before.
@@ -74,9 +74,9 @@ pub(crate) struct Rack {
     dsack_round: Option<Seq>,
     reordering_seen: bool,
     /// RACK.reo_wnd_mult.
-    quarters: u8,
+    reo_wnd_mult: u8,
     /// RACK.reo_wnd_persist.
-    persist: u8,
+    reo_wnd_persist: u8,
 }
 
 impl Rack {
@@ -89,8 +89,8 @@ impl Rack {
             min_rtt: MinRtt { current: Nanos::MAX, before: Nanos::MAX, epoch: 0 },
             dsack_round: None,
             reordering_seen: false,
-            quarters: 1,
-            persist: 0,
+            reo_wnd_mult: 1,
+            reo_wnd_persist: 0,
         }
     }
 
@@ -100,16 +100,16 @@ impl Rack {
         let rtt = now.since(segment.sent_at);
         if self.fack.lt(segment.seq_end) {
             self.fack = segment.seq_end;
-        } else if !segment.again && segment.seq_end.lt(self.fack) {
+        } else if !segment.retransmitted && segment.seq_end.lt(self.fack) {
             // Sent once, before one that arrived before it.
             self.reordering_seen = true;
         }
         // Faster than the network can be: the acknowledgement is of the first copy, not of the one timed. Half of the
         // smallest round trip, since that was measured with full segments, and a short one spends less time on the wire.
-        if segment.again && rtt < Nanos(self.min_rtt.value().0 >> 1) {
+        if segment.retransmitted && rtt < Nanos(self.min_rtt.value().0 >> 1) {
             return;
         }
-        if !segment.again {
+        if !segment.retransmitted {
             self.min_rtt.update(now, rtt);
         }
         self.rtt = rtt;
@@ -120,7 +120,7 @@ impl Rack {
 
     /// Whether what was delivered last had been sent after this segment.
     #[inline]
-    pub(crate) fn passed(&self, sent_at: Nanos, seq_end: Seq) -> bool {
+    pub(crate) fn is_loss_candidate(&self, sent_at: Nanos, seq_end: Seq) -> bool {
         sent_after((self.sent_at, self.end_seq), (sent_at, seq_end))
     }
 
@@ -143,8 +143,8 @@ impl Rack {
         }
         if dsack && self.dsack_round.is_none() {
             self.dsack_round = Some(snd_nxt);
-            self.quarters = self.quarters.saturating_add(1);
-            self.persist = PERSIST_RECOVERIES;
+            self.reo_wnd_mult = self.reo_wnd_mult.saturating_add(1);
+            self.reo_wnd_persist = REO_WND_PERSIST;
         }
     }
 
@@ -155,19 +155,19 @@ impl Rack {
 
     /// Step 4: a recovery is over.
     pub(crate) fn on_recovered(&mut self) {
-        self.persist = self.persist.saturating_sub(1);
-        if self.persist == 0 {
-            self.quarters = 1;
+        self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
+        if self.reo_wnd_persist == 0 {
+            self.reo_wnd_mult = 1;
         }
     }
 
     /// Step 4: the reordering window.
-    pub(crate) fn window(&self, recovering: bool, sacked_units: u16, srtt: Nanos) -> Nanos {
+    pub(crate) fn reo_wnd(&self, recovering: bool, sacked_units: u16, srtt: Nanos) -> Nanos {
         let certain = recovering || sacked_units >= DUP_ACK_THRESHOLD;
         if (!self.reordering_seen && certain) || self.min_rtt() == Nanos::MAX {
             return Nanos::ZERO;
         }
-        Nanos(self.min_rtt().0 >> 2).times(u64::from(self.quarters)).min(srtt)
+        Nanos(self.min_rtt().0 >> 2).times(u64::from(self.reo_wnd_mult)).min(srtt)
     }
 
     #[cfg(test)]
@@ -188,8 +188,8 @@ mod tests {
 
     const RTT: Nanos = Nanos::from_micros(10);
 
-    fn delivered(sent_at: u64, seq_end: u32, again: bool) -> Delivered {
-        Delivered { sent_at: Nanos(sent_at), seq_end: Seq(seq_end), again }
+    fn delivered(sent_at: u64, seq_end: u32, retransmitted: bool) -> Delivered {
+        Delivered { sent_at: Nanos(sent_at), seq_end: Seq(seq_end), retransmitted }
     }
 
     /// A RACK that has seen one segment, sent at 1000 ns, delivered a round trip later.
@@ -203,9 +203,11 @@ mod tests {
     #[test]
     fn what_was_sent_before_a_delivered_segment_is_passed() {
         let rack = started();
-        assert!(rack.passed(Nanos(999), Seq(5_000)));
-        assert!(rack.passed(Nanos(1_000), Seq(99)) && !rack.passed(Nanos(1_000), Seq(101)));
-        assert!(!rack.passed(Nanos(1_001), Seq(50)));
+        assert!(rack.is_loss_candidate(Nanos(999), Seq(5_000)));
+        assert!(
+            rack.is_loss_candidate(Nanos(1_000), Seq(99)) && !rack.is_loss_candidate(Nanos(1_000), Seq(101))
+        );
+        assert!(!rack.is_loss_candidate(Nanos(1_001), Seq(50)));
         assert_eq!(rack.lost_at(Nanos(999), Nanos::ZERO), Nanos(999) + RTT);
     }
 
@@ -214,10 +216,10 @@ mod tests {
     fn a_retransmission_acknowledged_too_soon_teaches_nothing() {
         let mut rack = started();
         rack.on_delivered(Nanos(20_005), delivered(20_000, 200, true));
-        assert!(!rack.passed(Nanos(15_000), Seq(50)));
+        assert!(!rack.is_loss_candidate(Nanos(15_000), Seq(50)));
         assert_eq!(rack.rtt, RTT);
         rack.on_delivered(Nanos(31_000), delivered(20_000, 200, true));
-        assert!(rack.passed(Nanos(15_000), Seq(50)));
+        assert!(rack.is_loss_candidate(Nanos(15_000), Seq(50)));
     }
 
     /// A probe of a few bytes spends less time on the wire than the full segments that the smallest round trip is of.
@@ -225,7 +227,7 @@ mod tests {
     fn a_short_retransmission_a_little_faster_than_the_smallest_round_trip_counts() {
         let mut rack = started();
         rack.on_delivered(Nanos(20_000 + RTT.0 * 9 / 10), delivered(20_000, 200, true));
-        assert!(rack.passed(Nanos(15_000), Seq(50)));
+        assert!(rack.is_loss_candidate(Nanos(15_000), Seq(50)));
     }
 
     /// RFC 8985 s6.2, step 3.
@@ -244,11 +246,11 @@ mod tests {
     fn the_window_is_nothing_when_certain_and_a_quarter_of_the_round_trip_otherwise() {
         let mut rack = started();
         let quarter = Nanos(2_500);
-        assert_eq!(rack.window(false, 2, RTT), quarter);
-        assert_eq!(rack.window(false, 3, RTT), Nanos::ZERO);
-        assert_eq!(rack.window(true, 0, RTT), Nanos::ZERO);
+        assert_eq!(rack.reo_wnd(false, 2, RTT), quarter);
+        assert_eq!(rack.reo_wnd(false, 3, RTT), Nanos::ZERO);
+        assert_eq!(rack.reo_wnd(true, 0, RTT), Nanos::ZERO);
         rack.reordering_seen = true;
-        assert_eq!(rack.window(true, 9, RTT), quarter);
+        assert_eq!(rack.reo_wnd(true, 9, RTT), quarter);
     }
 
     /// RFC 8985 s6.2, step 4: one quarter more for each round trip with a duplicate SACK, up to the round trip, for
@@ -258,12 +260,12 @@ mod tests {
         let mut rack = started();
         rack.on_dsack(true, Seq(100), Seq(1_000));
         rack.on_dsack(true, Seq(200), Seq(1_100));
-        assert_eq!(rack.window(false, 0, RTT), Nanos(5_000));
+        assert_eq!(rack.reo_wnd(false, 0, RTT), Nanos(5_000));
         rack.on_dsack(true, Seq(1_000), Seq(2_000));
-        assert_eq!(rack.window(false, 0, RTT), Nanos(7_500));
-        assert_eq!(rack.window(false, 0, Nanos(6_000)), Nanos(6_000));
+        assert_eq!(rack.reo_wnd(false, 0, RTT), Nanos(7_500));
+        assert_eq!(rack.reo_wnd(false, 0, Nanos(6_000)), Nanos(6_000));
         (0..16).for_each(|_| rack.on_recovered());
-        assert_eq!(rack.window(false, 0, RTT), Nanos(2_500));
+        assert_eq!(rack.reo_wnd(false, 0, RTT), Nanos(2_500));
     }
 
     /// RFC 8985 s6.2, step 1: the smallest round trip is forgotten when the path has become longer.
@@ -272,8 +274,14 @@ mod tests {
         let mut rack = started();
         for second in 1..20 {
             let at = Nanos::from_secs(second);
-            rack.on_delivered(at, Delivered { sent_at: at - Nanos(50_000), seq_end: Seq(1), again: true });
-            rack.on_delivered(at, Delivered { sent_at: at - Nanos(50_000), seq_end: Seq(1), again: false });
+            rack.on_delivered(
+                at,
+                Delivered { sent_at: at - Nanos(50_000), seq_end: Seq(1), retransmitted: true },
+            );
+            rack.on_delivered(
+                at,
+                Delivered { sent_at: at - Nanos(50_000), seq_end: Seq(1), retransmitted: false },
+            );
         }
         assert_eq!(rack.min_rtt(), Nanos(50_000));
     }

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   SND.UNA                                            snd_nxt
-//!     | Lost | Flying | Sacked  Sacked  Sacked | Flying | Unsent |
+//!     | Lost | InFlight | Sacked  Sacked  Sacked | InFlight | Unsent |
 //!                        run ------------>
 //!
-//!   pipe = snd_nxt - SND.UNA - sacked - lost           (RFC 6675 s4; what was sent again is Flying once)
+//!   pipe = snd_nxt - SND.UNA - sacked - lost           (RFC 6675 s4; what was sent retransmitted is InFlight once)
 //! ```
 //!
 //! The units stay in one list in order of sequence until they are cumulatively acknowledged (RFC 2018 s8: a peer may
@@ -21,32 +21,32 @@ use ironwarp_types::{Nanos, Seq};
 
 use super::rack::{Delivered, Rack};
 use crate::header::SackBlock;
-use crate::queue::{Arena, List, Mark, NIL, Unit};
+use crate::queue::{Arena, List, NIL, Unit, UnitState};
 
 /// The sums over a connection's units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scoreboard {
-    /// Numbers in units that are [`Mark::Sacked`]. For a peer without SACK: what its duplicate ACKs stand for.
+    /// Numbers in units that are [`UnitState::Sacked`]. For a peer without SACK: what its duplicate ACKs stand for.
     pub(crate) sacked: u32,
-    /// Numbers in units that are [`Mark::Lost`].
+    /// Numbers in units that are [`UnitState::Lost`].
     pub(crate) lost: u32,
     pub(crate) sacked_units: u16,
     /// No unit before this node is lost; [`NIL`] when that must be looked for.
-    resend_at: u32,
+    next_lost_hint: u32,
 }
 
 /// What a look for losses found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct LossScan {
     /// Numbers newly marked lost.
     pub(crate) lost: u32,
     /// When the last of those that may be lost will be.
-    pub(crate) look_at: Option<Nanos>,
+    pub(crate) recheck_at: Option<Nanos>,
 }
 
 impl Scoreboard {
     pub(crate) const fn new() -> Self {
-        Scoreboard { sacked: 0, lost: 0, sacked_units: 0, resend_at: NIL }
+        Scoreboard { sacked: 0, lost: 0, sacked_units: 0, next_lost_hint: NIL }
     }
 
     /// Takes the peer's blocks, of which none ends beyond what was sent or begins before SND.UNA, and tells of every
@@ -60,18 +60,18 @@ impl Scoreboard {
         delivered: &mut impl FnMut(Delivered),
     ) {
         blocks.sort_unstable_by_key(|block| block.start.since(una));
-        let mut walk = Walk { at: list.head(), run: NIL };
+        let mut cursor = Cursor { at: list.head(), run: NIL };
         for block in blocks {
-            while let Some(unit) = tx.value(walk.at) {
-                if unit.mark == Mark::Unsent || block.end.leq(unit.seq) {
+            while let Some(unit) = tx.value(cursor.at) {
+                if unit.state == UnitState::Unsent || block.end.leq(unit.seq) {
                     break;
                 }
-                if unit.mark == Mark::Sacked {
-                    walk.jump(tx);
-                } else if self.cut_to(tx, list, walk.at, block) {
-                    self.mark_sacked(tx, &mut walk, delivered);
+                if unit.state == UnitState::Sacked {
+                    cursor.skip_run(tx);
+                } else if self.split_at_block(tx, list, cursor.at, block) {
+                    self.mark_sacked(tx, &mut cursor, delivered);
                 } else {
-                    walk.step(tx);
+                    cursor.step(tx);
                 }
             }
         }
@@ -79,7 +79,7 @@ impl Scoreboard {
 
     /// Cuts the unit at a node so that it lies wholly inside the block or wholly outside, and answers whether it lies
     /// inside.
-    fn cut_to<S: Sealed>(
+    fn split_at_block<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
         list: &mut List,
@@ -90,35 +90,35 @@ impl Scoreboard {
         let (seq, end) = (unit.seq, unit.seq_end());
         if seq.lt(block.start) {
             if block.start.lt(end) {
-                cut_by_peer(tx, list, at, block.start);
+                split_for_sack(tx, list, at, block.start);
             }
             return false;
         }
-        end.leq(block.end) || cut_by_peer(tx, list, at, block.end)
+        end.leq(block.end) || split_for_sack(tx, list, at, block.end)
     }
 
     fn mark_sacked<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
-        walk: &mut Walk,
+        cursor: &mut Cursor,
         delivered: &mut impl FnMut(Delivered),
     ) {
-        let at = walk.at;
+        let at = cursor.at;
         if let Some(unit) = tx.value_mut(at) {
-            if unit.mark == Mark::Lost {
+            if unit.state == UnitState::Lost {
                 self.lost = self.lost.saturating_sub(unit.seq_len());
             }
             self.sacked += unit.seq_len();
             self.sacked_units = self.sacked_units.saturating_add(1);
-            (unit.mark, unit.run) = (Mark::Sacked, at);
-            delivered(told(unit));
+            (unit.state, unit.run) = (UnitState::Sacked, at);
+            delivered(delivered_unit(unit));
         }
-        walk.jump(tx);
+        cursor.skip_run(tx);
     }
 
     /// RFC 8985 s6.2, step 5: marks what RACK holds for lost. `pipe` is what is on its way: behind so much, nothing is
     /// worth a look.
-    pub(crate) fn detect<S: Sealed>(
+    pub(crate) fn detect_loss<S: Sealed>(
         &mut self,
         tx: &mut Arena<Unit<S>>,
         list: &List,
@@ -126,36 +126,36 @@ impl Scoreboard {
         rack: &Rack,
         now: Nanos,
         window: Nanos,
-    ) -> Found {
-        let mut found = Found { lost: 0, look_at: None };
-        let mut walk = Walk { at: list.head(), run: NIL };
+    ) -> LossScan {
+        let mut scan = LossScan { lost: 0, recheck_at: None };
+        let mut cursor = Cursor { at: list.head(), run: NIL };
         let mut left = pipe;
         while left > 0
-            && let Some(unit) = tx.value(walk.at)
+            && let Some(unit) = tx.value(cursor.at)
         {
-            match unit.mark {
-                Mark::Sacked => walk.jump(tx),
-                Mark::Lost => walk.step(tx),
-                Mark::Unsent => break,
-                Mark::Flying => {
+            match unit.state {
+                UnitState::Sacked => cursor.skip_run(tx),
+                UnitState::Lost => cursor.step(tx),
+                UnitState::Unsent => break,
+                UnitState::InFlight => {
                     left = left.saturating_sub(unit.seq_len());
-                    let passed = rack.passed(unit.sent_at, unit.seq_end());
-                    if !passed && !unit.again {
+                    let is_loss_candidate = rack.is_loss_candidate(unit.sent_at, unit.seq_end());
+                    if !is_loss_candidate && !unit.retransmitted {
                         // What follows was sent later still.
                         break;
                     }
                     let lost_at = rack.lost_at(unit.sent_at, window);
-                    if passed && lost_at <= now {
-                        found.lost += unit.seq_len();
-                        self.mark_lost(tx, walk.at);
-                    } else if passed {
-                        found.look_at = found.look_at.max(Some(lost_at));
+                    if is_loss_candidate && lost_at <= now {
+                        scan.lost += unit.seq_len();
+                        self.mark_lost(tx, cursor.at);
+                    } else if is_loss_candidate {
+                        scan.recheck_at = scan.recheck_at.max(Some(lost_at));
                     }
-                    walk.step(tx);
+                    cursor.step(tx);
                 }
             }
         }
-        found
+        scan
     }
 
     /// RFC 6298 s5.4 and RFC 8985 s6.3: the timer ran out. The first unit is lost, and of the others those that left at
@@ -168,9 +168,9 @@ impl Scoreboard {
     ) -> bool {
         let lost = self.lost;
         let mut at = list.head();
-        while let Some(unit) = tx.value(at).filter(|unit| unit.mark != Mark::Unsent) {
+        while let Some(unit) = tx.value(at).filter(|unit| unit.state != UnitState::Unsent) {
             let overdue = at == list.head() || unit.sent_at <= before;
-            if unit.mark == Mark::Flying && overdue {
+            if unit.state == UnitState::InFlight && overdue {
                 self.mark_lost(tx, at);
             }
             at = tx.next(at);
@@ -179,11 +179,11 @@ impl Scoreboard {
     }
 
     /// RFC 2018 s8: the peer gave up what it had said to hold. What it holds now will be told again.
-    pub(crate) fn forget_sacks<S: Sealed>(&mut self, tx: &mut Arena<Unit<S>>, list: &List) {
+    pub(crate) fn clear_sacks<S: Sealed>(&mut self, tx: &mut Arena<Unit<S>>, list: &List) {
         let mut at = list.head();
         while let Some(unit) = tx.value_mut(at) {
-            if unit.mark == Mark::Sacked {
-                unit.mark = Mark::Flying;
+            if unit.state == UnitState::Sacked {
+                unit.state = UnitState::InFlight;
             }
             at = tx.next(at);
         }
@@ -192,28 +192,28 @@ impl Scoreboard {
 
     /// Marks the unit at a node, which is on its way, as lost.
     pub(crate) fn mark_lost<S: Sealed>(&mut self, tx: &mut Arena<Unit<S>>, at: u32) {
-        let resend_seq = tx.value(self.resend_at).map(|unit| unit.seq);
+        let hint_seq = tx.value(self.next_lost_hint).map(|unit| unit.seq);
         let Some(unit) = tx.value_mut(at) else { return };
-        unit.mark = Mark::Lost;
+        unit.state = UnitState::Lost;
         self.lost += unit.seq_len();
-        if resend_seq.is_some_and(|seq| unit.seq.lt(seq)) {
-            self.resend_at = at;
+        if hint_seq.is_some_and(|seq| unit.seq.lt(seq)) {
+            self.next_lost_hint = at;
         }
     }
 
     /// The first unit that is lost.
     pub(crate) fn next_lost<S: Sealed>(&mut self, tx: &mut Arena<Unit<S>>, list: &List) -> Option<u32> {
-        let from = if self.resend_at == NIL { list.head() } else { self.resend_at };
-        let mut walk = Walk { at: from, run: NIL };
-        while let Some(unit) = tx.value(walk.at) {
-            match unit.mark {
-                Mark::Lost => {
-                    self.resend_at = walk.at;
-                    return Some(walk.at);
+        let from = if self.next_lost_hint == NIL { list.head() } else { self.next_lost_hint };
+        let mut cursor = Cursor { at: from, run: NIL };
+        while let Some(unit) = tx.value(cursor.at) {
+            match unit.state {
+                UnitState::Lost => {
+                    self.next_lost_hint = cursor.at;
+                    return Some(cursor.at);
                 }
-                Mark::Sacked => walk.jump(tx),
-                Mark::Flying => walk.step(tx),
-                Mark::Unsent => break,
+                UnitState::Sacked => cursor.skip_run(tx),
+                UnitState::InFlight => cursor.step(tx),
+                UnitState::Unsent => break,
             }
         }
         None
@@ -223,41 +223,41 @@ impl Scoreboard {
     #[inline]
     pub(crate) fn on_sent<S: Sealed>(&mut self, unit: &mut Unit<S>, now: Nanos) {
         unit.sent_at = now;
-        if unit.mark != Mark::Unsent {
-            self.on_sent_again(unit);
+        if unit.state != UnitState::Unsent {
+            self.on_retransmit(unit);
         }
-        unit.mark = Mark::Flying;
+        unit.state = UnitState::InFlight;
     }
 
     #[cold]
-    fn on_sent_again<S: Sealed>(&mut self, unit: &mut Unit<S>) {
-        unit.again = true;
-        if unit.mark == Mark::Lost {
+    fn on_retransmit<S: Sealed>(&mut self, unit: &mut Unit<S>) {
+        unit.retransmitted = true;
+        if unit.state == UnitState::Lost {
             self.lost = self.lost.saturating_sub(unit.seq_len());
         }
         if self.lost == 0 {
-            self.resend_at = NIL;
+            self.next_lost_hint = NIL;
         }
     }
 
     /// The first unit, at `node`, is acknowledged and goes.
     #[cold]
     pub(crate) fn on_released<S: Sealed>(&mut self, unit: &Unit<S>, node: u32) {
-        if self.resend_at == node {
-            self.resend_at = NIL;
+        if self.next_lost_hint == node {
+            self.next_lost_hint = NIL;
         }
-        self.on_acked(unit.mark, unit.seq_len());
-        if unit.mark == Mark::Sacked {
+        self.on_acked(unit.state, unit.seq_len());
+        if unit.state == UnitState::Sacked {
             self.sacked_units = self.sacked_units.saturating_sub(1);
         }
     }
 
     /// The first `bytes` of a unit with this mark are acknowledged.
-    pub(crate) fn on_acked(&mut self, mark: Mark, bytes: u32) {
-        match mark {
-            Mark::Sacked => self.sacked = self.sacked.saturating_sub(bytes),
-            Mark::Lost => self.lost = self.lost.saturating_sub(bytes),
-            Mark::Flying | Mark::Unsent => {}
+    pub(crate) fn on_acked(&mut self, state: UnitState, bytes: u32) {
+        match state {
+            UnitState::Sacked => self.sacked = self.sacked.saturating_sub(bytes),
+            UnitState::Lost => self.lost = self.lost.saturating_sub(bytes),
+            UnitState::InFlight | UnitState::Unsent => {}
         }
     }
 
@@ -269,9 +269,10 @@ impl Scoreboard {
         list: &List,
         sacks: bool,
     ) -> Result<(), String> {
-        let of = |mark: Mark| tx.iter(list).filter(move |unit| unit.mark == mark);
-        let sum = |mark: Mark| of(mark).map(Unit::seq_len).sum::<u32>();
-        let (lost, sacked, units) = (sum(Mark::Lost), sum(Mark::Sacked), of(Mark::Sacked).count());
+        let of = |state: UnitState| tx.iter(list).filter(move |unit| unit.state == state);
+        let sum = |state: UnitState| of(state).map(Unit::seq_len).sum::<u32>();
+        let (lost, sacked, units) =
+            (sum(UnitState::Lost), sum(UnitState::Sacked), of(UnitState::Sacked).count());
         if self.lost != lost {
             return Err(format!("{} numbers lost by the sum, {lost} by the units", self.lost));
         }
@@ -283,20 +284,20 @@ impl Scoreboard {
 }
 
 /// A walk along the list that remembers the run of sacked units that it is in.
-struct Walk {
+struct Cursor {
     at: u32,
     /// The first node of the run that ends right before `at`.
     run: u32,
 }
 
-impl Walk {
+impl Cursor {
     /// To the next node, from one that is not sacked.
     fn step<S: Sealed>(&mut self, tx: &Arena<Unit<S>>) {
-        *self = Walk { at: tx.next(self.at), run: NIL };
+        *self = Cursor { at: tx.next(self.at), run: NIL };
     }
 
     /// Over the run that begins at a sacked node. Runs that touch become one.
-    fn jump<S: Sealed>(&mut self, tx: &mut Arena<Unit<S>>) {
+    fn skip_run<S: Sealed>(&mut self, tx: &mut Arena<Unit<S>>) {
         let first = if self.run == NIL { self.at } else { self.run };
         let mut last = self.at;
         while let Some(run) = tx.value(last).map(|unit| unit.run).filter(|&run| run != last) {
@@ -305,12 +306,12 @@ impl Walk {
         if let Some(unit) = tx.value_mut(first) {
             unit.run = last;
         }
-        *self = Walk { at: tx.next(last), run: first };
+        *self = Cursor { at: tx.next(last), run: first };
     }
 }
 
 /// Cuts the unit at a node in two at `seq`, which lies inside it. Answers whether there was a node for the second part.
-pub(crate) fn cut<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, seq: Seq) -> bool {
+pub(crate) fn split_unit<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, seq: Seq) -> bool {
     if !tx.has_room(list) {
         return false;
     }
@@ -324,13 +325,13 @@ pub(crate) fn cut<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, 
 }
 
 /// Cuts where the peer says. It may say so byte by byte, so the last quarter of what connections share is not for that.
-fn cut_by_peer<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, seq: Seq) -> bool {
-    !tx.is_scarce() && cut(tx, list, at, seq)
+fn split_for_sack<S: Sealed>(tx: &mut Arena<Unit<S>>, list: &mut List, at: u32, seq: Seq) -> bool {
+    !tx.is_under_pressure() && split_unit(tx, list, at, seq)
 }
 
 /// What RACK hears of a unit.
-pub(crate) fn told<S: Sealed>(unit: &Unit<S>) -> Delivered {
-    Delivered { sent_at: unit.sent_at, seq_end: unit.seq_end(), again: unit.again }
+pub(crate) fn delivered_unit<S: Sealed>(unit: &Unit<S>) -> Delivered {
+    Delivered { sent_at: unit.sent_at, seq_end: unit.seq_end(), retransmitted: unit.retransmitted }
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ struct Flight {
     board: Scoreboard,
     una: Seq,
     end: Seq,
-    told: Vec<Delivered>,
+    delivered: Vec<Delivered>,
 }
 
 impl Flight {
@@ -36,7 +36,7 @@ impl Flight {
             board: Scoreboard::new(),
             una: Seq(UNA),
             end: Seq(UNA),
-            told: Vec::new(),
+            delivered: Vec::new(),
         };
         for (n, &len) in lengths.iter().enumerate() {
             let sealed = TestSealed((0..len).map(|at| at as u8).collect());
@@ -56,8 +56,9 @@ impl Flight {
         };
         let mut blocks: Vec<SackBlock> =
             blocks.iter().map(block).filter(|block| block.start.lt(block.end)).collect();
-        let told = &mut self.told;
-        self.board.sack(&mut self.tx, &mut self.list, self.una, &mut blocks, &mut |unit| told.push(unit));
+        let delivered = &mut self.delivered;
+        self.board
+            .sack(&mut self.tx, &mut self.list, self.una, &mut blocks, &mut |unit| delivered.push(unit));
     }
 
     fn ack(&mut self, to: u32) {
@@ -69,7 +70,7 @@ impl Flight {
         if let Some(unit) = self.tx.front_mut(&self.list).filter(|unit| unit.seq.lt(self.una)) {
             let bytes = self.una.since(unit.seq);
             unit.trim_front(bytes);
-            self.board.on_acked(unit.mark, bytes);
+            self.board.on_acked(unit.state, bytes);
         }
     }
 
@@ -87,11 +88,11 @@ impl Flight {
 
     /// Marks, as `F`, `S` and `L` with their lengths.
     fn marks(&self) -> String {
-        let letter = |unit: &Unit<TestSealed>| match unit.mark {
-            Mark::Unsent => 'U',
-            Mark::Flying => 'F',
-            Mark::Sacked => 'S',
-            Mark::Lost => 'L',
+        let letter = |unit: &Unit<TestSealed>| match unit.state {
+            UnitState::Unsent => 'U',
+            UnitState::InFlight => 'F',
+            UnitState::Sacked => 'S',
+            UnitState::Lost => 'L',
         };
         let show = |unit| format!("{}{}", letter(unit), unit.seq_len());
         self.tx.iter(&self.list).map(show).collect::<Vec<_>>().join(" ")
@@ -111,7 +112,7 @@ fn blocks_mark_the_units_they_cover() {
     assert_eq!((flight.board.sacked, flight.board.sacked_units), (200, 2));
     flight.sack(&[(100, 500)]);
     assert_eq!(flight.marks(), "F100 S100 S100 S100 S100");
-    assert_eq!(flight.told.len(), 4);
+    assert_eq!(flight.delivered.len(), 4);
 }
 
 /// semantics.md, Units: a SACK edge inside a unit cuts it; the payload of each part is its own.
@@ -164,7 +165,7 @@ fn what_is_sacked_is_retained_and_can_be_disowned() {
     flight.sack(&[(100, 300)]);
     flight.ack(100);
     assert_eq!(flight.marks(), "S100 S100");
-    flight.board.forget_sacks(&mut flight.tx, &flight.list);
+    flight.board.clear_sacks(&mut flight.tx, &flight.list);
     flight.lose(Nanos(9));
     assert_eq!(flight.marks(), "L100 L100");
     assert_eq!(flight.resend(Nanos(20)), Some((100, 100)));
@@ -191,21 +192,21 @@ fn rack_marks_what_was_passed() {
     let mut flight = Flight::of(&[100; 5], 16);
     let mut rack = Rack::new(Seq(UNA));
     flight.sack(&[(300, 400)]);
-    flight.told.iter().for_each(|&unit| rack.on_delivered(Nanos(103), unit));
+    flight.delivered.iter().for_each(|&unit| rack.on_delivered(Nanos(103), unit));
     let pipe = 400;
-    let found = flight.board.detect(&mut flight.tx, &flight.list, pipe, &rack, Nanos(103), Nanos(2));
+    let scan = flight.board.detect_loss(&mut flight.tx, &flight.list, pipe, &rack, Nanos(103), Nanos(2));
     // Sent at 0 and 1, the round trip is 100: due at 102 and 103. The third is due at 104.
-    assert_eq!(found, Found { lost: 200, look_at: Some(Nanos(104)) });
+    assert_eq!(scan, LossScan { lost: 200, recheck_at: Some(Nanos(104)) });
     assert_eq!(flight.marks(), "L100 L100 F100 S100 F100");
-    let found = flight.board.detect(&mut flight.tx, &flight.list, 200, &rack, Nanos(104), Nanos(2));
-    assert_eq!(found, Found { lost: 100, look_at: None });
+    let scan = flight.board.detect_loss(&mut flight.tx, &flight.list, 200, &rack, Nanos(104), Nanos(2));
+    assert_eq!(scan, LossScan { lost: 100, recheck_at: None });
 }
 
 /// One number of the naive scoreboard.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Byte {
     Acked,
-    Flying,
+    InFlight,
     Sacked,
     Lost,
 }
@@ -239,7 +240,7 @@ proptest! {
     ) {
         let total: u32 = lengths.iter().map(|&len| u32::from(len)).sum();
         let mut flight = Flight::of(&lengths, 4_096);
-        let mut bytes = vec![Byte::Flying; total as usize];
+        let mut bytes = vec![Byte::InFlight; total as usize];
         for step in steps {
             match step {
                 Step::Ack(to) => {
@@ -258,7 +259,7 @@ proptest! {
                 }
                 Step::Timeout => {
                     flight.lose(Nanos::MAX);
-                    for byte in bytes.iter_mut().filter(|byte| **byte == Byte::Flying) {
+                    for byte in bytes.iter_mut().filter(|byte| **byte == Byte::InFlight) {
                         *byte = Byte::Lost;
                     }
                 }
@@ -267,27 +268,27 @@ proptest! {
                         let range = from as usize..(from + len) as usize;
                         prop_assert!(bytes[..range.start].iter().all(|&byte| byte != Byte::Lost));
                         prop_assert!(bytes[range.clone()].iter().all(|&byte| byte == Byte::Lost));
-                        bytes[range].fill(Byte::Flying);
+                        bytes[range].fill(Byte::InFlight);
                     }
                     None => prop_assert!(!bytes.contains(&Byte::Lost)),
                 },
                 Step::Forget => {
-                    flight.board.forget_sacks(&mut flight.tx, &flight.list);
+                    flight.board.clear_sacks(&mut flight.tx, &flight.list);
                     for byte in bytes.iter_mut().filter(|byte| **byte == Byte::Sacked) {
-                        *byte = Byte::Flying;
+                        *byte = Byte::InFlight;
                     }
                 }
             }
             flight.check();
             for unit in flight.tx.iter(&flight.list) {
-                let expected = match unit.mark {
-                    Mark::Flying | Mark::Unsent => Byte::Flying,
-                    Mark::Sacked => Byte::Sacked,
-                    Mark::Lost => Byte::Lost,
+                let expected = match unit.state {
+                    UnitState::InFlight | UnitState::Unsent => Byte::InFlight,
+                    UnitState::Sacked => Byte::Sacked,
+                    UnitState::Lost => Byte::Lost,
                 };
                 let from = unit.seq.since(Seq(UNA)) as usize;
                 let range = &bytes[from..from + unit.seq_len() as usize];
-                prop_assert!(range.iter().all(|&byte| byte == expected), "{:?} at {from}: {:?}", unit.mark, range);
+                prop_assert!(range.iter().all(|&byte| byte == expected), "{:?} at {from}: {:?}", unit.state, range);
             }
         }
     }
@@ -308,10 +309,10 @@ proptest! {
                 }
                 Step::Timeout => flight.lose(Nanos::MAX),
                 Step::Resend => drop(flight.resend(Nanos(1_000))),
-                Step::Forget => flight.board.forget_sacks(&mut flight.tx, &flight.list),
+                Step::Forget => flight.board.clear_sacks(&mut flight.tx, &flight.list),
             }
             flight.check();
-            for unit in flight.tx.iter(&flight.list).filter(|unit| unit.mark == Mark::Sacked) {
+            for unit in flight.tx.iter(&flight.list).filter(|unit| unit.state == UnitState::Sacked) {
                 let from = unit.seq.since(Seq(UNA)) as usize;
                 prop_assert!(sacked[from..from + unit.seq_len() as usize].iter().all(|&byte| byte));
             }

@@ -14,18 +14,18 @@ pub(crate) struct Tlp {
     /// SND.NXT when the probe was sent, until it is settled (TLP.end_seq).
     end_seq: Option<Seq>,
     /// Whether the probe was sent before (TLP.is_retrans).
-    again: bool,
+    retransmitted: bool,
     /// The count of round trips measured when the last probe was sent.
     measured: u32,
 }
 
 /// What an acknowledgement says of the probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum TlpOutcome {
     /// Nothing yet, or there is none.
-    Open,
+    Pending,
     /// It arrived, and so did the original.
-    Unneeded,
+    Spurious,
     /// It repaired a loss that nobody else knows of.
     Repaired,
 }
@@ -33,7 +33,7 @@ pub(crate) enum Verdict {
 impl Tlp {
     /// Whether a probe is on its way.
     #[inline]
-    pub(crate) fn is_open(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.end_seq.is_some()
     }
 
@@ -48,33 +48,33 @@ impl Tlp {
     }
 
     /// A probe left, which ends before `snd_nxt`.
-    pub(crate) fn on_probe(&mut self, snd_nxt: Seq, again: bool, measured: u32) {
-        *self = Tlp { end_seq: Some(snd_nxt), again, measured };
+    pub(crate) fn on_probe(&mut self, snd_nxt: Seq, retransmitted: bool, measured: u32) {
+        *self = Tlp { end_seq: Some(snd_nxt), retransmitted, measured };
     }
 
     /// s7.4.2: an acknowledgement of everything before `ack`. `dsack_end` is the end of what it says arrived twice;
     /// `bare_duplicate`, that it says nothing at all.
-    pub(crate) fn on_ack(&mut self, ack: Seq, dsack_end: Option<Seq>, bare_duplicate: bool) -> Verdict {
-        let Some(end) = self.end_seq.filter(|end| end.leq(ack)) else { return Verdict::Open };
-        let verdict = if !self.again || dsack_end == Some(end) {
-            Verdict::Unneeded
+    pub(crate) fn on_ack(&mut self, ack: Seq, dsack_end: Option<Seq>, bare_duplicate: bool) -> TlpOutcome {
+        let Some(end) = self.end_seq.filter(|end| end.leq(ack)) else { return TlpOutcome::Pending };
+        let outcome = if !self.retransmitted || dsack_end == Some(end) {
+            TlpOutcome::Spurious
         } else if ack.gt(end) {
-            Verdict::Repaired
+            TlpOutcome::Repaired
         } else if bare_duplicate {
-            Verdict::Unneeded
+            TlpOutcome::Spurious
         } else {
-            return Verdict::Open;
+            return TlpOutcome::Pending;
         };
         self.end_seq = None;
-        verdict
+        outcome
     }
 }
 
-/// s7.2: how long to wait for an acknowledgement before probing. `alone` when a single segment is on its way, whose
+/// s7.2: how long to wait for an acknowledgement before probing. `single_segment` when a single segment is on its way, whose
 /// acknowledgement the peer may hold back for `ack_delay`. `slack` is what the timer and the peer's loop are worth.
 #[inline]
-pub(crate) fn probe_timeout(srtt: Nanos, alone: bool, ack_delay: Nanos, slack: Nanos) -> Nanos {
-    let delay = if alone { ack_delay } else { Nanos::ZERO };
+pub(crate) fn tlp_timeout(srtt: Nanos, single_segment: bool, ack_delay: Nanos, slack: Nanos) -> Nanos {
+    let delay = if single_segment { ack_delay } else { Nanos::ZERO };
     srtt + srtt + slack + delay
 }
 
@@ -82,10 +82,10 @@ pub(crate) fn probe_timeout(srtt: Nanos, alone: bool, ack_delay: Nanos, slack: N
 mod tests {
     use super::*;
 
-    fn probed(again: bool) -> Tlp {
+    fn probed(retransmitted: bool) -> Tlp {
         let mut tlp = Tlp { measured: 0, ..Tlp::default() };
         assert!(tlp.may_probe(1));
-        tlp.on_probe(Seq(1_000), again, 1);
+        tlp.on_probe(Seq(1_000), retransmitted, 1);
         tlp
     }
 
@@ -94,28 +94,28 @@ mod tests {
     fn one_probe_at_a_time_and_a_round_trip_between_two() {
         let mut tlp = probed(true);
         assert!(!tlp.may_probe(2));
-        assert_eq!(tlp.on_ack(Seq(1_001), None, false), Verdict::Repaired);
+        assert_eq!(tlp.on_ack(Seq(1_001), None, false), TlpOutcome::Repaired);
         assert!(!tlp.may_probe(1) && tlp.may_probe(2));
     }
 
     /// RFC 8985 s7.4.2.
     #[test]
     fn what_comes_back_tells_whether_the_probe_repaired_a_loss() {
-        assert_eq!(probed(false).on_ack(Seq(1_000), None, false), Verdict::Unneeded);
-        assert_eq!(probed(true).on_ack(Seq(999), None, false), Verdict::Open);
-        assert_eq!(probed(true).on_ack(Seq(1_000), Some(Seq(1_000)), false), Verdict::Unneeded);
-        assert_eq!(probed(true).on_ack(Seq(1_000), None, true), Verdict::Unneeded);
+        assert_eq!(probed(false).on_ack(Seq(1_000), None, false), TlpOutcome::Spurious);
+        assert_eq!(probed(true).on_ack(Seq(999), None, false), TlpOutcome::Pending);
+        assert_eq!(probed(true).on_ack(Seq(1_000), Some(Seq(1_000)), false), TlpOutcome::Spurious);
+        assert_eq!(probed(true).on_ack(Seq(1_000), None, true), TlpOutcome::Spurious);
         let mut tlp = probed(true);
-        assert_eq!(tlp.on_ack(Seq(1_000), None, false), Verdict::Open);
-        assert_eq!(tlp.on_ack(Seq(1_100), None, false), Verdict::Repaired);
-        assert!(!tlp.is_open());
+        assert_eq!(tlp.on_ack(Seq(1_000), None, false), TlpOutcome::Pending);
+        assert_eq!(tlp.on_ack(Seq(1_100), None, false), TlpOutcome::Repaired);
+        assert!(!tlp.is_pending());
     }
 
     /// RFC 8985 s7.2.
     #[test]
     fn a_lone_segment_is_given_the_peers_delay() {
         let (srtt, delay) = (Nanos::from_micros(10), Nanos::from_millis(1));
-        assert_eq!(probe_timeout(srtt, false, delay, Nanos::ZERO), Nanos::from_micros(20));
-        assert_eq!(probe_timeout(srtt, true, delay, Nanos(7)), Nanos::from_micros(1_020) + Nanos(7));
+        assert_eq!(tlp_timeout(srtt, false, delay, Nanos::ZERO), Nanos::from_micros(20));
+        assert_eq!(tlp_timeout(srtt, true, delay, Nanos(7)), Nanos::from_micros(1_020) + Nanos(7));
     }
 }

@@ -2,10 +2,10 @@
 
 use super::NIL;
 
-pub(super) const PLACES: usize = 256;
+pub(super) const SLOTS: usize = 256;
 
 pub(super) struct Level {
-    heads: Box<[u32; PLACES]>,
+    heads: Box<[u32; SLOTS]>,
     occupied: [u64; 4],
     /// A place covers 2^shift ticks.
     shift: u32,
@@ -13,24 +13,24 @@ pub(super) struct Level {
 
 impl Level {
     pub(super) fn new(shift: u32) -> Self {
-        Level { heads: Box::new([NIL; PLACES]), occupied: [0; 4], shift }
+        Level { heads: Box::new([NIL; SLOTS]), occupied: [0; 4], shift }
     }
 
-    pub(super) fn head(&self, place: u8) -> Option<u32> {
-        let head = self.heads[usize::from(place)];
+    pub(super) fn head(&self, slot: u8) -> Option<u32> {
+        let head = self.heads[usize::from(slot)];
         (head != NIL).then_some(head)
     }
 
     /// Puts an id at the head of a place and answers the head before it.
-    pub(super) fn push(&mut self, place: u8, id: u32) -> u32 {
-        let before = self.heads[usize::from(place)];
-        self.set_head(place, id);
+    pub(super) fn push(&mut self, slot: u8, id: u32) -> u32 {
+        let before = self.heads[usize::from(slot)];
+        self.set_head(slot, id);
         before
     }
 
-    pub(super) fn set_head(&mut self, place: u8, id: u32) {
-        self.heads[usize::from(place)] = id;
-        let (word, bit) = (usize::from(place >> 6), 1u64 << (place & 63));
+    pub(super) fn set_head(&mut self, slot: u8, id: u32) {
+        self.heads[usize::from(slot)] = id;
+        let (word, bit) = (usize::from(slot >> 6), 1u64 << (slot & 63));
         if id == NIL {
             self.occupied[word] &= !bit;
         } else {
@@ -41,17 +41,17 @@ impl Level {
     /// The first tick after `tick` at which an occupied place of this level comes up.
     #[inline(never)]
     pub(super) fn next_tick(&self, tick: u64) -> Option<u64> {
-        let turn = tick >> self.shift;
-        let here = (turn % PLACES as u64) as u8;
-        let distance = self.distance_to_occupied(here)?;
-        Some((turn + u64::from(distance)) << self.shift)
+        let rotation = tick >> self.shift;
+        let current = (rotation % SLOTS as u64) as u8;
+        let distance = self.distance_to_occupied(current)?;
+        Some((rotation + u64::from(distance)) << self.shift)
     }
 
-    /// How many places after `here` the next occupied one is, 1 to 256: `here` itself is a whole turn away.
-    fn distance_to_occupied(&self, here: u8) -> Option<u16> {
-        let first = here.wrapping_add(1);
+    /// How many places after `current` the next occupied one is, 1 to 256: `current` itself is a whole turn away.
+    fn distance_to_occupied(&self, current: u8) -> Option<u16> {
+        let first = current.wrapping_add(1);
         let (start, offset) = (usize::from(first >> 6), u32::from(first & 63));
-        let from = |place: u16| (place + 256 - u16::from(first)) % 256 + 1;
+        let from = |slot: u16| (slot + 256 - u16::from(first)) % 256 + 1;
         let masked = self.occupied[start] & (u64::MAX << offset);
         if masked != 0 {
             return Some(from((start as u16) * 64 + masked.trailing_zeros() as u16));

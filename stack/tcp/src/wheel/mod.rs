@@ -22,7 +22,7 @@ mod tests;
 
 use ironwarp_types::Nanos;
 
-use level::{Level, PLACES};
+use level::{Level, SLOTS};
 
 /// A tick is 2^14 ns, 16.4 microseconds: finer than any timeout here and coarse enough that an idle second is 61
 /// thousand of them.
@@ -41,10 +41,10 @@ struct Node {
     next: u32,
     prev: u32,
     /// Where it is filed: level in the high byte, place in the low one.
-    place: Option<(u8, u8)>,
+    slot: Option<(u8, u8)>,
 }
 
-const UNARMED: Node = Node { deadline: Nanos::MAX, tick: 0, next: NIL, prev: NIL, place: None };
+const UNARMED: Node = Node { deadline: Nanos::MAX, tick: 0, next: NIL, prev: NIL, slot: None };
 
 /// The timers of one core.
 pub struct Wheel {
@@ -73,17 +73,17 @@ impl Wheel {
     pub fn arm(&mut self, id: u32, deadline: Nanos) {
         let Some(node) = self.nodes.get_mut(id as usize) else { return };
         node.deadline = deadline;
-        let filed_in_time = node.place.is_some() && node.tick <= tick_after(deadline);
-        if !filed_in_time && deadline != Nanos::MAX {
-            self.file_anew(id);
+        let linked_in_time = node.slot.is_some() && node.tick <= tick_after(deadline);
+        if !linked_in_time && deadline != Nanos::MAX {
+            self.relink(id);
         }
     }
 
     /// Rare beside arming: a deadline that moves on stays where it is filed until that place comes up.
     #[inline(never)]
-    fn file_anew(&mut self, id: u32) {
-        self.unfile(id);
-        self.file(id);
+    fn relink(&mut self, id: u32) {
+        self.unlink(id);
+        self.link(id);
     }
 
     /// Takes the deadline of an id away.
@@ -104,11 +104,11 @@ impl Wheel {
             self.tick = self.tick.max(target);
             return None;
         }
-        self.pop_slowly(now, target)
+        self.pop_slow(now, target)
     }
 
     #[cold]
-    fn pop_slowly(&mut self, now: Nanos, target: u64) -> Option<u32> {
+    fn pop_slow(&mut self, now: Nanos, target: u64) -> Option<u32> {
         loop {
             if let Some(id) = self.pop_due(now) {
                 return Some(id);
@@ -133,15 +133,15 @@ impl Wheel {
     /// Empties the place of the present tick, one id a call; those that are not due are filed anew.
     fn pop_due(&mut self, now: Nanos) -> Option<u32> {
         loop {
-            let id = self.levels[0].head(place_of(self.tick, 0))?;
-            self.unfile(id);
+            let id = self.levels[0].head(slot_of(self.tick, 0))?;
+            self.unlink(id);
             let deadline = self.deadline(id);
             if deadline <= now {
                 self.disarm(id);
                 return Some(id);
             }
             if deadline != Nanos::MAX {
-                self.file(id);
+                self.link(id);
             }
         }
     }
@@ -152,30 +152,30 @@ impl Wheel {
         for level in [2u8, 1] {
             let shift = u32::from(level) * 8;
             if tick & ((1 << shift) - 1) == 0 {
-                self.cascade(level, place_of(tick, shift));
+                self.cascade(level, slot_of(tick, shift));
             }
         }
     }
 
-    fn cascade(&mut self, level: u8, place: u8) {
+    fn cascade(&mut self, level: u8, slot: u8) {
         // A node filed again can land in this place only when it is due a whole turn later, behind the head.
-        let mut left = self.levels.get(usize::from(level)).map_or(NIL, |l| l.head(place).unwrap_or(NIL));
+        let mut left = self.levels.get(usize::from(level)).map_or(NIL, |l| l.head(slot).unwrap_or(NIL));
         while left != NIL {
             let id = left;
             left = self.nodes.get(id as usize).map_or(NIL, |node| node.next);
-            self.unfile(id);
+            self.unlink(id);
             if self.deadline(id) != Nanos::MAX {
-                self.file_from(id, self.tick);
+                self.link_from(id, self.tick);
             }
         }
     }
 
     /// Files an id after the present tick, whose place is being emptied or has been.
-    fn file(&mut self, id: u32) {
-        self.file_from(id, self.tick + 1);
+    fn link(&mut self, id: u32) {
+        self.link_from(id, self.tick + 1);
     }
 
-    fn file_from(&mut self, id: u32, earliest: u64) {
+    fn link_from(&mut self, id: u32, earliest: u64) {
         let Some(node) = self.nodes.get_mut(id as usize) else { return };
         let tick = tick_after(node.deadline).clamp(earliest, self.tick + TICKS_MAX);
         let level = match tick - self.tick {
@@ -183,23 +183,23 @@ impl Wheel {
             0x100..=0xffff => 1,
             _ => 2,
         };
-        let place = place_of(tick, u32::from(level) * 8);
+        let slot = slot_of(tick, u32::from(level) * 8);
         node.tick = tick;
         // An outer place comes up when the first of its ticks does.
         self.next = self.next.min(tick >> (level * 8) << (level * 8));
-        node.place = Some((level, place));
+        node.slot = Some((level, slot));
         node.prev = NIL;
         let Some(into) = self.levels.get_mut(usize::from(level)) else { return };
-        node.next = into.push(place, id);
+        node.next = into.push(slot, id);
         let next = node.next;
         if let Some(after) = self.nodes.get_mut(next as usize) {
             after.prev = id;
         }
     }
 
-    fn unfile(&mut self, id: u32) {
+    fn unlink(&mut self, id: u32) {
         let Some(node) = self.nodes.get_mut(id as usize) else { return };
-        let Some((level, place)) = node.place.take() else { return };
+        let Some((level, slot)) = node.slot.take() else { return };
         let (prev, next) = (node.prev, node.next);
         if let Some(after) = self.nodes.get_mut(next as usize) {
             after.prev = prev;
@@ -208,7 +208,7 @@ impl Wheel {
             Some(before) => before.next = next,
             None => {
                 if let Some(from) = self.levels.get_mut(usize::from(level)) {
-                    from.set_head(place, next);
+                    from.set_head(slot, next);
                 }
             }
         }
@@ -227,6 +227,6 @@ fn tick_after(deadline: Nanos) -> u64 {
 }
 
 #[inline]
-fn place_of(tick: u64, shift: u32) -> u8 {
-    ((tick >> shift) % PLACES as u64) as u8
+fn slot_of(tick: u64, shift: u32) -> u8 {
+    ((tick >> shift) % SLOTS as u64) as u8
 }

@@ -27,45 +27,45 @@ impl Rng {
 /// How bad a link is, in percent of frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    pub lost: u64,
-    pub repeated: u64,
-    pub reordered: u64,
+    pub lost_percent: u64,
+    pub duplicated_percent: u64,
+    pub reordered_percent: u64,
 }
 
 /// One direction.
 pub struct Link {
     faults: Faults,
     delay: Nanos,
-    flying: Vec<(Nanos, u64, Vec<u8>)>,
+    in_flight: Vec<(Nanos, u64, Vec<u8>)>,
     count: u64,
 }
 
 impl Link {
     pub fn new(faults: Faults, delay: Nanos) -> Self {
-        Link { faults, delay, flying: Vec::new(), count: 0 }
+        Link { faults, delay, in_flight: Vec::new(), count: 0 }
     }
 
     pub fn send(&mut self, now: Nanos, frame: Vec<u8>, rng: &mut Rng) {
-        if rng.percent(self.faults.lost) {
+        if rng.percent(self.faults.lost_percent) {
             return;
         }
-        let copies = 1 + u64::from(rng.percent(self.faults.repeated));
+        let copies = 1 + u64::from(rng.percent(self.faults.duplicated_percent));
         for _ in 0..copies {
-            let late = if rng.percent(self.faults.reordered) { rng.below(4) + 1 } else { 0 };
+            let late = if rng.percent(self.faults.reordered_percent) { rng.below(4) + 1 } else { 0 };
             self.count += 1;
-            self.flying.push((now + self.delay + self.delay.times(late), self.count, frame.clone()));
+            self.in_flight.push((now + self.delay + self.delay.times(late), self.count, frame.clone()));
         }
     }
 
     /// Frames that have arrived by now, in order of arrival.
     pub fn arrived(&mut self, now: Nanos) -> Vec<Vec<u8>> {
-        let (mut here, rest): (Vec<_>, Vec<_>) = self.flying.drain(..).partition(|&(at, ..)| at <= now);
-        self.flying = rest;
+        let (mut here, rest): (Vec<_>, Vec<_>) = self.in_flight.drain(..).partition(|&(at, ..)| at <= now);
+        self.in_flight = rest;
         here.sort_by_key(|&(at, count, _)| (at, count));
         here.into_iter().map(|(_, _, frame)| frame).collect()
     }
 
     pub fn next_arrival(&self) -> Option<Nanos> {
-        self.flying.iter().map(|&(at, ..)| at).min()
+        self.in_flight.iter().map(|&(at, ..)| at).min()
     }
 }

@@ -8,13 +8,13 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::{ConnId, Tcp, TcpConfig, TcpEvents, Transmitted, UnitSource};
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
-use super::port::{Far, QueuePort};
+use super::port::{PortHandle, QueuePort};
 
 pub struct Node {
     pub net: Net,
     pub tcp: Tcp<QueuePort>,
     pub wire: Wire<QueuePort>,
-    pub far: Far,
+    pub port_handle: PortHandle,
     pub stats: CoreStats,
     pub now: Nanos,
     pub events: Vec<(ConnId, TcpEvents)>,
@@ -33,14 +33,24 @@ pub fn addr(host: u8, port: u16) -> SocketAddr {
 
 impl Node {
     pub fn new(host: u8, mtu_bytes: u16, config: TcpConfig) -> Self {
-        let (port, far) = QueuePort::new(mac(host), mtu_bytes);
+        let (port, port_handle) = QueuePort::new(mac(host), mtu_bytes);
         let stats = CoreStats::detached();
         let net_config =
             NetConfig::new(mac(host), Ipv4Addr::new(10, 0, 0, host), 24, mtu_bytes, [u64::from(host), 7]);
         let wire = Wire::new(port);
         let net = Net::new(net_config, wire.caps(), stats.clone());
         let tcp = Tcp::new(config, net.hasher(), [u64::from(host), 11], stats.clone());
-        Node { net, tcp, wire, far, stats, now: Nanos::from_secs(1), events: Vec::new(), host, checks: true }
+        Node {
+            net,
+            tcp,
+            wire,
+            port_handle,
+            stats,
+            now: Nanos::from_secs(1),
+            events: Vec::new(),
+            host,
+            checks: true,
+        }
     }
 
     pub fn path_to(&self, host: u8) -> Path {
@@ -98,7 +108,7 @@ impl Node {
 
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
         self.wire.flush();
-        self.far.sent.borrow_mut().drain(..).collect()
+        self.port_handle.sent.borrow_mut().drain(..).collect()
     }
 
     pub fn read(&self, counter: Counter) -> u64 {

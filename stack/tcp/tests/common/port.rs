@@ -9,7 +9,7 @@ use ironwarp_types::MacAddr;
 
 /// What the test holds of a port that the engine owns.
 #[derive(Clone)]
-pub struct Far {
+pub struct PortHandle {
     pub sent: Rc<RefCell<VecDeque<Vec<u8>>>>,
     pub may_alloc: Rc<Cell<bool>>,
     pub may_send: Rc<Cell<bool>>,
@@ -19,11 +19,11 @@ pub struct Far {
 
 pub struct QueuePort {
     caps: PortCaps,
-    far: Far,
+    port_handle: PortHandle,
 }
 
 impl QueuePort {
-    pub fn new(mac: MacAddr, mtu_bytes: u16) -> (Self, Far) {
+    pub fn new(mac: MacAddr, mtu_bytes: u16) -> (Self, PortHandle) {
         let caps = PortCaps {
             mac,
             mtu_bytes,
@@ -33,13 +33,13 @@ impl QueuePort {
             spread: Default::default(),
             numa_node: None,
         };
-        let far = Far {
+        let port_handle = PortHandle {
             sent: Rc::default(),
             may_alloc: Rc::new(Cell::new(true)),
             may_send: Rc::new(Cell::new(true)),
             in_use: Rc::default(),
         };
-        (QueuePort { caps, far: far.clone() }, far)
+        (QueuePort { caps, port_handle: port_handle.clone() }, port_handle)
     }
 
     /// A frame that arrives, in a buffer of ordinary size or as large as it must be.
@@ -58,8 +58,8 @@ impl Port for QueuePort {
     fn rx_burst(&mut self, _into: &mut Burst<VecFrame>) {}
 
     fn tx_burst(&mut self, from: &mut Burst<VecSealed>) {
-        if self.far.may_send.get() {
-            self.far.sent.borrow_mut().extend(from.drain(..).map(|sealed| sealed.0.bytes.clone()));
+        if self.port_handle.may_send.get() {
+            self.port_handle.sent.borrow_mut().extend(from.drain(..).map(|sealed| sealed.0.bytes.clone()));
         }
     }
 
@@ -67,9 +67,9 @@ impl Port for QueuePort {
         let capacity = usize::from(self.caps.mtu_bytes) + 14;
         // Whatever a caller does not overwrite must show.
         let bytes = vec![0xa5; capacity];
-        self.far.may_alloc.get().then(|| {
-            self.far.in_use.set(self.far.in_use.get() + 1);
-            VecFrame { bytes, capacity, counted: Some(self.far.in_use.clone()) }
+        self.port_handle.may_alloc.get().then(|| {
+            self.port_handle.in_use.set(self.port_handle.in_use.get() + 1);
+            VecFrame { bytes, capacity, counted: Some(self.port_handle.in_use.clone()) }
         })
     }
 }

@@ -22,7 +22,7 @@ const L4: usize = 34;
 
 /// A segment from host 2 to host 1.
 #[derive(Clone, Debug, Default)]
-pub struct Raw {
+pub struct RawSegment {
     pub src_port: u16,
     pub dst_port: u16,
     pub seq: u32,
@@ -39,7 +39,7 @@ pub struct Raw {
     pub payload: Vec<u8>,
 }
 
-impl Raw {
+impl RawSegment {
     /// The whole frame.
     pub fn frame(&self) -> Vec<u8> {
         let header = 20 + self.options.len();
@@ -91,7 +91,7 @@ fn checksum(bytes: &[u8], start: u32) -> u16 {
 
 /// What one of our segments says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Heard {
+pub struct CapturedSegment {
     pub src: [u8; 4],
     pub src_port: u16,
     pub dst_port: u16,
@@ -104,17 +104,17 @@ pub struct Heard {
     pub payload: Vec<u8>,
 }
 
-impl Heard {
+impl CapturedSegment {
     /// Reads a frame of host 1 to host 2, whose checksums must be right.
     #[track_caller]
-    pub fn of(frame: &[u8]) -> Heard {
+    pub fn of(frame: &[u8]) -> CapturedSegment {
         assert_eq!(checksum(&frame[14..L4], 0), 0, "header checksum");
         let tcp = &frame[L4..];
         assert_eq!(checksum(tcp, pseudo(1, 2, tcp.len())), 0, "checksum");
         let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
         let half = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
         let header = usize::from(tcp[12] >> 4) * 4;
-        Heard {
+        CapturedSegment {
             src: [frame[26], frame[27], frame[28], frame[29]],
             src_port: half(0),
             dst_port: half(2),
@@ -139,11 +139,14 @@ impl Heard {
 }
 
 /// What we send with the ACKs that are due, segments to one port only.
-pub fn heard(node: &mut Node, port: u16) -> Vec<Heard> {
+pub fn captured(node: &mut Node, port: u16) -> Vec<CapturedSegment> {
     node.flush();
     let frames = node.sent();
-    let heard = frames.iter().filter(|frame| frame[12..14] == [8, 0] && frame[23] == 6).map(|f| Heard::of(f));
-    heard.filter(|heard| heard.dst_port == port).collect()
+    let captured = frames
+        .iter()
+        .filter(|frame| frame[12..14] == [8, 0] && frame[23] == 6)
+        .map(|f| CapturedSegment::of(f));
+    captured.filter(|captured| captured.dst_port == port).collect()
 }
 
 /// The far end of one connection.
@@ -158,30 +161,30 @@ pub struct Peer {
     pub ack: u32,
     pub window: u16,
     /// What it sends with every segment: the time stamps that its SYN offered.
-    pub stamps: Vec<u8>,
+    pub timestamps: Vec<u8>,
 }
 
 /// Time stamps as every segment bears them once both sides offer them (RFC 7323 s3.2).
-const STAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0];
+const TIMESTAMPS_OPTION: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0];
 
 impl Peer {
     /// A peer that has not begun.
     pub fn new(our_port: u16, port: u16, iss: u32) -> Peer {
-        Peer { port, our_port, iss, our_iss: 0, seq: iss, ack: 0, window: 60_000, stamps: Vec::new() }
+        Peer { port, our_port, iss, our_iss: 0, seq: iss, ack: 0, window: 60_000, timestamps: Vec::new() }
     }
 
     /// Opens a connection to a listener on [`PORT`].
     pub fn open(node: &mut Node, port: u16, iss: u32, options: &[u8]) -> (Peer, ConnId) {
         let mut peer = Peer::new(PORT, port, iss);
-        peer.say(node, Raw { options: options.to_vec(), ..peer.raw(SYN) });
-        let answer = heard(node, port).pop().expect("a SYN-ACK");
+        peer.send_raw(node, RawSegment { options: options.to_vec(), ..peer.raw(SYN) });
+        let answer = captured(node, port).pop().expect("a SYN-ACK");
         assert!(answer.has(SYN | ACK) && answer.ack == iss.wrapping_add(1));
         (peer.our_iss, peer.ack) = (answer.seq, answer.seq.wrapping_add(1));
         if answer.options.windows(2).any(|pair| pair == [8, 10]) {
-            peer.stamps = STAMPS.to_vec();
+            peer.timestamps = TIMESTAMPS_OPTION.to_vec();
         }
         peer.seq = iss.wrapping_add(1);
-        peer.say(node, peer.raw(ACK));
+        peer.send_raw(node, peer.raw(ACK));
         let at = node.events.iter().position(|(_, event)| event.contains(TcpEvents::ESTABLISHED));
         let (id, _) = node.events.remove(at.expect("a connection"));
         (peer, id)
@@ -190,55 +193,59 @@ impl Peer {
     /// Answers our connection to its port.
     pub fn answer(node: &mut Node, our_port: u16, port: u16, iss: u32) -> (Peer, ConnId) {
         let id = node.connect(our_port, addr(2, port), 2);
-        let syn = heard(node, port).pop().expect("a SYN");
+        let syn = captured(node, port).pop().expect("a SYN");
         let mut peer = Peer::new(our_port, port, iss);
         (peer.our_iss, peer.ack) = (syn.seq, syn.seq.wrapping_add(1));
-        peer.say(node, peer.raw(SYN | ACK));
+        peer.send_raw(node, peer.raw(SYN | ACK));
         peer.seq = iss.wrapping_add(1);
         (peer, id)
     }
 
     /// The next segment, with these flags and nothing else.
-    pub fn raw(&self, flags: u8) -> Raw {
-        Raw {
+    pub fn raw(&self, flags: u8) -> RawSegment {
+        RawSegment {
             src_port: self.port,
             dst_port: self.our_port,
             seq: self.seq,
             ack: if flags & ACK == 0 { 0 } else { self.ack },
             flags,
             window: self.window,
-            options: self.stamps.clone(),
-            ..Raw::default()
+            options: self.timestamps.clone(),
+            ..RawSegment::default()
         }
     }
 
     /// A segment with the bytes of the stream that begin at `seq`.
-    pub fn data(&self, seq: u32, len: usize) -> Raw {
+    pub fn data(&self, seq: u32, len: usize) -> RawSegment {
         let offset = u64::from(seq.wrapping_sub(self.iss).wrapping_sub(1));
-        Raw { seq, payload: bytes_at(offset, len), ..self.raw(ACK | PSH) }
+        RawSegment { seq, payload: bytes_at(offset, len), ..self.raw(ACK | PSH) }
     }
 
     /// The segment arrives.
-    pub fn say(&self, node: &mut Node, raw: Raw) {
+    pub fn send_raw(&self, node: &mut Node, raw: RawSegment) {
         node.receive(&raw.frame());
     }
 
     /// Sends the next bytes.
     pub fn send(&mut self, node: &mut Node, len: usize) {
-        self.say(node, self.data(self.seq, len));
+        self.send_raw(node, self.data(self.seq, len));
         self.seq = self.seq.wrapping_add(len as u32);
     }
 
     /// Hears what we send: checks the bytes of everything in order, acknowledges nothing yet, and answers it all.
-    pub fn hear(&mut self, node: &mut Node) -> Vec<Heard> {
-        let all = heard(node, self.port);
-        for heard in &all {
-            let offset = u64::from(heard.seq.wrapping_sub(self.our_iss).wrapping_sub(1));
-            if !heard.payload.is_empty() {
-                assert_eq!(heard.payload, bytes_at(offset, heard.payload.len()), "our bytes at {offset}");
+    pub fn receive_all(&mut self, node: &mut Node) -> Vec<CapturedSegment> {
+        let all = captured(node, self.port);
+        for captured in &all {
+            let offset = u64::from(captured.seq.wrapping_sub(self.our_iss).wrapping_sub(1));
+            if !captured.payload.is_empty() {
+                assert_eq!(
+                    captured.payload,
+                    bytes_at(offset, captured.payload.len()),
+                    "our bytes at {offset}"
+                );
             }
-            if heard.seq == self.ack && !heard.has(RST) {
-                self.ack = self.ack.wrapping_add(heard.seq_len());
+            if captured.seq == self.ack && !captured.has(RST) {
+                self.ack = self.ack.wrapping_add(captured.seq_len());
             }
         }
         all

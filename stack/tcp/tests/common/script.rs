@@ -5,13 +5,13 @@ use ironwarp_types::Nanos;
 
 use super::node::{Node, addr};
 use super::pattern::read_all;
-use super::trace::{Ours, Spoken};
+use super::trace::{OurNumbers, TraceSegment};
 
 /// Us under test, and a peer that says what the script says.
 pub struct Script {
     pub node: Node,
     pub id: Option<ConnId>,
-    pub ours: Ours,
+    pub our_numbers: OurNumbers,
     pub our_port: u16,
     pub peer_port: u16,
     pub taken: u64,
@@ -35,7 +35,14 @@ impl Script {
 
     fn of(config: TcpConfig, mtu_bytes: u16) -> Self {
         let node = Node::new(1, mtu_bytes, config);
-        Script { node, id: None, ours: Ours::default(), our_port: 4_420, peer_port: 50_000, taken: 0 }
+        Script {
+            node,
+            id: None,
+            our_numbers: OurNumbers::default(),
+            our_port: 4_420,
+            peer_port: 50_000,
+            taken: 0,
+        }
     }
 
     /// A connection that the peer opened, with windows of `win` bytes of the peer.
@@ -74,7 +81,7 @@ impl Script {
 
     /// Another connection that we open, to another port; the script is about it from now on.
     pub fn open_to(&mut self, peer_port: u16) {
-        self.talk_as(peer_port);
+        self.set_peer_port(peer_port);
         self.connect();
         self.sent();
         self.peer("S. 0 ack 1 win 64000 <mss 1460>");
@@ -83,8 +90,8 @@ impl Script {
     }
 
     /// The peer speaks from another port, from the beginning.
-    pub fn talk_as(&mut self, peer_port: u16) {
-        (self.peer_port, self.ours, self.taken) = (peer_port, Ours::default(), 0);
+    pub fn set_peer_port(&mut self, peer_port: u16) {
+        (self.peer_port, self.our_numbers, self.taken) = (peer_port, OurNumbers::default(), 0);
     }
 
     pub fn connect(&mut self) {
@@ -97,13 +104,13 @@ impl Script {
 
     /// The peer sends a segment.
     pub fn peer(&mut self, text: &str) {
-        let frame = Spoken::parse(text).encode(self.ours, (self.peer_port, self.our_port));
+        let frame = TraceSegment::parse(text).encode(self.our_numbers, (self.peer_port, self.our_port));
         self.node.receive(&frame);
     }
 
     /// The same with an urgent pointer.
     pub fn peer_with_urgent(&mut self, text: &str, urgent: u16) {
-        let mut frame = Spoken::parse(text).encode(self.ours, (self.peer_port, self.our_port));
+        let mut frame = TraceSegment::parse(text).encode(self.our_numbers, (self.peer_port, self.our_port));
         // RFC 9293 s3.1: behind the checksum, which was made with a pointer of zero (RFC 1624).
         frame[52..54].copy_from_slice(&urgent.to_be_bytes());
         let sum = u32::from(u16::from_be_bytes([frame[50], frame[51]]) ^ u16::MAX) + u32::from(urgent);
@@ -114,25 +121,25 @@ impl Script {
 
     /// What we send with the ACKs that are due in this iteration.
     pub fn sent(&mut self) -> Vec<String> {
-        self.spoken().iter().map(|spoken| spoken.print(true, true)).collect()
+        self.sent_segments().iter().map(|segment| segment.print(true, true)).collect()
     }
 
-    fn spoken(&mut self) -> Vec<Spoken> {
+    fn sent_segments(&mut self) -> Vec<TraceSegment> {
         self.node.flush();
         let ports = (self.peer_port, self.our_port);
         let frames = self.node.sent();
-        frames.iter().map(|frame| Spoken::decode(frame, &mut self.ours, ports)).collect()
+        frames.iter().map(|frame| TraceSegment::decode(frame, &mut self.our_numbers, ports)).collect()
     }
 
     /// What we have sent is this; windows and time stamps are left out where the expectation leaves them out.
     #[track_caller]
     pub fn expect(&mut self, expected: &[&str]) {
-        let sent = self.spoken();
+        let sent = self.sent_segments();
         let says = |at: usize, what| expected.get(at).is_some_and(|line: &&str| line.contains(what));
         let shown: Vec<String> = sent
             .iter()
             .enumerate()
-            .map(|(at, spoken)| spoken.print(says(at, "win"), says(at, "TS")))
+            .map(|(at, segment)| segment.print(says(at, "win"), says(at, "TS")))
             .collect();
         assert_eq!(shown, expected);
     }

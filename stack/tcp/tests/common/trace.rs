@@ -26,14 +26,14 @@ const FLAGS: [(u8, char); 8] =
 
 /// Where our numbers begin, as far as the peer has seen.
 #[derive(Clone, Copy, Default)]
-pub struct Ours {
+pub struct OurNumbers {
     pub iss: Option<u32>,
     pub clock: Option<u32>,
 }
 
 /// A segment, numbers relative.
 #[derive(Clone, Debug, Default)]
-pub struct Spoken {
+pub struct TraceSegment {
     pub flags: u8,
     pub seq: u32,
     pub len: u32,
@@ -42,18 +42,18 @@ pub struct Spoken {
     pub mss: Option<u16>,
     pub ws: Option<u8>,
     pub sack_ok: bool,
-    pub stamps: Option<(u32, u32)>,
+    pub timestamps: Option<(u32, u32)>,
     pub sack: Vec<(u32, u32)>,
     pub raw: Vec<u8>,
     pub ecn: u8,
 }
 
-impl Spoken {
+impl TraceSegment {
     /// Reads a line of a script.
     pub fn parse(text: &str) -> Self {
-        let mut spoken = Spoken::default();
+        let mut segment = TraceSegment::default();
         let (text, ecn) = cut(text, '[', ']');
-        spoken.ecn = match ecn {
+        segment.ecn = match ecn {
             None => 0,
             Some("ect1") => 1,
             Some("ect0") => 2,
@@ -62,23 +62,23 @@ impl Spoken {
         };
         let (text, options) = cut(&text, '<', '>');
         for option in options.into_iter().flat_map(|options| options.split(',')) {
-            spoken.parse_option(option);
+            segment.parse_option(option);
         }
         let mut words = text.split(' ').filter(|word| !word.is_empty());
         for letter in words.next().expect("flags").chars() {
-            spoken.flags |= FLAGS.iter().find(|&&(_, l)| l == letter).expect("a flag").0;
+            segment.flags |= FLAGS.iter().find(|&&(_, l)| l == letter).expect("a flag").0;
         }
-        (spoken.seq, spoken.len) = parse_range(words.next().expect("a sequence number"));
+        (segment.seq, segment.len) = parse_range(words.next().expect("a sequence number"));
         while let Some(word) = words.next() {
             let value = words.next().expect("a value");
             match word {
-                "ack" => spoken.ack = Some(number(value)),
-                "win" => spoken.win = number(value) as u16,
+                "ack" => segment.ack = Some(number(value)),
+                "win" => segment.win = number(value) as u16,
                 other => panic!("{other} in {text}"),
             }
         }
-        assert_eq!(spoken.ack.is_some(), spoken.flags & 16 != 0, "{text}");
-        spoken
+        assert_eq!(segment.ack.is_some(), segment.flags & 16 != 0, "{text}");
+        segment
     }
 
     fn parse_option(&mut self, option: &str) {
@@ -88,7 +88,7 @@ impl Spoken {
             ["ws" | "wscale", shift] => self.ws = Some(number(shift) as u8),
             ["sackOK"] => self.sack_ok = true,
             ["nop"] => {}
-            ["TS", "val", value, "ecr", echo] => self.stamps = Some((number(value), number(echo))),
+            ["TS", "val", value, "ecr", echo] => self.timestamps = Some((number(value), number(echo))),
             ["sack", ref blocks @ ..] => {
                 let edges = |block: &&str| {
                     let (start, end) = block.split_once(':').expect("start:end");
@@ -105,7 +105,7 @@ impl Spoken {
     }
 
     /// The options as the peer sends them.
-    fn option_octets(&self, ours: Ours) -> Vec<u8> {
+    fn option_octets(&self, our_numbers: OurNumbers) -> Vec<u8> {
         let mut list = self.raw.clone();
         if let Some(mss) = self.mss {
             list.extend([2, 4]);
@@ -114,8 +114,9 @@ impl Spoken {
         if self.sack_ok {
             list.extend([4, 2, 1, 1]);
         }
-        if let Some((value, echo)) = self.stamps {
-            let echoed = if self.flags & 16 == 0 { echo } else { ours.clock.unwrap_or(0).wrapping_add(echo) };
+        if let Some((value, echo)) = self.timestamps {
+            let echoed =
+                if self.flags & 16 == 0 { echo } else { our_numbers.clock.unwrap_or(0).wrapping_add(echo) };
             list.extend([1, 1, 8, 10]);
             list.extend(PEER_CLOCK.wrapping_add(value).to_be_bytes());
             list.extend(echoed.to_be_bytes());
@@ -127,17 +128,17 @@ impl Spoken {
             list.extend([1, 1, 5, 2 + 8 * self.sack.len() as u8]);
         }
         for &(start, end) in &self.sack {
-            list.extend(ours.iss.unwrap_or(0).wrapping_add(start).to_be_bytes());
-            list.extend(ours.iss.unwrap_or(0).wrapping_add(end).to_be_bytes());
+            list.extend(our_numbers.iss.unwrap_or(0).wrapping_add(start).to_be_bytes());
+            list.extend(our_numbers.iss.unwrap_or(0).wrapping_add(end).to_be_bytes());
         }
         list.resize(list.len().next_multiple_of(4), 0);
         list
     }
 
     /// The frame that brings the segment from the peer's port to ours.
-    pub fn encode(&self, ours: Ours, ports: (u16, u16)) -> Vec<u8> {
+    pub fn encode(&self, our_numbers: OurNumbers, ports: (u16, u16)) -> Vec<u8> {
         let payload = bytes_at(u64::from(self.seq.wrapping_sub(1)), self.len as usize);
-        let options = self.option_octets(ours);
+        let options = self.option_octets(our_numbers);
         let header_len = 20 + options.len();
         let (src, dst) = (std::net::Ipv4Addr::new(10, 0, 0, 2), std::net::Ipv4Addr::new(10, 0, 0, 1));
         let mut l4 = vec![0; header_len + payload.len()];
@@ -145,7 +146,7 @@ impl Spoken {
         packet.set_src_port(ports.0);
         packet.set_dst_port(ports.1);
         packet.set_seq_number(TcpSeqNumber(PEER_ISS.wrapping_add(self.seq) as i32));
-        let ack = self.ack.map_or(0, |ack| ours.iss.unwrap_or(0).wrapping_add(ack));
+        let ack = self.ack.map_or(0, |ack| our_numbers.iss.unwrap_or(0).wrapping_add(ack));
         packet.set_ack_number(TcpSeqNumber(ack as i32));
         packet.set_window_len(self.win);
         packet.set_header_len(header_len as u8);
@@ -156,8 +157,8 @@ impl Spoken {
         framed(&l4, src, dst, self.ecn)
     }
 
-    /// Reads a frame of ours. `ours` learns where our numbers begin.
-    pub fn decode(frame: &[u8], ours: &mut Ours, ports: (u16, u16)) -> Self {
+    /// Reads a frame of ours. `our_numbers` learns where our numbers begin.
+    pub fn decode(frame: &[u8], our_numbers: &mut OurNumbers, ports: (u16, u16)) -> Self {
         let ethernet = EthernetFrame::new_checked(frame).expect("a link header");
         assert_eq!(ethernet.dst_addr(), EthernetAddress(mac(2).0));
         let ip = Ipv4Packet::new_checked(ethernet.payload()).expect("a network header");
@@ -168,11 +169,11 @@ impl Spoken {
             TcpRepr::parse(&packet, &src, &dst, &ChecksumCapabilities::default()).expect("a right segment");
         assert_eq!((repr.dst_port, repr.src_port), ports);
         if packet.syn() {
-            ours.iss.get_or_insert(repr.seq_number.0 as u32);
+            our_numbers.iss.get_or_insert(repr.seq_number.0 as u32);
         }
-        let mut spoken = Spoken {
+        let mut segment = TraceSegment {
             flags: ip.payload()[13],
-            seq: (repr.seq_number.0 as u32).wrapping_sub(ours.iss.unwrap_or(0)),
+            seq: (repr.seq_number.0 as u32).wrapping_sub(our_numbers.iss.unwrap_or(0)),
             len: repr.payload.len() as u32,
             ack: repr.ack_number.map(|ack| (ack.0 as u32).wrapping_sub(PEER_ISS)),
             win: repr.window_len,
@@ -180,23 +181,23 @@ impl Spoken {
             ws: repr.window_scale,
             sack_ok: repr.sack_permitted,
             ecn: ip.ecn(),
-            ..Spoken::default()
+            ..TraceSegment::default()
         };
         if let Some(stamp) = repr.timestamp {
-            let clock = *ours.clock.get_or_insert(stamp.tsval);
+            let clock = *our_numbers.clock.get_or_insert(stamp.tsval);
             let echo = if packet.ack() { stamp.tsecr.wrapping_sub(PEER_CLOCK) } else { stamp.tsecr };
-            spoken.stamps = Some((stamp.tsval.wrapping_sub(clock), echo));
+            segment.timestamps = Some((stamp.tsval.wrapping_sub(clock), echo));
         }
-        spoken.sack = blocks_in(packet.options());
-        if spoken.len > 0 {
-            let expected = bytes_at(u64::from(spoken.seq.wrapping_sub(1)), spoken.len as usize);
-            assert_eq!(repr.payload, expected, "payload of {}", spoken.print(true, true));
+        segment.sack = blocks_in(packet.options());
+        if segment.len > 0 {
+            let expected = bytes_at(u64::from(segment.seq.wrapping_sub(1)), segment.len as usize);
+            assert_eq!(repr.payload, expected, "payload of {}", segment.print(true, true));
         }
-        spoken
+        segment
     }
 
     /// As a line of a script, with or without its window and its time stamps.
-    pub fn print(&self, window: bool, stamps: bool) -> String {
+    pub fn print(&self, window: bool, timestamps: bool) -> String {
         let mut text: String =
             FLAGS.iter().filter(|&&(bit, _)| self.flags & bit != 0).map(|&(_, letter)| letter).collect();
         text += &format!(" {}", self.seq);
@@ -212,8 +213,8 @@ impl Spoken {
         let mut options = Vec::new();
         options.extend(self.mss.map(|mss| format!("mss {mss}")));
         options.extend(self.sack_ok.then(|| "sackOK".to_string()));
-        let stamps = self.stamps.filter(|_| stamps);
-        options.extend(stamps.map(|(value, echo)| format!("TS val {value} ecr {echo}")));
+        let timestamps = self.timestamps.filter(|_| timestamps);
+        options.extend(timestamps.map(|(value, echo)| format!("TS val {value} ecr {echo}")));
         options.extend(self.ws.map(|shift| format!("ws {shift}")));
         if !self.sack.is_empty() {
             let blocks: Vec<String> = self.sack.iter().map(|(start, end)| format!("{start}:{end}")).collect();

@@ -6,7 +6,7 @@ use ironwarp_types::Nanos;
 use proptest::prelude::*;
 
 use crate::common::pattern::Pattern;
-use crate::common::raw::{ACK, FIN, PSH, RST, Raw, SYN};
+use crate::common::raw::{ACK, FIN, PSH, RST, RawSegment, SYN};
 use crate::scene::Scene;
 
 /// RFC 5961 s3: of two million resets spread over all numbers none ends the connection but the one that names the next
@@ -14,22 +14,22 @@ use crate::scene::Scene;
 #[test]
 fn blind_resets_do_not_end_a_connection() {
     let mut scene = Scene::new();
-    let (peer, id) = scene.victim(State::Established, 40_000, 123_456);
+    let (peer, id) = scene.target(State::Established, 40_000, 123_456);
     for step in 1..20_000u32 {
         let seq = peer.seq.wrapping_add(step.wrapping_mul(214_013));
-        peer.say(&mut scene.node, Raw { seq, ..peer.raw(RST) });
+        peer.send_raw(&mut scene.node, RawSegment { seq, ..peer.raw(RST) });
     }
     // Every number of a small window but the one.
     for offset in 1..20_000u32 {
-        peer.say(&mut scene.node, Raw { seq: peer.seq.wrapping_add(offset), ..peer.raw(RST) });
+        peer.send_raw(&mut scene.node, RawSegment { seq: peer.seq.wrapping_add(offset), ..peer.raw(RST) });
     }
     assert_eq!(scene.node.tcp.state(id.expect("a connection")), State::Established);
     scene.node.flush();
     assert!(scene.node.sent().len() <= 8, "challenges have a limit");
-    assert!(scene.node.read(Counter::TcpRepliesLimited) > 10_000);
-    scene.settle();
+    assert!(scene.node.read(Counter::TcpTxRepliesRateLimited) > 10_000);
+    scene.drain_replies();
     scene.bystander_works();
-    peer.say(&mut scene.node, peer.raw(RST));
+    peer.send_raw(&mut scene.node, peer.raw(RST));
     assert_eq!(scene.node.take_events(id.expect("a connection")), TcpEvents::RESET);
 }
 
@@ -38,17 +38,20 @@ fn blind_resets_do_not_end_a_connection() {
 fn blind_syns_do_not_end_a_connection() {
     for state in [State::Established, State::CloseWait, State::FinWait1, State::FinWait2] {
         let mut scene = Scene::new();
-        let (peer, id) = scene.victim(state, 40_000, 123_456);
+        let (peer, id) = scene.target(state, 40_000, 123_456);
         for step in 0..5_000u32 {
             let seq = peer.seq.wrapping_add(step.wrapping_mul(858_993));
             let flags = if step % 2 == 0 { SYN } else { SYN | ACK };
-            peer.say(&mut scene.node, Raw { seq, payload: vec![7; (step % 3) as usize], ..peer.raw(flags) });
+            peer.send_raw(
+                &mut scene.node,
+                RawSegment { seq, payload: vec![7; (step % 3) as usize], ..peer.raw(flags) },
+            );
         }
         assert_eq!(scene.node.tcp.state(id.expect("a connection")), state);
-        scene.settle();
+        scene.drain_replies();
         scene.bystander_works();
-        scene.dismiss(&peer, id);
-        scene.nothing_is_left();
+        scene.close_target(&peer, id);
+        scene.assert_nothing_leaked();
     }
 }
 
@@ -56,7 +59,7 @@ fn blind_syns_do_not_end_a_connection() {
 #[test]
 fn blind_data_is_not_delivered() {
     let mut scene = Scene::new();
-    let (peer, id) = scene.victim(State::Established, 40_000, 123_456);
+    let (peer, id) = scene.target(State::Established, 40_000, 123_456);
     let id = id.expect("a connection");
     for step in 1..5_000u32 {
         // In the window, but acknowledging a guess, from more than any window ago to the far future.
@@ -64,11 +67,11 @@ fn blind_data_is_not_delivered() {
         if peer.ack.wrapping_sub(ack) <= 70_000 {
             continue;
         }
-        let raw = Raw { ack, payload: vec![9; 100], ..peer.raw(ACK | PSH) };
-        peer.say(&mut scene.node, raw);
+        let raw = RawSegment { ack, payload: vec![9; 100], ..peer.raw(ACK | PSH) };
+        peer.send_raw(&mut scene.node, raw);
     }
     assert_eq!(scene.node.tcp.rx(id).available(), 0);
-    scene.settle();
+    scene.drain_replies();
     scene.bystander_works();
 }
 
@@ -76,21 +79,21 @@ fn blind_data_is_not_delivered() {
 #[test]
 fn blind_acks_acknowledge_nothing() {
     let mut scene = Scene::new();
-    let (mut peer, id) = scene.victim(State::Established, 40_000, 123_456);
+    let (mut peer, id) = scene.target(State::Established, 40_000, 123_456);
     let id = id.expect("a connection");
     scene.node.transmit(id, &mut Pattern::new(4_000, 500), 8);
     let una = peer.ack;
-    peer.hear(&mut scene.node);
+    peer.receive_all(&mut scene.node);
     for step in 0..20_000u32 {
         let ack = peer.ack.wrapping_add(1).wrapping_add(step.wrapping_mul(100_003));
         if ack.wrapping_sub(una) > 4_000 {
-            peer.say(&mut scene.node, Raw { ack, ..peer.raw(ACK) });
+            peer.send_raw(&mut scene.node, RawSegment { ack, ..peer.raw(ACK) });
         }
     }
     assert_eq!(scene.node.tcp.acked_bytes(id), 0);
-    peer.say(&mut scene.node, peer.raw(ACK));
+    peer.send_raw(&mut scene.node, peer.raw(ACK));
     assert_eq!(scene.node.tcp.acked_bytes(id), 4_000);
-    scene.settle();
+    scene.drain_replies();
     scene.bystander_works();
 }
 
@@ -98,43 +101,46 @@ fn blind_acks_acknowledge_nothing() {
 #[test]
 fn blind_segments_do_not_end_what_is_not_open() {
     let mut scene = Scene::new();
-    let (peer, id) = scene.victim(State::TimeWait, 40_000, 123_456);
+    let (peer, id) = scene.target(State::TimeWait, 40_000, 123_456);
     for flags in [RST, RST | ACK, FIN | ACK, SYN | ACK, ACK, 0] {
         for offset in [0, 1, u32::MAX, 1_000, 1 << 31] {
-            peer.say(&mut scene.node, Raw { seq: peer.seq.wrapping_add(offset), ..peer.raw(flags) });
-            scene.settle();
+            peer.send_raw(
+                &mut scene.node,
+                RawSegment { seq: peer.seq.wrapping_add(offset), ..peer.raw(flags) },
+            );
+            scene.drain_replies();
         }
     }
     // Still there: an old FIN is answered with an ACK, not with a reset.
-    peer.say(&mut scene.node, Raw { seq: peer.seq.wrapping_sub(1), ..peer.raw(FIN | ACK) });
-    let answer = crate::common::raw::heard(&mut scene.node, peer.port);
-    assert_eq!(answer.iter().map(|heard| heard.flags).collect::<Vec<_>>(), [ACK]);
-    scene.dismiss(&peer, id);
-    let (peer, id) = scene.victim(State::SynReceived, 40_001, 123_456);
+    peer.send_raw(&mut scene.node, RawSegment { seq: peer.seq.wrapping_sub(1), ..peer.raw(FIN | ACK) });
+    let answer = crate::common::raw::captured(&mut scene.node, peer.port);
+    assert_eq!(answer.iter().map(|captured| captured.flags).collect::<Vec<_>>(), [ACK]);
+    scene.close_target(&peer, id);
+    let (peer, id) = scene.target(State::SynReceived, 40_001, 123_456);
     for step in 1..1_000u32 {
         let seq = peer.seq.wrapping_add(step.wrapping_mul(4_294_967));
-        peer.say(&mut scene.node, Raw { seq, ..peer.raw(RST) });
-        peer.say(&mut scene.node, Raw { ack: peer.ack.wrapping_add(step), ..peer.raw(ACK) });
+        peer.send_raw(&mut scene.node, RawSegment { seq, ..peer.raw(RST) });
+        peer.send_raw(&mut scene.node, RawSegment { ack: peer.ack.wrapping_add(step), ..peer.raw(ACK) });
     }
-    peer.say(&mut scene.node, peer.raw(ACK));
+    peer.send_raw(&mut scene.node, peer.raw(ACK));
     assert!(scene.node.established().is_some(), "the handshake goes on");
-    scene.dismiss(&peer, id);
-    scene.nothing_is_left();
+    scene.close_target(&peer, id);
+    scene.assert_nothing_leaked();
 }
 
 /// RFC 9293 s3.10.7.1: strangers of every kind, from every port, take nothing and get a limited number of answers.
 #[test]
 fn strangers_get_a_limited_number_of_answers() {
     let mut scene = Scene::new();
-    scene.settle();
+    scene.drain_replies();
     for round in 0..5_000u16 {
-        let raw = Raw {
+        let raw = RawSegment {
             src_port: 1 + round,
             dst_port: 1 + round % 100,
             seq: u32::from(round) * 77_777,
             flags: (round % 64) as u8,
             payload: vec![1; usize::from(round % 50)],
-            ..Raw::default()
+            ..RawSegment::default()
         };
         scene.node.receive(&raw.frame());
     }
@@ -142,7 +148,7 @@ fn strangers_get_a_limited_number_of_answers() {
     assert!(scene.node.sent().len() <= 8);
     scene.node.now += Nanos::from_millis(5);
     scene.bystander_works();
-    scene.nothing_is_left();
+    scene.assert_nothing_leaked();
 }
 
 proptest! {
@@ -154,16 +160,16 @@ proptest! {
         guesses in prop::collection::vec((1u32 << 20..u32::MAX - 70_000, any::<u32>(), any::<u8>(), 0usize..300), 1..80),
     ) {
         let mut scene = Scene::new();
-        let (peer, id) = scene.victim(State::Established, 40_000, 123_456);
+        let (peer, id) = scene.target(State::Established, 40_000, 123_456);
         let id = id.expect("a connection");
         for (offset, ack, flags, len) in guesses {
             let seq = peer.seq.wrapping_add(offset);
-            peer.say(&mut scene.node, Raw { seq, ack, payload: vec![1; len], ..peer.raw(flags) });
+            peer.send_raw(&mut scene.node, RawSegment { seq, ack, payload: vec![1; len], ..peer.raw(flags) });
         }
         prop_assert_eq!(scene.node.tcp.state(id), State::Established);
         prop_assert_eq!(scene.node.tcp.rx(id).available(), 0);
         prop_assert_eq!(scene.node.take_events(id), TcpEvents::empty());
-        scene.settle();
+        scene.drain_replies();
         scene.bystander_works();
     }
 }

@@ -3,7 +3,7 @@
 use ironwarp_stats::Counter;
 use ironwarp_tcp::State;
 
-use crate::common::raw::{ACK, PSH, RST, Raw, SYN};
+use crate::common::raw::{ACK, PSH, RST, RawSegment, SYN};
 use crate::scene::Scene;
 
 /// The edges of a number of 32 bits, and some just beside a right one.
@@ -11,35 +11,35 @@ const EDGES: [u32; 12] =
     [0, 1, 2, 100, 65_535, 65_536, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, u32::MAX - 1, u32::MAX];
 
 /// Sends segments that a function makes out of right ones to a connection in each state, and looks at the bystander.
-fn in_every_state(segments: impl Fn(&Raw) -> Vec<Raw>) {
+fn in_every_state(segments: impl Fn(&RawSegment) -> Vec<RawSegment>) {
     let mut scene = Scene::new();
     for state in Scene::STATES {
-        let (peer, _) = scene.victim(state, 40_000, 5);
+        let (peer, _) = scene.target(state, 40_000, 5);
         let right = peer.raw(if state == State::SynSent { SYN | ACK } else { ACK | PSH });
         let all = segments(&right);
         let (mut peer, mut id) = (peer, None::<ironwarp_tcp::ConnId>);
-        scene.dismiss(&peer, id);
+        scene.close_target(&peer, id);
         for (round, raw) in all.into_iter().enumerate() {
             // A new victim for each, since most end it or change it.
             let port = 1 + (round + state as usize * 5_000) as u16;
-            (peer, id) = scene.victim(state, port, 5);
+            (peer, id) = scene.target(state, port, 5);
             let relative = |number: u32, from: u32, to: u32| number.wrapping_sub(from).wrapping_add(to);
-            let raw = Raw {
+            let raw = RawSegment {
                 src_port: if raw.src_port == right.src_port { port } else { raw.src_port },
                 seq: relative(raw.seq, right.seq, peer.seq),
                 ack: relative(raw.ack, right.ack, peer.ack),
                 ..raw
             };
             scene.node.receive(&raw.frame());
-            scene.settle();
-            scene.dismiss(&peer, id);
+            scene.drain_replies();
+            scene.close_target(&peer, id);
             if round % 16 == 0 {
                 scene.bystander_works();
             }
         }
         scene.bystander_works();
     }
-    scene.nothing_is_left();
+    scene.assert_nothing_leaked();
 }
 
 /// RFC 9293 s3.10.7: every combination of control bits, in the window, before it and behind it, with payload and without.
@@ -50,7 +50,7 @@ fn every_combination_of_control_bits_in_every_state() {
         for flags in 0..=255 {
             for offset in [0, u32::MAX, 100, 1 << 31] {
                 let payload = vec![1; if flags % 2 == 0 { 0 } else { 20 }];
-                all.push(Raw { flags, seq: right.seq.wrapping_add(offset), payload, ..right.clone() });
+                all.push(RawSegment { flags, seq: right.seq.wrapping_add(offset), payload, ..right.clone() });
             }
         }
         all
@@ -65,7 +65,7 @@ fn every_edge_of_the_numbers_in_every_state() {
         for seq in EDGES {
             for ack in EDGES {
                 let payload = vec![2; (seq % 3) as usize * 700];
-                all.push(Raw {
+                all.push(RawSegment {
                     seq: right.seq.wrapping_add(seq),
                     ack: right.ack.wrapping_add(ack),
                     payload,
@@ -84,19 +84,21 @@ fn every_other_field_at_its_edges_in_every_state() {
         let mut all = Vec::new();
         for offset in 0..16 {
             for options in [0, 4, 20, 40] {
-                let raw = Raw { offset: Some(offset), options: vec![1; options], ..right.clone() };
-                all.extend([raw.clone(), Raw { payload: vec![3; 9], ..raw }]);
+                let raw = RawSegment { offset: Some(offset), options: vec![1; options], ..right.clone() };
+                all.extend([raw.clone(), RawSegment { payload: vec![3; 9], ..raw }]);
             }
         }
-        all.extend((0..16).map(|reserved| Raw { reserved, ..right.clone() }));
+        all.extend((0..16).map(|reserved| RawSegment { reserved, ..right.clone() }));
         for edge in [0, 1, 0x7fff, 0x8000, 0xffff] {
-            all.push(Raw { window: edge, ..right.clone() });
-            all.push(Raw { urgent: edge, flags: 0x3f & right.flags | 0x20, ..right.clone() });
-            all.push(Raw { src_port: edge.max(50_001), ..right.clone() });
-            all.push(Raw { dst_port: edge, ..right.clone() });
-            all.push(Raw { checksum: Some(edge), ..right.clone() });
+            all.push(RawSegment { window: edge, ..right.clone() });
+            all.push(RawSegment { urgent: edge, flags: 0x3f & right.flags | 0x20, ..right.clone() });
+            all.push(RawSegment { src_port: edge.max(50_001), ..right.clone() });
+            all.push(RawSegment { dst_port: edge, ..right.clone() });
+            all.push(RawSegment { checksum: Some(edge), ..right.clone() });
         }
-        all.extend([1, 2, 536, 1_459, 1_460].map(|len| Raw { payload: vec![4; len], ..right.clone() }));
+        all.extend(
+            [1, 2, 536, 1_459, 1_460].map(|len| RawSegment { payload: vec![4; len], ..right.clone() }),
+        );
         all
     });
 }
@@ -110,7 +112,7 @@ fn every_kind_and_length_of_an_option_in_every_state() {
             for len in (0..=12).chain([38, 39, 40, 41, 127, 128, 255]) {
                 let mut options = vec![kind, len];
                 options.resize(if len % 5 == 0 { 4 } else { 40 }, 0xff);
-                all.push(Raw { options, ..right.clone() });
+                all.push(RawSegment { options, ..right.clone() });
             }
         }
         all
@@ -121,8 +123,8 @@ fn every_kind_and_length_of_an_option_in_every_state() {
 #[test]
 fn no_wrong_checksum_gets_through() {
     let mut scene = Scene::new();
-    let (peer, id) = scene.victim(State::Established, 40_000, 5);
-    let right = Raw { payload: vec![1; 10], ..peer.raw(ACK | RST) };
+    let (peer, id) = scene.target(State::Established, 40_000, 5);
+    let right = RawSegment { payload: vec![1; 10], ..peer.raw(ACK | RST) };
     let frame = right.frame();
     let sum = u16::from_be_bytes([frame[50], frame[51]]);
     for wrong in (0..=u16::MAX).filter(|&wrong| wrong != sum) {
@@ -130,7 +132,7 @@ fn no_wrong_checksum_gets_through() {
         if (wrong, sum) == (0xffff, 0) || (wrong, sum) == (0, 0xffff) {
             continue;
         }
-        scene.node.receive(&Raw { checksum: Some(wrong), ..right.clone() }.frame());
+        scene.node.receive(&RawSegment { checksum: Some(wrong), ..right.clone() }.frame());
     }
     assert_eq!(scene.node.tcp.state(id.expect("a connection")), State::Established);
     assert!(scene.node.read(Counter::NetDropTcpChecksum) >= 65_533);
@@ -143,7 +145,7 @@ fn no_wrong_checksum_gets_through() {
 #[test]
 fn every_octet_of_the_headers_below_takes_every_value() {
     let mut scene = Scene::new();
-    let (peer, id) = scene.victim(State::Established, 40_000, 5);
+    let (peer, id) = scene.target(State::Established, 40_000, 5);
     let right = peer.data(peer.seq, 10).frame();
     for at in 0..34 {
         for value in 0..=255 {
@@ -156,7 +158,7 @@ fn every_octet_of_the_headers_below_takes_every_value() {
                     frame[24..26].copy_from_slice(&sum.to_be_bytes());
                 }
                 scene.node.receive(&frame);
-                scene.settle();
+                scene.drain_replies();
             }
         }
         scene.bystander_works();
@@ -164,8 +166,8 @@ fn every_octet_of_the_headers_below_takes_every_value() {
     let mut taken = 0;
     crate::common::pattern::read_all(&mut scene.node.tcp.rx(id.expect("a connection")), &mut taken);
     assert_eq!(taken, 10);
-    scene.dismiss(&peer, id);
-    scene.nothing_is_left();
+    scene.close_target(&peer, id);
+    scene.assert_nothing_leaked();
 }
 
 fn header_sum(header: &[u8]) -> u16 {

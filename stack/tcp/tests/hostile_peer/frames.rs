@@ -3,18 +3,28 @@
 use ironwarp_tcp::State;
 use proptest::prelude::*;
 
-use crate::common::raw::{ACK, FIN, PSH, Raw, SYN, packet};
+use crate::common::raw::{ACK, FIN, PSH, RawSegment, SYN, packet};
 use crate::scene::Scene;
 
 /// A frame that is right but for some octets.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let right = (0usize..5, 0usize..1_400, any::<u32>()).prop_map(|(kind, len, number)| {
-        let raw = Raw { src_port: 40_000, dst_port: 4_420, seq: number, window: 100, ..Raw::default() };
+        let raw = RawSegment {
+            src_port: 40_000,
+            dst_port: 4_420,
+            seq: number,
+            window: 100,
+            ..RawSegment::default()
+        };
         match kind {
-            0 => Raw { flags: SYN, options: vec![2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0], ..raw }
-                .frame(),
-            1 => Raw { flags: ACK | PSH, payload: vec![1; len], ..raw }.frame(),
-            2 => Raw { flags: FIN | ACK, ..raw }.frame(),
+            0 => RawSegment {
+                flags: SYN,
+                options: vec![2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0],
+                ..raw
+            }
+            .frame(),
+            1 => RawSegment { flags: ACK | PSH, payload: vec![1; len], ..raw }.frame(),
+            2 => RawSegment { flags: FIN | ACK, ..raw }.frame(),
             3 => packet(1, &vec![8; len]),
             _ => packet(number as u8, &vec![2; len]),
         }
@@ -60,17 +70,17 @@ proptest! {
         let mut scene = Scene::new();
         for frame in frames {
             scene.node.receive(&frame);
-            scene.settle();
+            scene.drain_replies();
         }
         scene.bystander_works();
-        scene.nothing_is_left();
+        scene.assert_nothing_leaked();
     }
 
     /// A right segment of an open connection, damaged anywhere behind the addresses, is never delivered.
     #[test]
     fn a_damaged_segment_is_never_delivered(at in 34usize..134, flip in 1u8..=255) {
         let mut scene = Scene::new();
-        let (peer, id) = scene.victim(State::Established, 40_000, 5);
+        let (peer, id) = scene.target(State::Established, 40_000, 5);
         let mut frame = peer.data(peer.seq, 80).frame();
         frame[at] ^= flip;
         scene.node.receive(&frame);

@@ -4,7 +4,7 @@ use ironwarp_tcp::{ByteStream, State};
 use proptest::prelude::*;
 
 use crate::common::pattern::{Pattern, byte_at, read_all};
-use crate::common::raw::{ACK, PSH, Raw};
+use crate::common::raw::{ACK, PSH, RawSegment};
 use crate::scene::Scene;
 
 const BYTES: usize = 6_000;
@@ -29,7 +29,7 @@ proptest! {
         segments in prop::collection::vec((0usize..BYTES, 1usize..1_400, any::<bool>(), any::<bool>()), 0..60),
     ) {
         let mut scene = Scene::new();
-        let (peer, id) = scene.victim(State::Established, 40_000, iss);
+        let (peer, id) = scene.target(State::Established, 40_000, iss);
         let id = id.expect("a connection");
         let first = peer.seq;
         let mut taken = 0;
@@ -37,7 +37,7 @@ proptest! {
         for (from, len, which, reads) in segments.into_iter().chain(closing) {
             let len = len.min(BYTES - from);
             let seq = first.wrapping_add(from as u32);
-            peer.say(&mut scene.node, Raw { seq, payload: contradicting(from, len, which), ..peer.raw(ACK | PSH) });
+            peer.send_raw(&mut scene.node, RawSegment { seq, payload: contradicting(from, len, which), ..peer.raw(ACK | PSH) });
             let mut stream = scene.node.tcp.rx(id);
             while reads && stream.available() > 0 {
                 let right = stream.front().iter().enumerate().all(|(at, byte)| {
@@ -48,11 +48,11 @@ proptest! {
                 taken += len;
                 stream.consume(len);
             }
-            scene.settle();
+            scene.drain_replies();
         }
         prop_assert_eq!(taken, BYTES);
-        scene.dismiss(&peer, Some(id));
-        scene.nothing_is_left();
+        scene.close_target(&peer, Some(id));
+        scene.assert_nothing_leaked();
     }
 }
 
@@ -60,15 +60,18 @@ proptest! {
 #[test]
 fn the_first_version_of_a_byte_in_order_stands() {
     let mut scene = Scene::new();
-    let (peer, id) = scene.victim(State::Established, 40_000, 9);
+    let (peer, id) = scene.target(State::Established, 40_000, 9);
     let (id, first) = (id.expect("a connection"), peer.seq);
-    let mut say = |from: u32, len: usize, which| {
+    let mut send_raw = |from: u32, len: usize, which| {
         let payload = contradicting(from as usize, len, which);
-        peer.say(&mut scene.node, Raw { seq: first.wrapping_add(from), payload, ..peer.raw(ACK | PSH) });
+        peer.send_raw(
+            &mut scene.node,
+            RawSegment { seq: first.wrapping_add(from), payload, ..peer.raw(ACK | PSH) },
+        );
     };
-    say(0, 100, true);
-    say(0, 200, false);
-    say(50, 250, true);
+    send_raw(0, 100, true);
+    send_raw(0, 200, false);
+    send_raw(50, 250, true);
     let mut bytes = vec![0; 300];
     assert!(scene.node.tcp.rx(id).peek(&mut bytes));
     for (at, &byte) in bytes.iter().enumerate() {
@@ -82,19 +85,19 @@ fn the_first_version_of_a_byte_in_order_stands() {
 fn numbers_wrap_at_every_octet() {
     for before in (0..3_000).step_by(7).chain([1 << 31, (1 << 31) - 1, (1 << 31) + 1]) {
         let mut scene = Scene::new();
-        let (mut peer, id) = scene.victim(State::Established, 40_000, 0u32.wrapping_sub(before));
+        let (mut peer, id) = scene.target(State::Established, 40_000, 0u32.wrapping_sub(before));
         let id = id.expect("a connection");
         let at = |from: u32| peer.seq.wrapping_add(from);
         let mut taken = 0;
         for from in [500, 2_000, 1_000, 0, 1_500, 2_500] {
-            peer.say(&mut scene.node, peer.data(at(from), 500));
+            peer.send_raw(&mut scene.node, peer.data(at(from), 500));
             read_all(&mut scene.node.tcp.rx(id), &mut taken);
         }
         assert_eq!(taken, 3_000, "a wrap after {before}");
         peer.seq = at(3_000);
         scene.node.transmit(id, &mut Pattern::new(3_000, 500), 8);
-        peer.hear(&mut scene.node);
-        peer.say(&mut scene.node, peer.raw(ACK));
+        peer.receive_all(&mut scene.node);
+        peer.send_raw(&mut scene.node, peer.raw(ACK));
         assert_eq!(scene.node.tcp.acked_bytes(id), 3_000);
     }
 }
@@ -104,20 +107,20 @@ fn numbers_wrap_at_every_octet() {
 #[test]
 fn the_past_can_be_repeated_without_end() {
     let mut scene = Scene::new();
-    let (mut peer, id) = scene.victim(State::Established, 40_000, u32::MAX - 1_500);
+    let (mut peer, id) = scene.target(State::Established, 40_000, u32::MAX - 1_500);
     for _ in 0..5 {
         peer.send(&mut scene.node, 1_000);
     }
     let mut taken = 0;
     read_all(&mut scene.node.tcp.rx(id.expect("a connection")), &mut taken);
-    scene.settle();
+    scene.drain_replies();
     for round in 0..1_000u32 {
         let seq = peer.seq.wrapping_sub(5_000 - round * 4);
-        peer.say(&mut scene.node, peer.data(seq, (round % 1_000) as usize));
-        for heard in peer.hear(&mut scene.node) {
-            assert_eq!(heard.ack, peer.seq);
+        peer.send_raw(&mut scene.node, peer.data(seq, (round % 1_000) as usize));
+        for captured in peer.receive_all(&mut scene.node) {
+            assert_eq!(captured.ack, peer.seq);
         }
-        scene.settle();
+        scene.drain_replies();
     }
     assert_eq!(scene.node.tcp.rx(id.expect("a connection")).available(), 0);
     scene.bystander_works();

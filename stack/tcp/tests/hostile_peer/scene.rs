@@ -5,7 +5,7 @@ use ironwarp_types::Nanos;
 
 use crate::common::node::{Node, addr};
 use crate::common::pattern::{Pattern, read_all};
-use crate::common::raw::{ACK, FIN, PORT, Peer, RST, Raw, SYN, heard};
+use crate::common::raw::{ACK, FIN, PORT, Peer, RST, RawSegment, SYN, captured};
 
 /// The bystander's port. Attackers have others.
 const BYSTANDER: u16 = 50_000;
@@ -54,7 +54,7 @@ impl Scene {
     }
 
     /// Whatever a stranger has just drawn is forgotten, and the limit on it is full again.
-    pub fn settle(&mut self) {
+    pub fn drain_replies(&mut self) {
         self.node.now += Nanos::from_millis(2);
         self.node.flush();
         self.node.sent();
@@ -71,42 +71,45 @@ impl Scene {
         assert_eq!(*taken, before + EACH as u64, "the bystander's bytes");
         source.left = EACH as u64;
         node.transmit(*id, source, 4);
-        let sent = bystander.hear(node);
+        let sent = bystander.receive_all(node);
         assert_eq!(source.left, 0, "the bystander is stopped");
-        assert!(sent.iter().any(|heard| heard.has(ACK) && heard.ack == bystander.seq), "{sent:?}");
-        bystander.say(node, bystander.raw(ACK));
+        assert!(sent.iter().any(|captured| captured.has(ACK) && captured.ack == bystander.seq), "{sent:?}");
+        bystander.send_raw(node, bystander.raw(ACK));
         assert!(node.tcp.all_acked(*id), "the bystander's acknowledgement");
         let events = node.take_events(*id);
-        assert!(!events.intersects(TcpEvents::OVER | TcpEvents::PEER_CLOSED), "the bystander saw {events:?}");
+        assert!(
+            !events.intersects(TcpEvents::ENDED | TcpEvents::PEER_CLOSED),
+            "the bystander saw {events:?}"
+        );
         node.sent();
     }
 
     /// A connection in a state, and its peer. TIME-WAIT answers [`State::Closed`]: it goes on without its connection.
-    pub fn victim(&mut self, state: State, port: u16, iss: u32) -> (Peer, Option<ConnId>) {
+    pub fn target(&mut self, state: State, port: u16, iss: u32) -> (Peer, Option<ConnId>) {
         let node = &mut self.node;
         if state == State::SynSent {
             let id = node.connect(PORT, addr(2, port), 2);
-            let syn = heard(node, port).pop().expect("a SYN");
+            let syn = captured(node, port).pop().expect("a SYN");
             let mut peer = Peer::new(PORT, port, iss);
             (peer.our_iss, peer.ack) = (syn.seq, syn.seq.wrapping_add(1));
             return (peer, Some(id));
         }
         if state == State::SynReceived {
             let mut peer = Peer::new(PORT, port, iss);
-            peer.say(node, peer.raw(SYN));
-            let answer = heard(node, port).pop().expect("a SYN-ACK");
+            peer.send_raw(node, peer.raw(SYN));
+            let answer = captured(node, port).pop().expect("a SYN-ACK");
             (peer.our_iss, peer.ack, peer.seq) =
                 (answer.seq, answer.seq.wrapping_add(1), iss.wrapping_add(1));
             return (peer, None);
         }
         let (mut peer, id) = Peer::open(node, port, iss, &[]);
         let peers_fin = |peer: &mut Peer, node: &mut Node| {
-            peer.say(node, peer.raw(FIN | ACK));
+            peer.send_raw(node, peer.raw(FIN | ACK));
             peer.seq = peer.seq.wrapping_add(1);
         };
         let our_fin = |peer: &mut Peer, node: &mut Node| {
             node.tcp.close(node.now, id, &mut node.wire);
-            peer.hear(node);
+            peer.receive_all(node);
         };
         match state {
             State::CloseWait => peers_fin(&mut peer, node),
@@ -117,17 +120,17 @@ impl Scene {
             State::FinWait1 => our_fin(&mut peer, node),
             State::FinWait2 | State::TimeWait => {
                 our_fin(&mut peer, node);
-                peer.say(node, peer.raw(ACK));
+                peer.send_raw(node, peer.raw(ACK));
                 if state == State::TimeWait {
                     peers_fin(&mut peer, node);
                 }
             }
             State::Closing => {
-                let unheard = peer.ack;
+                let ack_before = peer.ack;
                 our_fin(&mut peer, node);
-                let heard_all = std::mem::replace(&mut peer.ack, unheard);
+                let ack_after = std::mem::replace(&mut peer.ack, ack_before);
                 peers_fin(&mut peer, node);
-                peer.ack = heard_all;
+                peer.ack = ack_after;
             }
             _ => {}
         }
@@ -152,7 +155,7 @@ impl Scene {
     ];
 
     /// Ends a victim, whatever has become of it.
-    pub fn dismiss(&mut self, peer: &Peer, id: Option<ConnId>) {
+    pub fn close_target(&mut self, peer: &Peer, id: Option<ConnId>) {
         let node = &mut self.node;
         for (other, _) in std::mem::take(&mut node.events) {
             if other != self.id {
@@ -163,7 +166,7 @@ impl Scene {
             node.tcp.release(id);
         }
         // What a listener opened and nobody heard of yet.
-        peer.say(node, Raw { seq: peer.iss.wrapping_add(1), ..peer.raw(RST) });
+        peer.send_raw(node, RawSegment { seq: peer.iss.wrapping_add(1), ..peer.raw(RST) });
         for _ in 0..2 {
             node.now += Nanos::from_millis(100);
             node.timers();
@@ -175,7 +178,7 @@ impl Scene {
 
     /// With everybody gone, every buffer and every place is there.
     #[track_caller]
-    pub fn nothing_is_left(mut self) {
+    pub fn assert_nothing_leaked(mut self) {
         self.bystander_works();
         let node = &mut self.node;
         node.tcp.release(self.id);
@@ -190,7 +193,7 @@ impl Scene {
             node.sent();
         }
         // One frame may be kept for the next unit.
-        assert!(node.far.in_use.get() <= 1, "{} transmit frames", node.far.in_use.get());
+        assert!(node.port_handle.in_use.get() <= 1, "{} transmit frames", node.port_handle.in_use.get());
         for port in 0..CONNECTIONS as u16 {
             node.connect(30_000 + port, addr(2, 80), 2);
         }

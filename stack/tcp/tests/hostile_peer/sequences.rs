@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::common::node::addr;
 use crate::common::pattern::Pattern;
-use crate::common::raw::{Heard, PORT, Raw};
+use crate::common::raw::{CapturedSegment, PORT, RawSegment};
 use crate::scene::Scene;
 
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ enum Step {
     Starve(bool, bool),
 }
 
-fn near() -> impl Strategy<Value = u32> {
+fn offset() -> impl Strategy<Value = u32> {
     prop_oneof![
         8 => Just(0),
         4 => (-3_000i32..3_000).prop_map(|off| off as u32),
@@ -65,7 +65,7 @@ fn segment() -> impl Strategy<Value = Step> {
         4 => Just(0x10u8), 3 => Just(0x18u8), 2 => Just(0x02u8), 2 => Just(0x12u8), 2 => Just(0x11u8),
         1 => Just(0x04u8), 2 => any::<u8>(),
     ];
-    (0u16..4, near(), near(), flags, any::<u16>(), options(), prop_oneof![Just(0usize), 0usize..1_400])
+    (0u16..4, offset(), offset(), flags, any::<u16>(), options(), prop_oneof![Just(0usize), 0usize..1_400])
         .prop_map(|(port, seq, ack, flags, window, options, len)| Step::Segment {
             port,
             seq,
@@ -108,7 +108,7 @@ impl Attack {
         match step {
             Step::Segment { port, seq, ack, flags, window, options, len } => {
                 let (right_seq, right_ack) = self.next[usize::from(port)];
-                let raw = Raw {
+                let raw = RawSegment {
                     src_port: FIRST_PORT + port,
                     dst_port: PORT,
                     seq: right_seq.wrapping_add(seq),
@@ -117,7 +117,7 @@ impl Attack {
                     window,
                     options,
                     payload: vec![0x77; len],
-                    ..Raw::default()
+                    ..RawSegment::default()
                 };
                 self.last = raw.frame();
                 node.receive(&self.last);
@@ -151,27 +151,27 @@ impl Attack {
                 }
             }
             Step::Starve(alloc, send) => {
-                node.far.may_alloc.set(alloc);
-                node.far.may_send.set(send);
+                node.port_handle.may_alloc.set(alloc);
+                node.port_handle.may_send.set(send);
             }
         }
     }
 
     /// Looks at what we sent, and does what an application does about events.
-    fn look(&mut self, scene: &mut Scene) {
+    fn observe(&mut self, scene: &mut Scene) {
         let node = &mut scene.node;
         node.flush();
         for frame in node.sent() {
-            let heard = Heard::of(&frame);
-            if let Some(next) = self.next.get_mut(usize::from(heard.dst_port.wrapping_sub(FIRST_PORT))) {
-                *next = (heard.ack, heard.seq.wrapping_add(heard.seq_len()));
+            let captured = CapturedSegment::of(&frame);
+            if let Some(next) = self.next.get_mut(usize::from(captured.dst_port.wrapping_sub(FIRST_PORT))) {
+                *next = (captured.ack, captured.seq.wrapping_add(captured.seq_len()));
             }
         }
         for (id, events) in std::mem::take(&mut node.events) {
             if events.contains(TcpEvents::ESTABLISHED) && !self.conns.contains(&id) {
                 self.conns.push(id);
             }
-            if events.intersects(TcpEvents::OVER) {
+            if events.intersects(TcpEvents::ENDED) {
                 self.conns.retain(|&conn| conn != id);
                 node.tcp.release(id);
             }
@@ -191,19 +191,19 @@ proptest! {
         let mut attack = Attack::default();
         for (count, step) in steps.into_iter().enumerate() {
             attack.act(&mut scene, step);
-            attack.look(&mut scene);
+            attack.observe(&mut scene);
             if count % 10 == 9 {
-                scene.node.far.may_alloc.set(true);
-                scene.node.far.may_send.set(true);
+                scene.node.port_handle.may_alloc.set(true);
+                scene.node.port_handle.may_send.set(true);
                 scene.bystander_works();
             }
         }
-        scene.node.far.may_alloc.set(true);
-        scene.node.far.may_send.set(true);
-        attack.look(&mut scene);
+        scene.node.port_handle.may_alloc.set(true);
+        scene.node.port_handle.may_send.set(true);
+        attack.observe(&mut scene);
         for id in attack.conns {
             scene.node.tcp.release(id);
         }
-        scene.nothing_is_left();
+        scene.assert_nothing_leaked();
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::common::node::{Node, addr};
 use crate::common::pattern::Pattern;
-use crate::common::raw::{ACK, PORT, Peer, Raw};
+use crate::common::raw::{ACK, PORT, Peer, RawSegment};
 
 const MSS_1000: [u8; 4] = [2, 4, 0x03, 0xe8];
 
@@ -23,24 +23,24 @@ fn opened(window: u16) -> (Node, Peer, ConnId) {
     node.tcp.listen(addr(1, PORT)).expect("room");
     let (mut peer, id) = Peer::open(&mut node, 40_000, u32::MAX - 99, &MSS_1000);
     peer.window = window;
-    peer.say(&mut node, peer.raw(ACK));
+    peer.send_raw(&mut node, peer.raw(ACK));
     (node, peer, id)
 }
 
 /// What we sent since the last look, as ranges of the stream.
 fn ranges(node: &mut Node, peer: &mut Peer) -> Vec<(u32, u32)> {
     let first = peer.our_iss.wrapping_add(1);
-    let sent = peer.hear(node);
-    let range = |heard: &crate::common::raw::Heard| {
-        let from = heard.seq.wrapping_sub(first);
-        (from, from + heard.payload.len() as u32)
+    let sent = peer.receive_all(node);
+    let range = |captured: &crate::common::raw::CapturedSegment| {
+        let from = captured.seq.wrapping_sub(first);
+        (from, from + captured.payload.len() as u32)
     };
-    sent.iter().filter(|heard| !heard.payload.is_empty()).map(range).collect()
+    sent.iter().filter(|captured| !captured.payload.is_empty()).map(range).collect()
 }
 
 fn says(node: &mut Node, peer: &Peer, ack: u32, window: u16) {
     let ack = peer.our_iss.wrapping_add(1).wrapping_add(ack);
-    peer.say(node, Raw { ack, window, ..peer.raw(ACK) });
+    peer.send_raw(node, RawSegment { ack, window, ..peer.raw(ACK) });
 }
 
 /// RFC 9293 s3.8.6, MUST-34 and SHLD-15: the right edge moves left of what was sent, and nothing new follows until it has
@@ -87,12 +87,12 @@ fn what_lies_within_a_window_that_shrank_is_sent_again_and_the_rest_waits() {
         node.sent();
         says(&mut node, &peer, 2_000, 0);
     }
-    assert_eq!(node.take_events(id) & TcpEvents::OVER, TcpEvents::empty());
+    assert_eq!(node.take_events(id) & TcpEvents::ENDED, TcpEvents::empty());
     says(&mut node, &peer, 2_000, 10_000);
     node.now += Nanos::from_millis(501);
     node.timers();
     node.transmit(id, &mut source, 8);
-    peer.hear(&mut node);
+    peer.receive_all(&mut node);
     says(&mut node, &peer, 5_000, 10_000);
     assert!(node.tcp.all_acked(id));
 }
@@ -150,7 +150,7 @@ proptest! {
             says(node, &peer, acked, window);
             node.now += Nanos::from_millis(ms);
             node.timers();
-            prop_assert_eq!(node.take_events(id) & TcpEvents::OVER, TcpEvents::empty());
+            prop_assert_eq!(node.take_events(id) & TcpEvents::ENDED, TcpEvents::empty());
             Ok(acked)
         };
         for (window, progress, ms) in windows {

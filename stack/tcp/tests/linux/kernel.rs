@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::ours::ours;
 use crate::pattern::byte_at;
+use crate::user_stack::our_ip;
 use crate::vdev_lab::system;
 
 /// Which family the test is about. Each test has a process of its own.
@@ -38,7 +38,7 @@ pub fn linux() -> IpAddr {
 }
 
 /// Ends a socket call that hangs. Longer than our side's own deadline, which says more about what happened.
-const PATIENCE: Duration = Duration::from_secs(80);
+const IO_TIMEOUT: Duration = Duration::from_secs(80);
 
 /// Bytes written and read at once.
 const CHUNK: usize = 64 * 1024;
@@ -97,7 +97,7 @@ pub fn sysctl(name: &str, value: &str) {
 }
 
 /// What Linux says about its connection at a port: `... ts sack ecn cubic wscale:4,7 rto:201 mss:1448 ...`.
-pub fn shown(local_port: u16) -> String {
+pub fn ss_output(local_port: u16) -> String {
     let filter = format!("sport = :{local_port}");
     let output =
         std::process::Command::new("ss").args(["-tinoHO", &filter]).output().expect("ss, of iproute2");
@@ -111,18 +111,18 @@ pub fn listen() -> (TcpListener, u16) {
 }
 
 /// Work of the kernel's side, in a thread of its own.
-pub fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     std::thread::spawn(work)
 }
 
 /// Waits for a connection of ours.
 pub fn accept(listener: &TcpListener) -> TcpStream {
-    patient(listener.accept().expect("a connection").0)
+    with_io_timeouts(listener.accept().expect("a connection").0)
 }
 
 /// Connects to a port of ours.
 pub fn connect(port: u16) -> std::io::Result<TcpStream> {
-    TcpStream::connect((ours(), port)).map(patient)
+    TcpStream::connect((our_ip(), port)).map(with_io_timeouts)
 }
 
 /// Connects to a port of ours from this one.
@@ -131,11 +131,11 @@ pub fn connect_from(local_port: u16, port: u16) -> std::io::Result<TcpStream> {
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &SocketAddr::from((linux(), local_port)))?;
     // A tap tells of frames by a signal: a call that it interrupts goes on by itself.
-    match rustix::net::connect(&socket, &SocketAddr::from((ours(), port))) {
+    match rustix::net::connect(&socket, &SocketAddr::from((our_ip(), port))) {
         Err(Errno::INTR) => await_connection(&socket)?,
         other => other?,
     }
-    Ok(patient(TcpStream::from(socket)))
+    Ok(with_io_timeouts(TcpStream::from(socket)))
 }
 
 fn await_connection(socket: &OwnedFd) -> std::io::Result<()> {
@@ -143,16 +143,16 @@ fn await_connection(socket: &OwnedFd) -> std::io::Result<()> {
     Ok(sockopt::socket_error(socket)??)
 }
 
-fn patient(stream: TcpStream) -> TcpStream {
-    stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a write timeout");
+fn with_io_timeouts(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a read timeout");
+    stream.set_write_timeout(Some(IO_TIMEOUT)).expect("a write timeout");
     stream
 }
 
 /// Sends and receives at once, then closes: answers how much was received, all of it right.
 pub fn exchange(stream: TcpStream, sends: u64) -> u64 {
     let writer = stream.try_clone().expect("a second handle");
-    let writing = aside(move || {
+    let writing = spawn(move || {
         send(&writer, 0, sends);
         writer.shutdown(Shutdown::Write).expect("an open direction");
     });

@@ -10,9 +10,9 @@
 mod bulk;
 mod endings;
 mod kernel;
-mod ours;
 #[path = "../common/pattern.rs"]
 mod pattern;
+mod user_stack;
 #[path = "../../../port/tests/vdev_lab/mod.rs"]
 mod vdev_lab;
 mod windows;
@@ -20,13 +20,13 @@ mod windows;
 use ironwarp_port::dpdk::{DpdkPort, PortSettings, Vdev};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::TcpConfig;
-use ours::Ours;
+use user_stack::UserStack;
 use vdev_lab::{Lab, Needs, alone};
 
 /// Frames in each pool: what the configuration of the tests lets TCP hold, and the rings.
 const POOL_FRAMES: u32 = 4_096;
 
-fn open(lab: &Lab, vdev: &Vdev, mtu_bytes: u16, config: TcpConfig) -> Ours {
+fn open(lab: &Lab, vdev: &Vdev, mtu_bytes: u16, config: TcpConfig) -> UserStack {
     let eal = lab.eal(&lab.config().vdev(vdev.clone()));
     let settings = PortSettings {
         mtu_bytes,
@@ -39,24 +39,24 @@ fn open(lab: &Lab, vdev: &Vdev, mtu_bytes: u16, config: TcpConfig) -> Ours {
     };
     let port = DpdkPort::open(&eal, vdev.name(), &settings, CoreStats::detached())
         .unwrap_or_else(|error| panic!("{error}"));
-    Ours::new(eal, port, mtu_bytes, config)
+    UserStack::new(eal, port, mtu_bytes, config)
 }
 
 /// Linux at the other end of a tap.
-fn tap(lab: &Lab, config: TcpConfig) -> Ours {
-    let ours = open(lab, &Vdev::tap(0, "dtap0").expect("a name"), 1_500, config);
+fn tap(lab: &Lab, config: TcpConfig) -> UserStack {
+    let stack = open(lab, &Vdev::tap(0, "dtap0").expect("a name"), 1_500, config);
     kernel::address("dtap0");
-    ours
+    stack
 }
 
 /// Linux at the other end of a veth pair, ours through a raw socket.
-fn veth(lab: &Lab, mtu_bytes: u16, config: TcpConfig) -> Ours {
+fn veth(lab: &Lab, mtu_bytes: u16, config: TcpConfig) -> UserStack {
     kernel::veth(mtu_bytes);
     open(lab, &Vdev::af_packet(0, "veth1", mtu_bytes).expect("a name"), mtu_bytes, config)
 }
 
 /// The same through an XDP socket.
-fn xdp(lab: &Lab, config: TcpConfig) -> Ours {
+fn xdp(lab: &Lab, config: TcpConfig) -> UserStack {
     kernel::veth(1_500);
     open(lab, &Vdev::af_xdp(0, "veth1").expect("a name"), 1_500, config)
 }
@@ -70,7 +70,7 @@ enum Device {
 }
 
 /// Runs a test about IPv6 in a namespace of its own, as the test of that name.
-fn over_ipv6(test: &str, device: Device, mtu_bytes: u16, body: impl FnOnce(Ours)) {
+fn over_ipv6(test: &str, device: Device, mtu_bytes: u16, body: impl FnOnce(UserStack)) {
     if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
         eprintln!("SKIPPED: {test}: the kernel has no IPv6");
         return;
@@ -78,24 +78,24 @@ fn over_ipv6(test: &str, device: Device, mtu_bytes: u16, body: impl FnOnce(Ours)
     alone(test, Needs::Namespace, |lab| {
         kernel::use_ipv6();
         body(match device {
-            Device::Tap => tap(lab, ours::config()),
-            Device::Veth => veth(lab, mtu_bytes, ours::config()),
-            Device::Xdp => xdp(lab, ours::config()),
+            Device::Tap => tap(lab, user_stack::config()),
+            Device::Veth => veth(lab, mtu_bytes, user_stack::config()),
+            Device::Xdp => xdp(lab, user_stack::config()),
         });
     });
 }
 
 /// Runs a test in a namespace of its own through an XDP socket.
-fn over_xdp(test: &str, body: impl FnOnce(Ours)) {
-    alone(test, Needs::Namespace, |lab| body(xdp(lab, ours::config())));
+fn over_xdp(test: &str, body: impl FnOnce(UserStack)) {
+    alone(test, Needs::Namespace, |lab| body(xdp(lab, user_stack::config())));
 }
 
 /// Runs a test in a namespace of its own over a tap, as the test of that name.
-fn over_a_tap(test: &str, body: impl FnOnce(Ours)) {
-    alone(test, Needs::Namespace, |lab| body(tap(lab, ours::config())));
+fn over_a_tap(test: &str, body: impl FnOnce(UserStack)) {
+    alone(test, Needs::Namespace, |lab| body(tap(lab, user_stack::config())));
 }
 
 /// The same over a veth pair.
-fn over_a_veth(test: &str, mtu_bytes: u16, body: impl FnOnce(Ours)) {
-    alone(test, Needs::Namespace, |lab| body(veth(lab, mtu_bytes, ours::config())));
+fn over_a_veth(test: &str, mtu_bytes: u16, body: impl FnOnce(UserStack)) {
+    alone(test, Needs::Namespace, |lab| body(veth(lab, mtu_bytes, user_stack::config())));
 }

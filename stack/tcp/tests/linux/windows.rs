@@ -8,7 +8,7 @@ use ironwarp_tcp::ByteStream;
 use ironwarp_types::Nanos;
 use rustix::net::sockopt;
 
-use crate::kernel::{self, aside};
+use crate::kernel::{self, spawn};
 use crate::over_a_veth;
 use crate::vdev_lab::{Needs, alone};
 
@@ -19,23 +19,25 @@ const BYTES: u64 = 4 << 20;
 #[test]
 fn a_stalled_reader_in_linux_closes_its_window_and_opens_it_again() {
     let name = "windows::a_stalled_reader_in_linux_closes_its_window_and_opens_it_again";
-    over_a_veth(name, 1_500, |mut ours| {
+    over_a_veth(name, 1_500, |mut stack| {
         let (listener, port) = kernel::listen();
         sockopt::set_socket_recv_buffer_size(&listener, 32 * 1024).expect("a small buffer");
         let (go_on, may_go_on) = mpsc::channel();
-        let linux = aside(move || reads_when_told(&kernel::accept(&listener), &may_go_on));
-        let talk = ours.connect(port, BYTES);
-        ours.talks[talk].closes = true;
+        let linux = spawn(move || reads_when_told(&kernel::accept(&listener), &may_go_on));
+        let transfer = stack.connect(port, BYTES);
+        stack.transfers[transfer].closes = true;
         for _ in 0..3 {
-            let probes = ours.read(Counter::TcpWindowProbes);
-            ours.until("probes of a closed window", |ours| ours.read(Counter::TcpWindowProbes) > probes + 2);
-            assert!(ours.talks[talk].source.left > 0);
+            let probes = stack.read(Counter::TcpWindowProbes);
+            stack.run_until("probes of a closed window", |stack| {
+                stack.read(Counter::TcpWindowProbes) > probes + 2
+            });
+            assert!(stack.transfers[transfer].source.left > 0);
             go_on.send(200_000).expect("a reader");
         }
         go_on.send(usize::MAX).expect("a reader");
-        ours.until_all_closed();
+        stack.run_until_all_closed();
         assert_eq!(linux.join().expect("Linux's side"), BYTES);
-        ours.release_all();
+        stack.release_all();
     });
 }
 
@@ -56,29 +58,30 @@ fn reads_when_told(stream: &TcpStream, told: &mpsc::Receiver<usize>) -> u64 {
 /// it opens.
 #[test]
 fn our_stalled_reader_closes_our_window_and_opens_it_again() {
-    over_a_veth("windows::our_stalled_reader_closes_our_window_and_opens_it_again", 1_500, |mut ours| {
+    over_a_veth("windows::our_stalled_reader_closes_our_window_and_opens_it_again", 1_500, |mut stack| {
         let (listener, port) = kernel::listen();
-        let linux = aside(move || kernel::exchange(kernel::accept(&listener), BYTES));
-        let talk = ours.connect(port, 0);
+        let linux = spawn(move || kernel::exchange(kernel::accept(&listener), BYTES));
+        let transfer = stack.connect(port, 0);
         for _ in 0..2 {
-            ours.talks[talk].reads = false;
-            let id = ours.talks[talk].id;
+            stack.transfers[transfer].reads = false;
+            let id = stack.transfers[transfer].id;
             // Linux probes with an octet that we have already.
-            let probes = ours.read(Counter::TcpDropOutsideWindow);
-            ours.until("probes of our closed window", |ours| {
-                let full = ours.tcp.rx(id).available() >= 500_000;
-                full && ours.read(Counter::TcpDropOutsideWindow) > probes
+            let probes = stack.read(Counter::TcpDropOutsideWindow);
+            stack.run_until("probes of our closed window", |stack| {
+                let full = stack.tcp.rx(id).available() >= 500_000;
+                full && stack.read(Counter::TcpDropOutsideWindow) > probes
             });
-            let held = ours.tcp.rx(id).available() as u64;
+            let held = stack.tcp.rx(id).available() as u64;
             assert!(held <= 700_000, "{held} bytes for a window of 512 KiB and an FPDU");
-            ours.talks[talk].reads = true;
-            let taken = ours.talks[talk].taken;
-            ours.until("bytes in an open window", |ours| ours.talks[talk].taken > taken + held);
+            stack.transfers[transfer].reads = true;
+            let taken = stack.transfers[transfer].taken;
+            stack
+                .run_until("bytes in an open window", |stack| stack.transfers[transfer].taken > taken + held);
         }
-        ours.talks[talk].closes = true;
-        ours.until_all_closed();
-        assert_eq!((ours.talks[talk].taken, linux.join().expect("Linux's side")), (BYTES, 0));
-        ours.release_all();
+        stack.transfers[transfer].closes = true;
+        stack.run_until_all_closed();
+        assert_eq!((stack.transfers[transfer].taken, linux.join().expect("Linux's side")), (BYTES, 0));
+        stack.release_all();
     });
 }
 
@@ -86,20 +89,20 @@ fn our_stalled_reader_closes_our_window_and_opens_it_again() {
 /// or not.
 #[test]
 fn windows_of_every_size_carry_the_stream() {
-    over_a_veth("windows::windows_of_every_size_carry_the_stream", 1_500, |mut ours| {
+    over_a_veth("windows::windows_of_every_size_carry_the_stream", 1_500, |mut stack| {
         for (scaling, buffer) in
             [("0", 1), ("1", 1), ("0", 8_192), ("1", 8_192), ("0", 1 << 20), ("1", 4 << 20)]
         {
             kernel::sysctl("tcp_window_scaling", scaling);
             let (listener, port) = kernel::listen();
             sockopt::set_socket_recv_buffer_size(&listener, buffer).expect("a buffer size");
-            let linux = aside(move || kernel::exchange(kernel::accept(&listener), 300_000));
-            let talk = ours.connect(port, 300_000);
-            ours.talks[talk].closes = true;
-            ours.until_all_closed();
-            assert_eq!(ours.talks[talk].taken, 300_000, "scaling {scaling}, buffer {buffer}");
+            let linux = spawn(move || kernel::exchange(kernel::accept(&listener), 300_000));
+            let transfer = stack.connect(port, 300_000);
+            stack.transfers[transfer].closes = true;
+            stack.run_until_all_closed();
+            assert_eq!(stack.transfers[transfer].taken, 300_000, "scaling {scaling}, buffer {buffer}");
             assert_eq!(linux.join().expect("Linux's side"), 300_000);
-            ours.release_all();
+            stack.release_all();
         }
     });
 }
@@ -112,15 +115,15 @@ fn our_smallest_window_carries_the_stream() {
         let config = ironwarp_tcp::TcpConfig {
             rcv_window_bytes: 2 * ironwarp_types::limits::FPDU_BYTES_MAX as u32,
             rto_min: Nanos::from_millis(5),
-            ..crate::ours::config()
+            ..crate::user_stack::config()
         };
-        let mut ours = crate::veth(lab, 9_000, config);
+        let mut stack = crate::veth(lab, 9_000, config);
         let (listener, port) = kernel::listen();
-        let linux = aside(move || kernel::exchange(kernel::accept(&listener), BYTES));
-        let talk = ours.connect(port, BYTES);
-        ours.talks[talk].closes = true;
-        ours.until_all_closed();
-        assert_eq!((ours.talks[talk].taken, linux.join().expect("Linux's side")), (BYTES, BYTES));
-        ours.release_all();
+        let linux = spawn(move || kernel::exchange(kernel::accept(&listener), BYTES));
+        let transfer = stack.connect(port, BYTES);
+        stack.transfers[transfer].closes = true;
+        stack.run_until_all_closed();
+        assert_eq!((stack.transfers[transfer].taken, linux.join().expect("Linux's side")), (BYTES, BYTES));
+        stack.release_all();
     });
 }

@@ -16,8 +16,8 @@ pub struct PortConfig {
     #[serde(default = "PortConfig::mtu_default")]
     pub mtu: u16,
     /// Descriptors in each of the device's rings, a power of two.
-    #[serde(default = "PortConfig::ring_default")]
-    pub ring: u16,
+    #[serde(default = "PortConfig::ring_size_default")]
+    pub ring_size: u16,
     /// Buffers of the receive pool. More than the ring plus what TCP may hold out of order.
     #[serde(default = "PortConfig::frames_default")]
     pub rx_frames: u32,
@@ -31,7 +31,7 @@ impl PortConfig {
         1500
     }
 
-    fn ring_default() -> u16 {
+    fn ring_size_default() -> u16 {
         1024
     }
 
@@ -41,28 +41,32 @@ impl PortConfig {
 
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         in_range("port.mtu", self.mtu, 576..=9600, "576 to 9600 bytes")?;
-        if !self.ring.is_power_of_two() || !(64..=16384).contains(&self.ring) {
+        if !self.ring_size.is_power_of_two() || !(64..=16384).contains(&self.ring_size) {
             let allowed = "a power of two from 64 to 16384";
-            return Err(ConfigError::Value { key: "port.ring", value: self.ring.to_string(), allowed });
+            return Err(ConfigError::Value {
+                key: "port.ring_size",
+                value: self.ring_size.to_string(),
+                allowed,
+            });
         }
-        let least = u32::from(self.ring) * 2;
-        let frames = "at least twice port.ring, at most 1048576";
+        let least = u32::from(self.ring_size) * 2;
+        let frames = "at least twice port.ring_size, at most 1048576";
         in_range("port.rx_frames", self.rx_frames, least..=1 << 20, frames)?;
         in_range("port.tx_frames", self.tx_frames, least..=1 << 20, frames)?;
         self.device.validate(self.mtu)
     }
 
     /// Where several cores take each other's frames over, each pool must last for what all of them hold.
-    pub(super) fn validate_for(&self, cores: u16) -> Result<(), ConfigError> {
-        let least = u32::from(self.ring) + FRAMES_A_CORE_MIN * u32::from(cores);
-        let allowed = "at least port.ring + 512 x core.count, at most 1048576";
+    pub(super) fn validate_core_count(&self, cores: u16) -> Result<(), ConfigError> {
+        let least = u32::from(self.ring_size) + RX_FRAMES_PER_CORE_MIN * u32::from(cores);
+        let allowed = "at least port.ring_size + 512 x core.count, at most 1048576";
         if cores == 1 { Ok(()) } else { in_range("port.rx_frames", self.rx_frames, least..=1 << 20, allowed) }
     }
 }
 
 /// Received frames that a core needs where there are several: a quarter of them may wait to be taken over, and 64 KiB
 /// that are out of order fit into the rest.
-const FRAMES_A_CORE_MIN: u32 = 512;
+const RX_FRAMES_PER_CORE_MIN: u32 = 512;
 
 /// The kinds of device.
 #[derive(Clone, Debug, Deserialize)]
@@ -104,7 +108,7 @@ pub enum DeviceConfig {
         /// The interface.
         interface: String,
     },
-    /// A port that DPDK has already, by DPDK's name for it: one of an application that owns DPDK, or one that `eal.extra`
+    /// A port that DPDK has already, by DPDK's name for it: one of an application that owns DPDK, or one that `eal.extra_args`
     /// asks for.
     Dpdk {
         /// The name, as `net_memif0`.
@@ -248,12 +252,12 @@ pub struct EalConfig {
     /// The name that keeps two DPDK processes apart. Absent: made from the process number.
     pub file_prefix: Option<String>,
     /// Arguments passed on as they are.
-    pub extra: Vec<String>,
+    pub extra_args: Vec<String>,
 }
 
 impl Default for EalConfig {
     fn default() -> Self {
-        EalConfig { hugepages: Hugepages::Auto, memory_mib: 512, file_prefix: None, extra: Vec::new() }
+        EalConfig { hugepages: Hugepages::Auto, memory_mib: 512, file_prefix: None, extra_args: Vec::new() }
     }
 }
 

@@ -9,7 +9,7 @@ use ironwarp_net::Prefix;
 use serde::Deserialize;
 
 use super::net::on_network;
-use super::{AddressConfig, Config, ConfigError, DeviceConfig, PortConfig};
+use super::{Config, ConfigError, DeviceConfig, NetSettings, PortConfig};
 
 /// A further port and its network.
 #[derive(Clone, Debug, Deserialize)]
@@ -18,7 +18,7 @@ pub struct FabricConfig {
     /// The device and its buffers.
     pub port: PortConfig,
     /// Our addresses on it, and the ways from there.
-    pub net: AddressConfig,
+    pub net: NetSettings,
 }
 
 /// The most ports of one stack: each is asked for frames in every iteration.
@@ -27,7 +27,7 @@ pub(crate) const PORTS_MAX: usize = 8;
 const COUNT: &str = "at most 7 further ports";
 const ONE_KIND: &str = "memory for all ports, or for none: memory ports and devices do not go together";
 const NO_RING: &str = "a device of its own: a ring has one port at each end";
-const APART: &str = "a network that no address of another port is on, so that one port leads to each peer";
+const DISJOINT: &str = "a network that no address of another port is on, so that one port leads to each peer";
 const ROUTE: &str = "a network that no other port leads to";
 const GATEWAY: &str = "no gateway: another port has one, and packets for other networks have one way";
 const DEVICE: &str = "a device that no other port has";
@@ -41,14 +41,14 @@ impl Config {
     /// Our addresses on all ports, the first port's first: where peers may call.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, ConfigError> {
         let mut all = Vec::new();
-        for net in self.nets() {
+        for net in self.net_configs() {
             all.extend(net.prefixes()?.iter().map(|prefix| prefix.addr));
         }
         Ok(all)
     }
 
     /// What there is to say of one port, as if it were the only one. Beyond the last one it is the first.
-    pub(crate) fn of_port(&self, number: usize) -> Config {
+    pub(crate) fn for_port(&self, number: usize) -> Config {
         let further = number.checked_sub(1).and_then(|at| self.fabrics.get(at));
         match further {
             Some(fabric) => Config {
@@ -73,13 +73,13 @@ impl Config {
     }
 
     /// The network configurations, likewise.
-    pub(crate) fn nets(&self) -> impl Iterator<Item = &AddressConfig> {
+    pub(crate) fn net_configs(&self) -> impl Iterator<Item = &NetSettings> {
         core::iter::once(&self.net).chain(self.fabrics.iter().map(|fabric| &fabric.net))
     }
 
     pub(super) fn validate_fabrics(&self) -> Result<(), ConfigError> {
         if self.ports() > PORTS_MAX {
-            return Err(refused("fabrics", self.fabrics.len(), COUNT));
+            return Err(value_error("fabrics", self.fabrics.len(), COUNT));
         }
         for (number, fabric) in (1..).zip(&self.fabrics) {
             self.validate_fabric(number, fabric)
@@ -91,34 +91,34 @@ impl Config {
     fn validate_fabric(&self, number: usize, fabric: &FabricConfig) -> Result<(), ConfigError> {
         fabric.net.validate(fabric.port.mtu)?;
         fabric.port.validate()?;
-        fabric.port.validate_for(self.core.count)?;
+        fabric.port.validate_core_count(self.core.count)?;
         let (ours, first) = (&fabric.port.device, &self.port.device);
         if matches!(ours, DeviceConfig::Ring { .. }) || matches!(first, DeviceConfig::Ring { .. }) {
-            return Err(refused("port.device", ours.kind(), NO_RING));
+            return Err(value_error("port.device", ours.kind(), NO_RING));
         }
         if matches!(ours, DeviceConfig::Memory {}) != matches!(first, DeviceConfig::Memory {}) {
-            return Err(refused("port.device", ours.kind(), ONE_KIND));
+            return Err(value_error("port.device", ours.kind(), ONE_KIND));
         }
         if self.port_configs().take(number).any(|other| is_same_device(&other.device, ours)) {
-            return Err(refused("port.device", ours.kind(), DEVICE));
+            return Err(value_error("port.device", ours.kind(), DEVICE));
         }
-        self.nets().take(number).try_for_each(|other| apart(other, &fabric.net))
+        self.net_configs().take(number).try_for_each(|other| check_disjoint(other, &fabric.net))
     }
 }
 
 /// Whether two ports lead to different places.
-fn apart(other: &AddressConfig, net: &AddressConfig) -> Result<(), ConfigError> {
+fn check_disjoint(other: &NetSettings, net: &NetSettings) -> Result<(), ConfigError> {
     let theirs = other.prefixes()?;
     let shared =
         |one: &Prefix| theirs.iter().any(|two| on_network(two, one.addr) || on_network(one, two.addr));
     if let Some(one) = net.prefixes()?.iter().find(|one| shared(one)) {
-        return Err(refused("net.addresses", format!("{}/{}", one.addr, one.len), APART));
+        return Err(value_error("net.addresses", format!("{}/{}", one.addr, one.len), DISJOINT));
     }
-    if let Some(to) = led_to_twice(other, net)? {
-        return Err(refused("net.routes.to", format!("{}/{}", to.addr, to.len), ROUTE));
+    if let Some(to) = shared_route(other, net)? {
+        return Err(value_error("net.routes.to", format!("{}/{}", to.addr, to.len), ROUTE));
     }
     let both = |key, ours: Option<IpAddr>, theirs: Option<IpAddr>| match (ours, theirs) {
-        (Some(gateway), Some(_)) => Err(refused(key, gateway, GATEWAY)),
+        (Some(gateway), Some(_)) => Err(value_error(key, gateway, GATEWAY)),
         _ => Ok(()),
     };
     both("net.gateway", net.gateway.map(IpAddr::V4), other.gateway.map(IpAddr::V4))?;
@@ -126,8 +126,8 @@ fn apart(other: &AddressConfig, net: &AddressConfig) -> Result<(), ConfigError> 
 }
 
 /// A network that both lead to equally well, one of them at least by a route.
-fn led_to_twice(one: &AddressConfig, two: &AddressConfig) -> Result<Option<Prefix>, ConfigError> {
-    let routes = |net: &AddressConfig| -> Result<Vec<Prefix>, ConfigError> {
+fn shared_route(one: &NetSettings, two: &NetSettings) -> Result<Option<Prefix>, ConfigError> {
+    let routes = |net: &NetSettings| -> Result<Vec<Prefix>, ConfigError> {
         Ok(net.static_routes()?.iter().map(|route| route.to).collect())
     };
     let same = |a: &Prefix, b: &Prefix| a.len == b.len && on_network(a, b.addr);
@@ -159,6 +159,6 @@ fn is_same_device(a: &DeviceConfig, b: &DeviceConfig) -> bool {
     }
 }
 
-fn refused(key: &'static str, value: impl core::fmt::Display, allowed: &'static str) -> ConfigError {
+fn value_error(key: &'static str, value: impl core::fmt::Display, allowed: &'static str) -> ConfigError {
     ConfigError::Value { key, value: value.to_string(), allowed }
 }

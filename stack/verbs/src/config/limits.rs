@@ -43,11 +43,11 @@ pub struct MpaConfig {
     /// The revision that connections are begun with: 1, or 2 with the enhanced data of RFC 6581. Both are answered.
     pub revision: u8,
     /// Begin again with revision 1 when a peer closes on revision 2 (RFC 6581 s10).
-    pub fallback: bool,
+    pub revision_fallback: bool,
     /// Begin connections in the peer-to-peer model, where the accepting side may speak first (RFC 6581 s9.2).
     pub peer_to_peer: bool,
     /// Ready-to-receive indications that are offered and taken.
-    pub indications: Vec<Indication>,
+    pub rtr_kinds: Vec<RtrKind>,
     /// Let applications send as much private data as the RFCs allow. Linux siw and cxgb4 keep the length of a start-up
     /// frame's data in 8 bits, so that more is cut off or misread there.
     pub long_private_data: bool,
@@ -56,7 +56,7 @@ pub struct MpaConfig {
 /// A kind of ready-to-receive indication (RFC 6581 s9.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Indication {
+pub enum RtrKind {
     /// A Send of no bytes.
     Send,
     /// An RDMA Write of no bytes.
@@ -74,9 +74,9 @@ impl Default for MpaConfig {
             crc: true,
             markers: false,
             revision: 2,
-            fallback: true,
+            revision_fallback: true,
             peer_to_peer: true,
-            indications: vec![Indication::Send, Indication::Write, Indication::Read],
+            rtr_kinds: vec![RtrKind::Send, RtrKind::Write, RtrKind::Read],
             long_private_data: false,
         }
     }
@@ -92,7 +92,7 @@ impl MpaConfig {
         in_range("mpa.revision", self.revision, 1..=2, "1 or 2")?;
         // RFC 6581 s9.2: a responder takes one kind at least.
         let some = "one kind at least, of \"send\", \"write\" and \"read\"";
-        in_range("mpa.indications", self.indications.len(), 1..=usize::MAX, some)
+        in_range("mpa.rtr_kinds", self.rtr_kinds.len(), 1..=usize::MAX, some)
     }
 
     pub(crate) fn startup_timeout(&self) -> Nanos {
@@ -105,12 +105,12 @@ impl MpaConfig {
 
     /// The indications as a set.
     pub(crate) fn rtr(&self) -> RtrKinds {
-        let kind = |one: &Indication| match one {
-            Indication::Send => RtrKinds::SEND,
-            Indication::Write => RtrKinds::WRITE,
-            Indication::Read => RtrKinds::READ,
+        let kind = |one: &RtrKind| match one {
+            RtrKind::Send => RtrKinds::SEND,
+            RtrKind::Write => RtrKinds::WRITE,
+            RtrKind::Read => RtrKinds::READ,
         };
-        self.indications.iter().map(kind).collect()
+        self.rtr_kinds.iter().map(kind).collect()
     }
 
     /// The most that an application may say in a start-up frame, in bytes; `enhanced` is revision 2 with numbers of Reads,
@@ -153,30 +153,39 @@ pub struct RdmapConfig {
     /// operation ends the connection when one comes (RFC 7306 s1.1).
     pub extensions: Extensions,
     /// How long a peer that turned out to lack atomic operations is remembered, in seconds. 0 remembers nobody.
-    pub lacking_s: u64,
+    pub lacks_atomics_cache_s: u64,
     /// Who changes the words that atomic operations name.
-    pub atomics: AtomicsBy,
+    pub atomic_execution: AtomicExecution,
 }
 
 impl Default for RdmapConfig {
     fn default() -> Self {
-        RdmapConfig { extensions: Extensions::Off, lacking_s: 3600, atomics: AtomicsBy::Owner }
+        RdmapConfig {
+            extensions: Extensions::Off,
+            lacks_atomics_cache_s: 3600,
+            atomic_execution: AtomicExecution::OwnerCore,
+        }
     }
 }
 
 impl RdmapConfig {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
-        in_range("rdmap.lacking_s", self.lacking_s, 0..=604_800, "0 to 604800 seconds")
+        in_range(
+            "rdmap.lacks_atomics_cache_s",
+            self.lacks_atomics_cache_s,
+            0..=604_800,
+            "0 to 604800 seconds",
+        )
     }
 }
 
 /// Who changes the words that atomic operations name. The two do not go together, so all of a stack does the one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AtomicsBy {
+pub enum AtomicExecution {
     /// The one core that owns the word, without locked instructions; others ask it.
     #[default]
-    Owner,
+    OwnerCore,
     /// The core that a request arrives at, with locked instructions. It is there to be measured beside the other.
     Locked,
 }
@@ -228,9 +237,9 @@ pub struct LimitsConfig {
     pub contexts: u32,
     /// How much of the queue pairs, completion queues, shared receive queues and regions one context may have, in percent.
     /// 100 keeps nothing for the others.
-    pub context_percent: u8,
+    pub context_quota_percent: u8,
     /// Reads that a peer may have outstanding at one queue pair (IRD), and we at the peer (ORD), at most.
-    pub reads: u16,
+    pub read_depth: u16,
     /// Private data bytes accepted with a connection.
     pub private_data_bytes: u16,
 }
@@ -245,17 +254,17 @@ impl Default for LimitsConfig {
             listeners: 64,
             regions: 4096,
             contexts: 16,
-            context_percent: 100,
-            reads: 128,
+            context_quota_percent: 100,
+            read_depth: 128,
             private_data_bytes: PRIVATE_DATA_BYTES_MAX as u16,
         }
     }
 }
 
 impl LimitsConfig {
-    /// One context's share of `places`: one at least.
-    pub(crate) fn share_of(&self, places: u32) -> u32 {
-        (u64::from(places) * u64::from(self.context_percent) / 100).max(1) as u32
+    /// One context's share of `total`: one at least.
+    pub(crate) fn quota_of(&self, total: u32) -> u32 {
+        (u64::from(total) * u64::from(self.context_quota_percent) / 100).max(1) as u32
     }
 
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
@@ -267,9 +276,9 @@ impl LimitsConfig {
         in_range("limits.listeners", self.listeners, 1..=1024, "1 to 1024")?;
         in_range("limits.regions", self.regions, 1..=1 << 20, "1 to 1048576")?;
         in_range("limits.contexts", self.contexts, 1..=1024, "1 to 1024")?;
-        in_range("limits.context_percent", self.context_percent, 1..=100, "1 to 100 percent")?;
+        in_range("limits.context_quota_percent", self.context_quota_percent, 1..=100, "1 to 100 percent")?;
         // RFC 6581 s9.1: 16383 says that the number is not negotiated.
-        in_range("limits.reads", self.reads, 1..=16_382, "1 to 16382")?;
+        in_range("limits.read_depth", self.read_depth, 1..=16_382, "1 to 16382")?;
         in_range("limits.private_data_bytes", self.private_data_bytes, 0..=512, "0 to 512 bytes")
     }
 }

@@ -17,9 +17,9 @@ use serde::Deserialize;
 pub use device::{DeviceConfig, EalConfig, Hugepages, MemifRole, PortConfig};
 pub use fabrics::FabricConfig;
 pub use limits::{
-    AtomicsBy, DdpConfig, Extensions, IdlePolicy, Indication, LimitsConfig, MpaConfig, RdmapConfig,
+    AtomicExecution, DdpConfig, Extensions, IdlePolicy, LimitsConfig, MpaConfig, RdmapConfig, RtrKind,
 };
-pub use net::{AddressConfig, RouteConfig};
+pub use net::{NetSettings, RouteConfig};
 pub use tcp::{Congestion, KeepAliveConfig, TcpSettings};
 
 /// Everything that a stack is started with.
@@ -32,7 +32,7 @@ pub struct Config {
     /// The device and its buffers.
     pub port: PortConfig,
     /// Our addresses on it, and the ways from there.
-    pub net: AddressConfig,
+    pub net: NetSettings,
     /// Further ports, each with a network of its own, that the same cores poll.
     #[serde(default)]
     pub fabrics: Vec<FabricConfig>,
@@ -85,25 +85,25 @@ impl Default for CoreConfig {
 impl CoreConfig {
     fn validate(&self) -> Result<(), ConfigError> {
         in_range("core.count", self.count, 1..=CORES_MAX, "1 to 64")?;
-        let refused = |key, value, allowed| Err(ConfigError::Value { key, value, allowed });
+        let value_error = |key, value, allowed| Err(ConfigError::Value { key, value, allowed });
         match (self.processor, self.processors.as_slice()) {
-            (Some(one), []) if self.count > 1 => refused(
+            (Some(one), []) if self.count > 1 => value_error(
                 "core.processor",
                 one.to_string(),
                 "with one core; core.processors names one for each",
             ),
             (Some(one), [_, ..]) => {
-                refused("core.processor", one.to_string(), "without core.processors, which says the same")
+                value_error("core.processor", one.to_string(), "without core.processors, which says the same")
             }
             (_, []) => Ok(()),
             (_, all) if all.len() != usize::from(self.count) => {
-                refused("core.processors", format!("{all:?}"), "as many processors as core.count says")
+                value_error("core.processors", format!("{all:?}"), "as many processors as core.count says")
             }
             (_, all) => {
                 let twice =
                     all.iter().enumerate().any(|(at, one)| all.iter().take(at).any(|other| other == one));
                 if twice {
-                    return refused(
+                    return value_error(
                         "core.processors",
                         format!("{all:?}"),
                         "a processor for each core, no two alike",
@@ -176,7 +176,7 @@ impl Config {
     /// Parses and validates TOML text.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let config: Config =
-            toml::from_str(text).map_err(|error| ConfigError::Parse(one_line(&error, text)))?;
+            toml::from_str(text).map_err(|error| ConfigError::Parse(parse_error_line(&error, text)))?;
         config.validate()?;
         Ok(config)
     }
@@ -192,7 +192,7 @@ impl Config {
         self.eal.validate()?;
         self.port.validate()?;
         self.core.validate()?;
-        self.port.validate_for(self.core.count)?;
+        self.port.validate_core_count(self.core.count)?;
         self.validate_fabrics()?;
         self.tcp.validate()?;
         self.mpa.validate()?;
@@ -217,7 +217,7 @@ pub(crate) fn in_range<T: PartialOrd + core::fmt::Display>(
 }
 
 /// The parser's message with its place, on one line.
-fn one_line(error: &toml::de::Error, text: &str) -> String {
+fn parse_error_line(error: &toml::de::Error, text: &str) -> String {
     let line = error.span().map_or(1, |span| 1 + text.get(..span.start).unwrap_or("").matches('\n').count());
     format!("line {line}: {}", error.message().replace('\n', " "))
 }

@@ -11,9 +11,9 @@ use super::{ConfigError, in_range};
 /// Our addresses, and the ways from there.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct AddressConfig {
+pub struct NetSettings {
     /// An address and its prefix length, as `10.0.0.1/24` or `fd00::1/64`. It comes before those of
-    /// [`AddressConfig::addresses`].
+    /// [`NetSettings::addresses`].
     pub address: Option<String>,
     /// Further addresses, or all of them. The first of a family is the usual source. With an IPv6 address comes a
     /// link-local one, made of the link address unless one is named here.
@@ -34,10 +34,10 @@ pub struct AddressConfig {
     pub dscp: u8,
     /// How often an IPv4 address is asked for before it is used (RFC 5227 has 3). Five to nine seconds pass until a
     /// connection can be opened, so the default is 0; addresses are announced and defended in any case.
-    pub probe_ipv4: u8,
+    pub dad_probes_ipv4: u8,
     /// How often an IPv6 address is asked for before it is used: RFC 4862 has 1, the default when absent, and one to two
     /// seconds pass. 0 uses addresses at once.
-    pub probe_ipv6: u8,
+    pub dad_probes_ipv6: u8,
 }
 
 /// Packets for a network go through a neighbour.
@@ -57,10 +57,10 @@ const ROUTES: &str = "at most 32 routes";
 const VIA: &str = "an address on a network of net.addresses, of the route's family, and none of ours";
 const GATEWAY: &str = "an address on a network of net.addresses, and none of ours";
 
-impl Default for AddressConfig {
+impl Default for NetSettings {
     /// No address at all, which is refused, and everything else as usual.
     fn default() -> Self {
-        AddressConfig {
+        NetSettings {
             address: None,
             addresses: Vec::new(),
             gateway: None,
@@ -70,17 +70,19 @@ impl Default for AddressConfig {
             vlan_priority: 0,
             hop_limit: 64,
             dscp: 0,
-            probe_ipv4: 0,
-            probe_ipv6: 1,
+            dad_probes_ipv4: 0,
+            dad_probes_ipv6: 1,
         }
     }
 }
 
-impl AddressConfig {
+impl NetSettings {
     /// The first address and the length of its prefix in bits.
     pub fn parse(&self) -> Result<(IpAddr, u8), ConfigError> {
         let first = self.prefixes()?.first().copied();
-        first.map(|prefix| (prefix.addr, prefix.len)).ok_or_else(|| bad("net.addresses", "[]", ADDRESSES))
+        first
+            .map(|prefix| (prefix.addr, prefix.len))
+            .ok_or_else(|| value_error("net.addresses", "[]", ADDRESSES))
     }
 
     /// Every address with its network.
@@ -89,10 +91,10 @@ impl AddressConfig {
         let mut all: ArrayVec<Prefix, ADDRESSES_MAX> = ArrayVec::new();
         for (key, text) in named.chain(self.addresses.iter().map(|text| ("net.addresses", text))) {
             let found = prefix(text, 1).filter(|prefix| is_host(prefix.addr));
-            let prefix = found.ok_or_else(|| bad(key, text, ADDRESS))?;
+            let prefix = found.ok_or_else(|| value_error(key, text, ADDRESS))?;
             let taken = all.iter().any(|other| other.addr == prefix.addr);
             if taken || all.try_push(prefix).is_err() {
-                return Err(bad(key, text, ADDRESSES));
+                return Err(value_error(key, text, ADDRESSES));
             }
         }
         Ok(all)
@@ -102,13 +104,13 @@ impl AddressConfig {
     pub fn static_routes(&self) -> Result<ArrayVec<StaticRoute, ROUTES_MAX>, ConfigError> {
         let mut all = ArrayVec::new();
         for route in &self.routes {
-            let to = prefix(&route.to, 0).ok_or_else(|| bad("net.routes.to", &route.to, NETWORK))?;
+            let to = prefix(&route.to, 0).ok_or_else(|| value_error("net.routes.to", &route.to, NETWORK))?;
             let same_family = to.addr.is_ipv4() == route.via.is_ipv4();
             if !same_family || !self.is_neighbour(route.via)? {
-                return Err(bad("net.routes.via", &route.via.to_string(), VIA));
+                return Err(value_error("net.routes.via", &route.via.to_string(), VIA));
             }
             if all.try_push(StaticRoute { to, via: route.via }).is_err() {
-                return Err(bad("net.routes", &route.to, ROUTES));
+                return Err(value_error("net.routes", &route.to, ROUTES));
             }
         }
         Ok(all)
@@ -127,8 +129,8 @@ impl AddressConfig {
         in_range("net.vlan_priority", self.vlan_priority, 0..=priority, allowed)?;
         in_range("net.hop_limit", self.hop_limit, 1..=255, "1 to 255")?;
         in_range("net.dscp", self.dscp, 0..=63, "0 to 63")?;
-        in_range("net.probe_ipv4", self.probe_ipv4, 0..=10, "0 to 10")?;
-        in_range("net.probe_ipv6", self.probe_ipv6, 0..=10, "0 to 10")?;
+        in_range("net.dad_probes_ipv4", self.dad_probes_ipv4, 0..=10, "0 to 10")?;
+        in_range("net.dad_probes_ipv6", self.dad_probes_ipv6, 0..=10, "0 to 10")?;
         if self.prefixes()?.iter().any(|prefix| prefix.addr.is_ipv6()) {
             // RFC 8200 s5.
             in_range("port.mtu", mtu, 1280..=u16::MAX, "at least 1280 bytes with an IPv6 address")?;
@@ -138,7 +140,9 @@ impl AddressConfig {
 
     fn check_gateway(&self, key: &'static str, gateway: Option<IpAddr>) -> Result<(), ConfigError> {
         match gateway {
-            Some(gateway) if !self.is_neighbour(gateway)? => Err(bad(key, &gateway.to_string(), GATEWAY)),
+            Some(gateway) if !self.is_neighbour(gateway)? => {
+                Err(value_error(key, &gateway.to_string(), GATEWAY))
+            }
             _ => Ok(()),
         }
     }
@@ -178,6 +182,6 @@ pub(super) fn on_network(prefix: &Prefix, addr: IpAddr) -> bool {
     differs >= u32::from(prefix.len)
 }
 
-fn bad(key: &'static str, value: &str, allowed: &'static str) -> ConfigError {
+fn value_error(key: &'static str, value: &str, allowed: &'static str) -> ConfigError {
     ConfigError::Value { key, value: format!("{value:?}"), allowed }
 }

@@ -1,6 +1,6 @@
 //! Settings of TCP: the table `[tcp]`.
 
-use ironwarp_tcp::{KeepAlive, Patience, TcpConfig};
+use ironwarp_tcp::{KeepAlive, TcpConfig, TcpTimeouts};
 use ironwarp_types::Nanos;
 use serde::Deserialize;
 
@@ -36,9 +36,9 @@ pub struct KeepAliveConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct TcpSettings {
     /// Receive window in bytes. Two largest FPDUs are the least that MPA can live with.
-    pub window_bytes: u32,
+    pub rcv_window_bytes: u32,
     /// Bytes a connection may keep for retransmission.
-    pub retained_bytes: u32,
+    pub retransmit_queue_bytes: u32,
     /// The shortest retransmission timeout. RFC 6298 s2.4 says one second, far longer than a data centre's
     /// round trip, so this is a setting.
     pub rto_min_us: u64,
@@ -69,7 +69,7 @@ pub struct TcpSettings {
     /// Looks out for paths that swallow large segments and lowers the segment size (RFC 4821).
     pub plpmtud: bool,
     /// Begins again with the first flight after an idle time (RFC 5681 s4.1).
-    pub idle_restart: bool,
+    pub slow_start_after_idle: bool,
 }
 
 impl Default for KeepAliveConfig {
@@ -81,8 +81,8 @@ impl Default for KeepAliveConfig {
 impl Default for TcpSettings {
     fn default() -> Self {
         TcpSettings {
-            window_bytes: 1 << 20,
-            retained_bytes: 1 << 20,
+            rcv_window_bytes: 1 << 20,
+            retransmit_queue_bytes: 1 << 20,
             rto_min_us: 5_000,
             rto_initial_us: 200_000,
             ack_delay_max_us: 1_000,
@@ -97,7 +97,7 @@ impl Default for TcpSettings {
             ecn: true,
             syn_cookies: true,
             plpmtud: true,
-            idle_restart: true,
+            slow_start_after_idle: true,
         }
     }
 }
@@ -105,9 +105,9 @@ impl Default for TcpSettings {
 impl TcpSettings {
     pub(super) fn validate(&self) -> Result<(), ConfigError> {
         let window = "131072 to 1073725440 bytes";
-        in_range("tcp.window_bytes", self.window_bytes, 131_072..=1_073_725_440, window)?;
+        in_range("tcp.rcv_window_bytes", self.rcv_window_bytes, 131_072..=1_073_725_440, window)?;
         let retained = "131072 to 1073741824 bytes";
-        in_range("tcp.retained_bytes", self.retained_bytes, 131_072..=1 << 30, retained)?;
+        in_range("tcp.retransmit_queue_bytes", self.retransmit_queue_bytes, 131_072..=1 << 30, retained)?;
         self.validate_times()?;
         in_range("tcp.syn_retries", self.syn_retries, 0..=16, "0 to 16")?;
         in_range("tcp.initial_window_segments", self.initial_window_segments, 1..=64, "1 to 64 segments")?;
@@ -131,18 +131,18 @@ impl TcpSettings {
     }
 
     /// How long connections wait for a silent peer, unless their queue pair says otherwise.
-    pub(crate) fn patience(&self) -> Patience {
-        Patience {
+    pub(crate) fn timeouts(&self) -> TcpTimeouts {
+        TcpTimeouts {
             user_timeout: Nanos::from_millis(self.user_timeout_ms),
             keep_alive: self.keep_alive.map(KeepAlive::from),
         }
     }
 
-    /// The engine's settings, for what this table decides; the rest is `sized`.
-    pub(crate) fn engine(&self, sized: TcpConfig) -> TcpConfig {
+    /// The engine's settings, for what this table decides; the rest is `base`.
+    pub(crate) fn to_tcp_config(&self, base: TcpConfig) -> TcpConfig {
         TcpConfig {
-            rcv_window_bytes: self.window_bytes,
-            retained_bytes_max: self.retained_bytes,
+            rcv_window_bytes: self.rcv_window_bytes,
+            retransmit_queue_bytes_max: self.retransmit_queue_bytes,
             rto_min: Nanos::from_micros(self.rto_min_us),
             rto_initial: Nanos::from_micros(self.rto_initial_us),
             ack_delay_max: Nanos::from_micros(self.ack_delay_max_us),
@@ -156,8 +156,8 @@ impl TcpSettings {
             ecn: self.ecn,
             syn_cookies: self.syn_cookies,
             plpmtud: self.plpmtud,
-            idle_restart: self.idle_restart,
-            ..sized
+            slow_start_after_idle: self.slow_start_after_idle,
+            ..base
         }
     }
 }

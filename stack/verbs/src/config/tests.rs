@@ -22,7 +22,7 @@ fn refusal(text: &str) -> String {
 fn a_short_file_gets_every_default() {
     let config = Config::from_toml(GOOD).expect("a complete configuration");
     assert_eq!(config.port.mtu, 9000);
-    assert_eq!(config.port.ring, 1024);
+    assert_eq!(config.port.ring_size, 1024);
     assert_eq!(config.core.idle, IdlePolicy::Pause);
     assert_eq!(config.net.parse().expect("an address"), (IpAddr::from([10, 0, 0, 1]), 24));
     assert!(matches!(
@@ -35,7 +35,7 @@ fn a_short_file_gets_every_default() {
 fn an_unknown_key_is_named_with_its_line_and_the_keys_that_exist() {
     let message = refusal(&format!("{GOOD}[tcp]\nwindow = 5\n"));
     assert!(message.starts_with("line 8: unknown field `window`"), "{message}");
-    assert!(message.contains("window_bytes"), "{message}");
+    assert!(message.contains("rcv_window_bytes"), "{message}");
     assert!(!message.contains('\n'));
 }
 
@@ -93,7 +93,7 @@ fn every_limit_refuses_zero() {
         "listeners",
         "regions",
         "contexts",
-        "context_percent",
+        "context_quota_percent",
         "reads",
     ] {
         let message = refusal(&format!("{GOOD}[limits]\n{key} = 0\n"));
@@ -111,18 +111,15 @@ fn a_file_that_is_not_there_is_named() {
 #[test]
 fn mpa_settings_have_their_defaults_and_their_ranges() {
     let mpa = Config::from_toml(GOOD).expect("a complete configuration").mpa;
-    assert!(mpa.crc && !mpa.markers && mpa.revision == 2 && mpa.fallback && mpa.peer_to_peer);
-    assert_eq!(mpa.indications, [Indication::Send, Indication::Write, Indication::Read]);
+    assert!(mpa.crc && !mpa.markers && mpa.revision == 2 && mpa.revision_fallback && mpa.peer_to_peer);
+    assert_eq!(mpa.rtr_kinds, [RtrKind::Send, RtrKind::Write, RtrKind::Read]);
     let set = |line: &str| format!("{GOOD}[mpa]\n{line}\n");
     let changed = "crc = false\nmarkers = true\nrevision = 1\nindications = [\"read\"]";
     let mpa = Config::from_toml(&set(changed)).expect("every value lies in its range").mpa;
-    assert_eq!(
-        (mpa.crc, mpa.markers, mpa.revision, mpa.indications),
-        (false, true, 1, vec![Indication::Read])
-    );
+    assert_eq!((mpa.crc, mpa.markers, mpa.revision, mpa.rtr_kinds), (false, true, 1, vec![RtrKind::Read]));
     assert_eq!(refusal(&set("revision = 3")), "mpa.revision = 3: 1 or 2");
-    assert!(refusal(&set("indications = []")).starts_with("mpa.indications = 0: one kind at least"));
-    assert!(refusal(&set("indications = [\"fax\"]")).contains("unknown variant `fax`"));
+    assert!(refusal(&set("rtr_kinds = []")).starts_with("mpa.rtr_kinds = 0: one kind at least"));
+    assert!(refusal(&set("rtr_kinds = [\"fax\"]")).contains("unknown variant `fax`"));
 }
 
 /// RFC 5044 s6: beyond a gap only a marker tells where an FPDU starts, and only a right CRC that it is one.
@@ -152,11 +149,17 @@ fn extensions_are_off_unless_asked_for() {
         assert_eq!(Config::from_toml(&set(name)).expect(name).rdmap.extensions, extensions);
     }
     assert!(refusal(&set("on")).contains("unknown variant `on`"));
-    assert_eq!(Config::from_toml(GOOD).expect("a complete configuration").rdmap.atomics, AtomicsBy::Owner);
-    let locked = format!("{GOOD}[rdmap]\natomics = \"locked\"\n");
-    assert_eq!(Config::from_toml(&locked).expect("a good one").rdmap.atomics, AtomicsBy::Locked);
-    let message = refusal(&format!("{GOOD}[rdmap]\nlacking_s = 604801\n"));
-    assert_eq!(message, "rdmap.lacking_s = 604801: 0 to 604800 seconds");
+    assert_eq!(
+        Config::from_toml(GOOD).expect("a complete configuration").rdmap.atomic_execution,
+        AtomicExecution::OwnerCore
+    );
+    let locked = format!("{GOOD}[rdmap]\natomic_execution = \"locked\"\n");
+    assert_eq!(
+        Config::from_toml(&locked).expect("a good one").rdmap.atomic_execution,
+        AtomicExecution::Locked
+    );
+    let message = refusal(&format!("{GOOD}[rdmap]\nlacks_atomics_cache_s = 604801\n"));
+    assert_eq!(message, "rdmap.lacks_atomics_cache_s = 604801: 0 to 604800 seconds");
 }
 
 /// `net` in place of the usual address.
@@ -181,7 +184,7 @@ routes = [{ to = "192.168.0.0/16", via = "10.1.0.9" }, { to = "2001:db8::/32", v
         net.prefixes().expect("sound").iter().map(|one| format!("{}/{}", one.addr, one.len)).collect();
     assert_eq!(addresses, ["10.0.0.1/24", "fd00::1/64", "10.1.0.1/16"]);
     assert_eq!(net.static_routes().expect("sound").len(), 2);
-    assert_eq!((net.vlan, net.vlan_priority, net.probe_ipv4, net.probe_ipv6), (Some(42), 5, 0, 1));
+    assert_eq!((net.vlan, net.vlan_priority, net.dad_probes_ipv4, net.dad_probes_ipv6), (Some(42), 5, 0, 1));
 }
 
 #[test]
@@ -216,8 +219,8 @@ fn every_mistake_in_the_network_is_named_with_its_key_and_what_is_allowed() {
         ("address = \"10.0.0.1/24\"\nvlan_priority = 1", "net.vlan_priority = 1: 0 to 7"),
         ("address = \"10.0.0.1/24\"\nhop_limit = 0", "net.hop_limit = 0: 1 to 255"),
         ("address = \"10.0.0.1/24\"\ndscp = 64", "net.dscp = 64: 0 to 63"),
-        ("address = \"10.0.0.1/24\"\nprobe_ipv4 = 11", "net.probe_ipv4 = 11: 0 to 10"),
-        ("address = \"fd00::1/64\"\nprobe_ipv6 = 11", "net.probe_ipv6 = 11: 0 to 10"),
+        ("address = \"10.0.0.1/24\"\ndad_probes_ipv4 = 11", "net.dad_probes_ipv4 = 11: 0 to 10"),
+        ("address = \"fd00::1/64\"\ndad_probes_ipv6 = 11", "net.dad_probes_ipv6 = 11: 0 to 10"),
         (
             "address = \"10.0.0.1/24\"\nroutes = [{ to = \"1.0.0.0\", via = \"10.0.0.2\" }]",
             "net.routes.to = \"1.0.0.0\": a network",
@@ -246,13 +249,13 @@ fn an_mtu_below_1280_is_no_good_with_ipv6() {
 #[test]
 fn tcp_settings_have_their_defaults_and_reach_the_engine() {
     let tcp = Config::from_toml(GOOD).expect("a complete configuration").tcp;
-    let engine = tcp.engine(ironwarp_tcp::TcpConfig::default());
+    let engine = tcp.to_tcp_config(ironwarp_tcp::TcpConfig::default());
     assert_eq!(engine.congestion, ironwarp_tcp::Congestion::Cubic);
     assert!(engine.sack && engine.timestamps && engine.ecn && engine.plpmtud && engine.syn_cookies);
     let set = "congestion = \"dctcp\"\nsack = false\nrto_initial_us = 3000\nack_delay_max_us = 40\n\
                initial_window_segments = 4\nsyn_retries = 2\nkeep_alive = { idle_s = 60 }";
     let tcp = Config::from_toml(&with_tcp(set)).expect("every value lies in its range").tcp;
-    let engine = tcp.engine(ironwarp_tcp::TcpConfig::default());
+    let engine = tcp.to_tcp_config(ironwarp_tcp::TcpConfig::default());
     assert_eq!((engine.congestion, engine.sack), (ironwarp_tcp::Congestion::Dctcp, false));
     assert_eq!((engine.rto_initial, engine.ack_delay_max), (Nanos::from_millis(3), Nanos::from_micros(40)));
     assert_eq!((engine.initial_window_segments, engine.syn_retries), (4, 2));
@@ -301,7 +304,7 @@ fn cores_are_counted_and_pinned_one_to_a_processor() {
     );
     assert_eq!(
         said("count = 16"),
-        "port.rx_frames = 8192: at least port.ring + 512 x core.count, at most 1048576"
+        "port.rx_frames = 8192: at least port.ring_size + 512 x core.count, at most 1048576"
     );
 }
 
@@ -351,13 +354,16 @@ fn with_fabric(from: &str, to: &str) -> String {
 #[test]
 fn further_ports_have_tables_of_the_same_keys() {
     let config = Config::from_toml(&format!("{GOOD}{FABRIC}")).expect("two ports");
-    assert_eq!((config.ports(), config.fabrics[0].port.mtu, config.fabrics[0].port.ring), (2, 9000, 1024));
+    assert_eq!(
+        (config.ports(), config.fabrics[0].port.mtu, config.fabrics[0].port.ring_size),
+        (2, 9000, 1024)
+    );
     let all: [IpAddr; 2] = [[10, 0, 0, 1], [10, 1, 0, 1]].map(IpAddr::from);
     assert_eq!(config.addresses().expect("addresses"), all);
-    let second = config.of_port(1);
+    let second = config.for_port(1);
     assert_eq!(second.net.parse().expect("an address"), (IpAddr::from([10, 1, 0, 1]), 24));
     assert_eq!(
-        (second.ports(), config.of_port(0).net.address, config.of_port(0).ports()),
+        (second.ports(), config.for_port(0).net.address, config.for_port(0).ports()),
         (1, config.net.address.clone(), 2)
     );
     assert_eq!(Config::from_toml(GOOD).expect("one port").ports(), 1);

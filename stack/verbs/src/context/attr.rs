@@ -6,10 +6,10 @@ use std::time::Duration;
 use ironwarp_iwarp::mpa::startup::{Markers, ReadDepths};
 use ironwarp_types::limits::{INLINE_BYTES_MAX, SGE_MAX};
 
-use super::patience::OwnPatience;
+use super::timeouts::QpTimeouts;
 use super::{CompletionQueue, Framing, KeepAlive, SharedReceiveQueue};
 use crate::error::VerbsError;
-use crate::event::Settled;
+use crate::event::NegotiatedParams;
 
 /// Where a queue pair is in its life. Receives may be posted in every state, sends from [`QpState::Connecting`] on;
 /// what is posted in [`QpState::Error`] completes as flushed.
@@ -47,13 +47,13 @@ pub struct QpAttr {
     /// Receives outstanding, 1 to 65536; rounded up to a power of two.
     pub recv_depth: u32,
     /// Gather or scatter elements in a request, 1 to 16.
-    pub sges: usize,
+    pub max_sge: usize,
     /// Inline bytes in a request, 0 to 256.
     pub inline_bytes: usize,
     /// Reads that the peer may have outstanding here (IRD).
-    pub inbound_reads: u16,
+    pub ird: u16,
     /// Reads that we may have outstanding at the peer (ORD).
-    pub outbound_reads: u16,
+    pub ord: u16,
     /// Complete Sends and Writes when their bytes are copied, not when the peer's TCP has acknowledged them. A
     /// completion then says only that the memory is free.
     pub complete_on_copy: bool,
@@ -78,10 +78,10 @@ impl QpAttr {
             core: None,
             send_depth: 128,
             recv_depth: 128,
-            sges: SGE_MAX,
+            max_sge: SGE_MAX,
             inline_bytes: INLINE_BYTES_MAX,
-            inbound_reads: 16,
-            outbound_reads: 16,
+            ird: 16,
+            ord: 16,
             complete_on_copy: false,
             place_out_of_order: None,
             user_timeout: None,
@@ -89,13 +89,13 @@ impl QpAttr {
         }
     }
 
-    pub(crate) fn patience(&self) -> OwnPatience {
-        OwnPatience { user_timeout: self.user_timeout, keep_alive: self.keep_alive }
+    pub(crate) fn timeouts(&self) -> QpTimeouts {
+        QpTimeouts { user_timeout: self.user_timeout, keep_alive: self.keep_alive }
     }
 
     /// The numbers of Reads as one.
     pub(crate) fn reads(&self) -> ReadDepths {
-        ReadDepths { ird: self.inbound_reads, ord: self.outbound_reads }
+        ReadDepths { ird: self.ird, ord: self.ord }
     }
 
     pub(super) fn validate(&self, reads_max: u16, cores: usize) -> Result<(), VerbsError> {
@@ -104,14 +104,14 @@ impl QpAttr {
         let (most, depth) = (WORK_DEPTH_MAX.into(), "1 to 65536");
         within("send depth", self.send_depth.into(), 1, most, depth)?;
         within("receive depth", self.recv_depth.into(), 1, most, depth)?;
-        within("elements", self.sges as u64, 1, SGE_MAX as u64, "1 to 16")?;
+        within("elements", self.max_sge as u64, 1, SGE_MAX as u64, "1 to 16")?;
         within("inline bytes", self.inline_bytes as u64, 0, INLINE_BYTES_MAX as u64, "0 to 256")?;
         let share = self.srq_share.map_or(1, |share| share.receives);
         within("receive share", share.into(), 1, most, depth)?;
-        let reads = "0 to limits.reads";
-        within("inbound reads", self.inbound_reads.into(), 0, reads_max.into(), reads)?;
-        within("outbound reads", self.outbound_reads.into(), 0, reads_max.into(), reads)?;
-        self.patience().validate()
+        let reads = "0 to limits.read_depth";
+        within("ird", self.ird.into(), 0, reads_max.into(), reads)?;
+        within("ord", self.ord.into(), 0, reads_max.into(), reads)?;
+        self.timeouts().validate()
     }
 }
 
@@ -119,7 +119,7 @@ impl QpAttr {
 ///
 /// Counted are the receives that its messages took and that no post has replaced yet; a post replaces the one that was
 /// taken first, by whomever. Who takes one more than its share is told of with
-/// [`Event::SharedReceiveShare`](crate::Event::SharedReceiveShare).
+/// [`Event::SrqShareExceeded`](crate::Event::SrqShareExceeded).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReceiveShare {
     /// Receives, 1 to 65536.
@@ -140,19 +140,19 @@ pub(super) fn within(
     allowed: &'static str,
 ) -> Result<(), VerbsError> {
     let ok = (least..=most).contains(&value);
-    if ok { Ok(()) } else { Err(VerbsError::Attribute { what, value, allowed }) }
+    if ok { Ok(()) } else { Err(VerbsError::OutOfRange { what, value, allowed }) }
 }
 
 /// What the core writes and the application reads of a queue pair.
 pub(crate) struct QpShared {
     state: AtomicU8,
     /// What start-up settled, packed into one word: 0 until it has.
-    settled: AtomicU64,
+    negotiated: AtomicU64,
 }
 
 impl QpShared {
     pub(super) fn new() -> Self {
-        QpShared { state: AtomicU8::new(QpState::Idle as u8), settled: AtomicU64::new(0) }
+        QpShared { state: AtomicU8::new(QpState::Idle as u8), negotiated: AtomicU64::new(0) }
     }
 
     pub(crate) fn state(&self) -> QpState {
@@ -170,23 +170,23 @@ impl QpShared {
     }
 
     /// RFC 6581 s9: the numbers of Reads have 14 bits each; the revision has the lowest byte, so that the word is not 0.
-    pub(crate) fn settle(&self, settled: Settled, framing: Framing) {
-        let [own, peer] = [settled.reads, settled.peer_reads.unwrap_or_default()];
+    pub(crate) fn set_negotiated(&self, negotiated: NegotiatedParams, framing: Framing) {
+        let [own, peer] = [negotiated.reads, negotiated.peer_reads.unwrap_or_default()];
         let depths = [own.ird, own.ord, peer.ird, peer.ord];
-        let flags = u64::from(settled.revision)
+        let flags = u64::from(negotiated.revision)
             | u64::from(framing.crc) << HAS_CRC
             | u64::from(framing.markers.sent) << SENDS_MARKERS
             | u64::from(framing.markers.received) << RECEIVES_MARKERS
-            | u64::from(settled.peer_reads.is_some()) << HAS_PEER_READS;
+            | u64::from(negotiated.peer_reads.is_some()) << HAS_PEER_READS;
         let word = depths.iter().fold(0, |word, &depth| word << DEPTH_BITS | u64::from(depth) & DEPTH_MASK);
-        self.settled.store(word << FLAG_BITS | flags, Ordering::Release);
+        self.negotiated.store(word << FLAG_BITS | flags, Ordering::Release);
     }
 
-    pub(crate) fn settled(&self) -> Option<Settled> {
-        let word = self.settled.load(Ordering::Acquire);
+    pub(crate) fn negotiated(&self) -> Option<NegotiatedParams> {
+        let word = self.negotiated.load(Ordering::Acquire);
         let depth = |place: u32| (word >> (FLAG_BITS + DEPTH_BITS * place) & DEPTH_MASK) as u16;
         let peer_reads = ReadDepths { ird: depth(1), ord: depth(0) };
-        (word != 0).then_some(Settled {
+        (word != 0).then_some(NegotiatedParams {
             revision: (word & 0x7) as u8,
             peer_reads: (word >> HAS_PEER_READS & 1 != 0).then_some(peer_reads),
             reads: ReadDepths { ird: depth(3), ord: depth(2) },
@@ -194,7 +194,7 @@ impl QpShared {
     }
 
     pub(super) fn framing(&self) -> Option<Framing> {
-        let word = self.settled.load(Ordering::Acquire);
+        let word = self.negotiated.load(Ordering::Acquire);
         let has = |flag: u32| word >> flag & 1 != 0;
         let markers = Markers { sent: has(SENDS_MARKERS), received: has(RECEIVES_MARKERS) };
         (word != 0).then_some(Framing { crc: has(HAS_CRC), markers })

@@ -7,30 +7,30 @@ use core::net::SocketAddr;
 use std::time::Instant;
 
 use super::{AcceptParams, ConnectParams, Context, MpaRevision, QpState, QueuePair, RejectParams};
+use crate::channel::ControlMessage;
 use crate::core_loop::LEADER;
 use crate::error::VerbsError;
 use crate::event::ConnectionRequest;
-use crate::link::Control;
 
 /// How far a context has come with [`Context::drain`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Drained {
+pub struct DrainProgress {
     /// Queue pairs whose connections have not ended yet.
     pub open: usize,
     /// Queue pairs that this step destroyed, because the deadline is past.
-    pub cut: usize,
+    pub aborted: usize,
 }
 
 impl Context {
     /// Takes connections for `local`. Peers come as [`Event::ConnectRequest`](crate::Event::ConnectRequest); an
     /// address that is taken already comes as [`Event::ListenFailed`](crate::Event::ListenFailed).
     pub fn listen(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
-        self.control(LEADER.into(), Control::Listen { local })
+        self.send_control(LEADER.into(), ControlMessage::Listen { local })
     }
 
     /// Takes no more connections for `local`. Those already made stay.
     pub fn unlisten(&mut self, local: SocketAddr) -> Result<(), VerbsError> {
-        self.control(LEADER.into(), Control::Unlisten { local })
+        self.send_control(LEADER.into(), ControlMessage::Unlisten { local })
     }
 
     /// Connects an idle queue pair to `remote`, telling the far application `private_data`: at most 251 bytes in
@@ -52,21 +52,21 @@ impl Context {
         params: &ConnectParams<'_>,
     ) -> Result<(), VerbsError> {
         let revision = params.revision.map_or(self.shared.config.mpa.revision, MpaRevision::number);
-        let parcel = params.parcel(&self.shared.config.mpa, revision, self.reads_max(qp)?)?;
-        let core = self.core_for(qp)?;
-        self.expect_room(core.into(), 2)?;
-        let (slot, half) = self.settle(qp, core, params.extensions)?;
-        self.control(core.into(), Control::CreateQp(half))?;
-        self.control(core.into(), Control::Connect { slot, remote, parcel })
+        let cm_params = params.to_cm_params(&self.shared.config.mpa, revision, self.reads_max(qp)?)?;
+        let core = self.select_core(qp)?;
+        self.check_control_room(core.into(), 2)?;
+        let (slot, half) = self.assign_core(qp, core, params.extensions)?;
+        self.send_control(core.into(), ControlMessage::CreateQp(half))?;
+        self.send_control(core.into(), ControlMessage::Connect { slot, remote, cm_params })
     }
 
     /// The core for a queue pair that connects: the one that it asks for, else the one with the fewest queue pairs.
-    fn core_for(&self, qp: QueuePair) -> Result<u16, VerbsError> {
-        let asked = self.asked_core(qp)?;
+    fn select_core(&self, qp: QueuePair) -> Result<u16, VerbsError> {
+        let requested = self.requested_core(qp)?;
         let busy = |core: &u16| self.shared.cores.get(usize::from(*core)).map(|core| core.queue_pairs());
         let there = (0..self.cores.len() as u16)
-            .filter(|core| self.shared.cores.get(usize::from(*core)).is_some_and(|core| !core.has_left()));
-        Ok(asked.or_else(|| there.min_by_key(busy)).unwrap_or(LEADER))
+            .filter(|core| self.shared.cores.get(usize::from(*core)).is_some_and(|core| !core.is_dropped()));
+        Ok(requested.or_else(|| there.min_by_key(busy)).unwrap_or(LEADER))
     }
 
     /// Accepts a request with an idle queue pair, telling the far application `private_data`. A request given by
@@ -88,12 +88,16 @@ impl Context {
         params: &AcceptParams<'_>,
     ) -> Result<(), VerbsError> {
         let request = request.borrow();
-        let parcel = params.parcel(&self.shared.config.mpa, request.enhanced, self.reads_max(qp)?)?;
+        let cm_params =
+            params.to_cm_params(&self.shared.config.mpa, request.enhanced, self.reads_max(qp)?)?;
         let core = usize::from(request.core);
-        self.expect_room(core, 2)?;
-        let (slot, half) = self.settle(qp, request.core, params.extensions)?;
-        self.control(core, Control::CreateQp(half))?;
-        self.control(core, Control::Accept { request: (request.slot, request.generation), slot, parcel })
+        self.check_control_room(core, 2)?;
+        let (slot, half) = self.assign_core(qp, request.core, params.extensions)?;
+        self.send_control(core, ControlMessage::CreateQp(half))?;
+        self.send_control(
+            core,
+            ControlMessage::Accept { request: (request.slot, request.generation), slot, cm_params },
+        )
     }
 
     /// Refuses a request, telling the far application why.
@@ -112,33 +116,36 @@ impl Context {
         params: &RejectParams<'_>,
     ) -> Result<(), VerbsError> {
         let request = request.borrow();
-        let parcel = params.parcel(&self.shared.config.mpa, request.enhanced)?;
+        let cm_params = params.to_cm_params(&self.shared.config.mpa, request.enhanced)?;
         let core = usize::from(request.core);
-        self.control(core, Control::Reject { request: (request.slot, request.generation), parcel })
+        self.send_control(
+            core,
+            ControlMessage::Reject { request: (request.slot, request.generation), cm_params },
+        )
     }
 
     /// Closes the connection once everything posted has been sent and acknowledged. Nothing more may be posted from now
     /// on (RFC 5041 s6.2.1).
     pub fn disconnect(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
-        let (core, slot) = self.home(qp)?;
-        self.control(core, Control::Disconnect { slot })?;
-        self.close(qp)
+        let (core, slot) = self.assigned(qp)?;
+        self.send_control(core, ControlMessage::Disconnect { slot })?;
+        self.mark_closing(qp)
     }
 
     /// One step of the orderly end: closes every connection of this context as [`Context::disconnect`] does, and once the
     /// deadline is past destroys the queue pairs that are not done, which resets their connections. Never waits: call it
     /// again, polling workers, events and completions in between, until nothing is open. It asks for no end of listening.
-    pub fn drain(&mut self, deadline: Instant) -> Result<Drained, VerbsError> {
+    pub fn drain(&mut self, deadline: Instant) -> Result<DrainProgress, VerbsError> {
         let late = Instant::now() >= deadline;
-        let mut drained = Drained::default();
-        for qp in self.connected() {
+        let mut drained = DrainProgress::default();
+        for qp in self.connected_qps() {
             let ended = if late { self.destroy_qp(qp) } else { self.disconnect_once(qp) };
             match ended {
-                Ok(()) if late => drained.cut += 1,
+                Ok(()) if late => drained.aborted += 1,
                 // The next step tries again.
                 Ok(()) | Err(VerbsError::Busy) => drained.open += 1,
                 // Nobody is left to carry the connection on.
-                Err(VerbsError::WorkerGone) => {}
+                Err(VerbsError::WorkerDropped) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -150,18 +157,18 @@ impl Context {
     }
 
     /// Fails unless `messages` can be sent to a core now, so that a call of several is carried out whole or not at all.
-    pub(super) fn expect_room(&mut self, core: usize, messages: usize) -> Result<(), VerbsError> {
-        if self.shared.cores.get(core).is_none_or(|core| core.has_left()) {
-            return Err(VerbsError::WorkerGone);
+    pub(super) fn check_control_room(&mut self, core: usize, messages: usize) -> Result<(), VerbsError> {
+        if self.shared.cores.get(core).is_none_or(|core| core.is_dropped()) {
+            return Err(VerbsError::WorkerDropped);
         }
-        let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerGone)?;
+        let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerDropped)?;
         if link.control.has_room(messages) { Ok(()) } else { Err(VerbsError::Busy) }
     }
 
     /// Sends a message to a core.
-    pub(super) fn control(&mut self, core: usize, message: Control) -> Result<(), VerbsError> {
-        self.expect_room(core, 1)?;
-        let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerGone)?;
+    pub(super) fn send_control(&mut self, core: usize, message: ControlMessage) -> Result<(), VerbsError> {
+        self.check_control_room(core, 1)?;
+        let link = self.cores.get_mut(core).ok_or(VerbsError::WorkerDropped)?;
         link.control.push(message).map_err(|_| VerbsError::Busy)
     }
 }

@@ -7,15 +7,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ironwarp_iwarp::Completion;
-use ironwarp_rings::notify::Armed;
+use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::spsc;
 use rustix::event::EventfdFlags;
 
 use super::{Context, CqInfo};
+use crate::channel::ControlMessage;
 use crate::core_loop::{CqCore, CqParts};
 use crate::error::VerbsError;
-use crate::link::Control;
-use crate::shared::{Lease, Places, Table, next_object};
+use crate::shared::{CqReservations, SlotLease, SlotTable, next_handle_id};
 
 /// Names a completion queue of one context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -46,36 +46,36 @@ pub(super) const CQ_DEPTH_MAX: u32 = 1 << 20;
 /// The application's half of a completion queue.
 pub(super) struct AppCq {
     serial: u32,
-    rings: Box<[Ring]>,
+    rings: Box<[CompletionRing]>,
     /// The queue's place in each core's table.
     slots: Box<[u32]>,
     /// The ring that the next poll starts with.
     next: usize,
     depth: u32,
     /// The depth that a resize asked for, until every core writes into its new ring.
-    growing: Option<u32>,
+    resize_depth: Option<u32>,
     /// Places promised to work requests that were posted and not reaped.
-    promised: u32,
-    /// The account, once cores promise places too: then it is there and not in `promised`.
-    places: Arc<Places>,
-    shared: bool,
+    reserved_cqes: u32,
+    /// The account, once cores promise places too: then it is there and not in `reserved_cqes`.
+    reservations: Arc<CqReservations>,
+    core_reserves: bool,
     pub(super) users: u32,
-    armed: Arc<Armed>,
+    armed: Arc<NotifyState>,
     eventfd: Arc<OwnedFd>,
 }
 
 /// One core's completions: the ring, and the one that follows it in a resize.
-struct Ring {
-    now: spsc::Consumer<Completion>,
+struct CompletionRing {
+    current: spsc::Consumer<Completion>,
     next: Option<spsc::Consumer<Completion>>,
 }
 
-impl Ring {
+impl CompletionRing {
     /// Moves completions into `into`, and answers how many.
     #[inline]
     fn reap(&mut self, into: &mut [Completion]) -> usize {
         for (reaped, place) in into.iter_mut().enumerate() {
-            let next = if self.next.is_none() { self.now.pop() } else { self.pop_in_resize() };
+            let next = if self.next.is_none() { self.current.pop() } else { self.pop_in_resize() };
             let Some(completion) = next else { return reaped };
             *place = completion;
         }
@@ -86,19 +86,19 @@ impl Ring {
     #[inline(never)]
     fn pop_in_resize(&mut self) -> Option<Completion> {
         // Asked before the last look: what the core wrote before it moved on is found then.
-        let left = self.next.is_some() && self.has_moved();
-        if let Some(completion) = self.now.pop() {
+        let left = self.next.is_some() && self.has_switched();
+        if let Some(completion) = self.current.pop() {
             return Some(completion);
         }
         if !left {
             return None;
         }
-        self.now = self.next.take()?;
-        self.now.pop()
+        self.current = self.next.take()?;
+        self.current.pop()
     }
 
-    fn has_moved(&self) -> bool {
-        self.next.is_none() || self.now.is_abandoned()
+    fn has_switched(&self) -> bool {
+        self.next.is_none() || self.current.is_abandoned()
     }
 }
 
@@ -107,25 +107,25 @@ impl Context {
     pub fn create_cq(&mut self, depth: u32) -> Result<CompletionQueue, VerbsError> {
         check_depth(depth)?;
         let eventfd = Arc::new(eventfd()?);
-        let armed = Arc::new(Armed::default());
-        let places = Arc::new(Places::new(depth));
-        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
-        let serial = next_object();
+        let armed = Arc::new(NotifyState::default());
+        let reservations = Arc::new(CqReservations::new(depth));
+        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
+        let serial = next_handle_id();
         let cq = AppCq {
             serial,
             rings: Box::default(),
             slots: Box::default(),
             next: 0,
             depth,
-            growing: None,
-            promised: 0,
-            places,
-            shared: false,
+            resize_depth: None,
+            reserved_cqes: 0,
+            reservations,
+            core_reserves: false,
             users: 0,
             armed,
             eventfd,
         };
-        let handle = CompletionQueue { index: place(&mut self.cqs, cq), serial };
+        let handle = CompletionQueue { index: insert_into_table(&mut self.cqs, cq), serial };
         let made = self.create_halves(handle);
         if made.is_err() {
             self.cqs[handle.slot()] = None;
@@ -136,14 +136,16 @@ impl Context {
     fn create_halves(&mut self, handle: CompletionQueue) -> Result<(), VerbsError> {
         let (mut rings, mut slots) = (Vec::new(), Vec::new());
         for core in 0..self.cores.len() {
-            let lease = Lease::take(&self.shared, &self.account, core as u16, Table::CompletionQueues)?;
+            let lease =
+                SlotLease::acquire(&self.shared, &self.quota, core as u16, SlotTable::CompletionQueues)?;
             slots.push(lease.slot());
             let app = self.cq(handle)?;
             let (ring, consumer) = spsc::channel(app.depth as usize);
-            let (places, armed, eventfd) = (app.places.clone(), app.armed.clone(), app.eventfd.clone());
-            let half = CqCore::new(lease, CqParts { handle, ring, places, armed, eventfd });
-            self.control(core, Control::CreateCq(Box::new(half)))?;
-            rings.push(Ring { now: consumer, next: None });
+            let (reservations, armed, eventfd) =
+                (app.reservations.clone(), app.armed.clone(), app.eventfd.clone());
+            let half = CqCore::new(lease, CqParts { handle, ring, reservations, armed, eventfd });
+            self.send_control(core, ControlMessage::CreateCq(Box::new(half)))?;
+            rings.push(CompletionRing { current: consumer, next: None });
         }
         let app = self.cq_mut(handle)?;
         (app.rings, app.slots) = (rings.into(), slots.into());
@@ -156,19 +158,19 @@ impl Context {
     /// have heard of it: until then posting may still say [`VerbsError::CqFull`].
     pub fn resize_cq(&mut self, cq: CompletionQueue, depth: u32) -> Result<(), VerbsError> {
         check_depth(depth)?;
-        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
+        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
         let app = self.cq_mut(cq)?;
         if app.rings.iter().any(|ring| ring.next.is_some()) {
             return Err(VerbsError::Busy);
         }
-        app.shrink(depth)?;
+        app.apply_shrink(depth)?;
         for core in 0..self.cores.len() {
             let (ring, consumer) = spsc::channel(depth as usize);
             let app = self.cq_mut(cq)?;
             let slot = app.slot_on(core);
             app.rings[core].next = Some(consumer);
-            app.growing = Some(depth);
-            self.control(core, Control::ResizeCq { slot, ring })?;
+            app.resize_depth = Some(depth);
+            self.send_control(core, ControlMessage::ResizeCq { slot, ring })?;
         }
         Ok(())
     }
@@ -196,10 +198,10 @@ impl Context {
         if self.cq(cq)?.users > 0 {
             return Err(VerbsError::CompletionQueueInUse);
         }
-        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
+        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
         for core in 0..self.cores.len() {
             let slot = self.cq(cq)?.slots[core];
-            self.control(core, Control::DestroyCq { slot })?;
+            self.send_control(core, ControlMessage::DestroyCq { slot })?;
         }
         self.cqs[cq.index as usize] = None;
         Ok(())
@@ -223,66 +225,66 @@ impl AppCq {
 
     /// Promises a place.
     #[inline]
-    pub(super) fn promise(&mut self) -> Result<(), VerbsError> {
-        if self.shared {
-            return if self.places.take() { Ok(()) } else { Err(VerbsError::CqFull) };
+    pub(super) fn reserve_cqe(&mut self) -> Result<(), VerbsError> {
+        if self.core_reserves {
+            return if self.reservations.try_reserve() { Ok(()) } else { Err(VerbsError::CqFull) };
         }
-        if self.promised >= self.depth {
+        if self.reserved_cqes >= self.depth {
             return Err(VerbsError::CqFull);
         }
-        self.promised += 1;
+        self.reserved_cqes += 1;
         Ok(())
     }
 
     /// Takes promises back.
     #[inline]
-    pub(super) fn give_back(&mut self, places: u32) {
-        if self.shared {
-            self.places.give_back(places);
+    pub(super) fn release(&mut self, reservations: u32) {
+        if self.core_reserves {
+            self.reservations.release(reservations);
         } else {
-            self.promised = self.promised.saturating_sub(places);
+            self.reserved_cqes = self.reserved_cqes.saturating_sub(reservations);
         }
     }
 
     /// From now on cores promise places too.
-    pub(super) fn share(&mut self) {
-        if !core::mem::replace(&mut self.shared, true) {
-            self.places.set(self.promised, self.depth);
+    pub(super) fn enable_core_reservations(&mut self) {
+        if !core::mem::replace(&mut self.core_reserves, true) {
+            self.reservations.init(self.reserved_cqes, self.depth);
         }
     }
 
     /// The queue as it is now.
     pub(super) fn info(&self) -> CqInfo {
-        CqInfo { depth: self.depth, promised: self.promised(), users: self.users }
+        CqInfo { depth: self.depth, reserved_cqes: self.reserved_cqes(), users: self.users }
     }
 
-    fn promised(&self) -> u32 {
-        if self.shared { self.places.promised() } else { self.promised }
+    fn reserved_cqes(&self) -> u32 {
+        if self.core_reserves { self.reservations.reserved_cqes() } else { self.reserved_cqes }
     }
 
     /// Holds a smaller depth at once, so that the new rings have room for all that is promised.
-    fn shrink(&mut self, depth: u32) -> Result<(), VerbsError> {
+    fn apply_shrink(&mut self, depth: u32) -> Result<(), VerbsError> {
         let before = self.depth;
         self.set_depth(before.min(depth));
-        let promised = self.promised();
-        if promised > depth {
+        let reserved_cqes = self.reserved_cqes();
+        if reserved_cqes > depth {
             self.set_depth(before);
-            return Err(VerbsError::CqInUse { promised, asked: depth });
+            return Err(VerbsError::CqDepthTooSmall { reserved_cqes, requested: depth });
         }
         Ok(())
     }
 
     fn set_depth(&mut self, depth: u32) {
         self.depth = depth;
-        self.places.set_depth(depth);
+        self.reservations.set_depth(depth);
     }
 
     /// Holds the depth of a resize once every core writes into its new ring. Answers whether it grew.
-    pub(super) fn grow(&mut self) -> bool {
-        if self.growing.is_none() || !self.rings.iter().all(Ring::has_moved) {
+    pub(super) fn apply_resize(&mut self) -> bool {
+        if self.resize_depth.is_none() || !self.rings.iter().all(CompletionRing::has_switched) {
             return false;
         }
-        let depth = self.growing.take().unwrap_or(self.depth);
+        let depth = self.resize_depth.take().unwrap_or(self.depth);
         let grew = depth > self.depth;
         self.set_depth(depth);
         grew
@@ -291,20 +293,20 @@ impl AppCq {
     fn poll(&mut self, into: &mut [Completion]) -> usize {
         let reaped = match &mut self.rings[..] {
             [ring] => ring.reap(into),
-            _ => self.poll_in_turn(into),
+            _ => self.poll_round_robin(into),
         };
         if reaped > 0 {
-            self.give_back(reaped as u32);
+            self.release(reaped as u32);
         }
-        if self.growing.is_some() {
-            self.grow();
+        if self.resize_depth.is_some() {
+            self.apply_resize();
         }
         reaped
     }
 
     /// Several rings: each poll starts with the next.
     #[inline(never)]
-    fn poll_in_turn(&mut self, into: &mut [Completion]) -> usize {
+    fn poll_round_robin(&mut self, into: &mut [Completion]) -> usize {
         let (first, mut reaped) = (self.next, 0);
         let rings = (first..self.rings.len()).chain(0..first);
         for ring in rings {
@@ -321,11 +323,11 @@ fn check_depth(depth: u32) -> Result<(), VerbsError> {
         return Ok(());
     }
     let (what, allowed) = ("completion queue depth", "1 to 1048576");
-    Err(VerbsError::Attribute { what, value: depth.into(), allowed })
+    Err(VerbsError::OutOfRange { what, value: depth.into(), allowed })
 }
 
 /// Puts `object` into the first free place.
-pub(super) fn place<T>(table: &mut Vec<Option<T>>, object: T) -> u32 {
+pub(super) fn insert_into_table<T>(table: &mut Vec<Option<T>>, object: T) -> u32 {
     let free = table.iter().position(Option::is_none);
     let index = free.unwrap_or_else(|| {
         table.push(None);

@@ -12,33 +12,33 @@ mod attr;
 mod connect;
 mod cq;
 mod params;
-mod patience;
 mod qp;
 mod query;
 mod srq;
+mod timeouts;
 
 use std::sync::Arc;
 
-use ironwarp_mem::{Access, AtomicOp, FastRegion, MemTable, Reach, Region, StableBytes, Window};
+use ironwarp_mem::{Access, AccessScope, AtomicOp, FastRegion, MemTable, Region, StableBytes, Window};
 use ironwarp_types::{CoreId, PdId};
 
 pub(crate) use attr::QpShared;
 pub use attr::{QpAttr, QpState, ReceiveShare};
-pub use connect::Drained;
+pub use connect::DrainProgress;
 pub use cq::CompletionQueue;
 pub use params::{AcceptParams, ConnectParams, MpaRevision, RejectParams};
-pub(crate) use params::{Parcel, Terms};
-pub use patience::KeepAlive;
-pub(crate) use patience::OwnPatience;
+pub(crate) use params::{CmParams, MpaParams};
 pub use qp::QueuePair;
-pub(crate) use query::Lacking;
+pub(crate) use query::LacksAtomicsCache;
 pub use query::{CqInfo, Framing, Limits, QpInfo, SrqInfo};
 pub use srq::SharedReceiveQueue;
+pub use timeouts::KeepAlive;
+pub(crate) use timeouts::QpTimeouts;
 
+use crate::channel::{ControlMessage, CoreChannel, Notification, context_channel};
 use crate::error::VerbsError;
 use crate::event::Event;
-use crate::link::{Control, CoreLink, Notice, link};
-use crate::shared::{Account, Shared};
+use crate::shared::{ContextQuota, StackShared};
 use cq::AppCq;
 use qp::AppQp;
 use srq::AppSrq;
@@ -51,7 +51,7 @@ use srq::AppSrq;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProtectionDomain {
     pub(crate) id: PdId,
-    /// [`Shared::serial`] of its stack.
+    /// [`StackShared::stack_id`] of its stack.
     stack: u32,
 }
 
@@ -59,11 +59,11 @@ pub struct ProtectionDomain {
 ///
 /// When it is dropped the cores find its rings abandoned, reset what is connected and free their halves.
 pub struct Context {
-    shared: Arc<Shared>,
+    shared: Arc<StackShared>,
     /// The stack's table of regions, with this context's share of it.
     mem: MemTable,
-    account: Arc<Account>,
-    cores: Vec<CoreLink>,
+    quota: Arc<ContextQuota>,
+    cores: Vec<CoreChannel>,
     qps: Vec<Option<AppQp>>,
     cqs: Vec<Option<AppCq>>,
     srqs: Vec<Option<AppSrq>>,
@@ -72,8 +72,8 @@ pub struct Context {
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(shared: &Shared) -> Self {
-        ProtectionDomain { id: shared.next_pd(), stack: shared.serial }
+    pub(crate) fn new(shared: &StackShared) -> Self {
+        ProtectionDomain { id: shared.next_pd(), stack: shared.stack_id }
     }
 
     /// The domain as one number, for callers in another language.
@@ -88,23 +88,23 @@ impl ProtectionDomain {
 }
 
 impl Context {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self, VerbsError> {
-        let number = shared.admit_context().ok_or(VerbsError::LimitReached("contexts"))?;
+    pub(crate) fn new(shared: &Arc<StackShared>) -> Result<Self, VerbsError> {
+        let number = shared.alloc_context_id().ok_or(VerbsError::LimitReached("contexts"))?;
         let limits = &shared.config.limits;
-        let places = limits.queue_pairs as usize;
+        let queue_pairs_max = limits.queue_pairs as usize;
         let cores = shared
             .cores
             .iter()
             .map(|core| {
-                let (ours, theirs) = link(number, places);
-                core.attach(theirs);
+                let (ours, theirs) = context_channel(number, queue_pairs_max);
+                core.attach_context(theirs);
                 ours
             })
             .collect();
         Ok(Context {
             shared: shared.clone(),
-            mem: shared.mem.share(limits.share_of(limits.regions)),
-            account: Account::new(limits, shared.cores.len()),
+            mem: shared.mem.with_quota(limits.quota_of(limits.regions)),
+            quota: ContextQuota::new(limits, shared.cores.len()),
             cores,
             qps: Vec::new(),
             cqs: Vec::new(),
@@ -121,7 +121,7 @@ impl Context {
     /// The domain's number, if it is one of this stack.
     fn domain(&self, pd: ProtectionDomain) -> Result<PdId, VerbsError> {
         // RFC 5042 s5.1: nobody is taken to be trusted because a number of his happens to fit.
-        if pd.stack == self.shared.serial { Ok(pd.id) } else { Err(VerbsError::UnknownProtectionDomain) }
+        if pd.stack == self.shared.stack_id { Ok(pd.id) } else { Err(VerbsError::UnknownProtectionDomain) }
     }
 
     /// Registers memory that the region keeps until it is released. The peer can reach it as `access` says.
@@ -154,14 +154,14 @@ impl Context {
 
     /// As [`Context::register`], for one queue pair alone: no other can use the tag, not even one of the same
     /// protection domain, and the queue pair's peer may invalidate it (RFC 5040 s5.3, s8.1.1).
-    pub fn register_for<O: StableBytes + Send + 'static>(
+    pub fn register_for_qp<O: StableBytes + Send + 'static>(
         &self,
         qp: QueuePair,
         owner: O,
         access: Access,
     ) -> Result<Region, VerbsError> {
-        let reach = Reach::new(self.qp(qp)?.pd.id, qp.num());
-        Ok(self.mem.register_for(reach, owner, access)?)
+        let scope = AccessScope::new(self.qp(qp)?.pd.id, qp.num());
+        Ok(self.mem.register_in_scope(scope, owner, access)?)
     }
 
     /// As [`Context::register`], with all words of the region owned by `core`: atomic operations on them, of peers and of
@@ -170,18 +170,18 @@ impl Context {
     ///
     /// Bytes that are registered more than once are pinned alike in all registrations; the later one is refused otherwise,
     /// with [`RegisterError::PinConflict`](crate::RegisterError::PinConflict).
-    pub fn register_pinned<O: StableBytes + Send + 'static>(
+    pub fn register_on_core<O: StableBytes + Send + 'static>(
         &self,
         pd: ProtectionDomain,
         owner: O,
         access: Access,
         core: u16,
     ) -> Result<Region, VerbsError> {
-        Ok(self.mem.register_pinned(self.domain(pd)?.into(), owner, access, CoreId(core))?)
+        Ok(self.mem.register_on_core(self.domain(pd)?.into(), owner, access, CoreId(core))?)
     }
 
     /// The core that runs atomic operations on the word at `offset` of a region of ours, counted from 0. What
-    /// [`Context::atomic`] refuses is refused here alike. With `rdmap.atomics = "locked"` it means nothing: whichever core a
+    /// [`Context::atomic`] refuses is refused here alike. With `rdmap.atomic_execution = "locked"` it means nothing: whichever core a
     /// request arrives at runs it.
     pub fn owner_core(&self, region: &Region, offset: usize) -> Result<u16, VerbsError> {
         Ok(self.mem.local_word(region, offset)?.0.0)
@@ -224,30 +224,33 @@ impl Context {
     ) -> Result<(), VerbsError> {
         let (owner, target) = self.mem.local_word(region, offset)?;
         let core = usize::from(owner.0);
-        self.expect_room(core, 1)?;
-        match self.cq_mut(cq)?.promise() {
-            Err(VerbsError::CqFull) if self.reclaim(cq) => self.cq_mut(cq)?.promise()?,
-            promised => promised?,
+        self.check_control_room(core, 1)?;
+        match self.cq_mut(cq)?.reserve_cqe() {
+            Err(VerbsError::CqFull) if self.reclaim(cq) => self.cq_mut(cq)?.reserve_cqe()?,
+            reserved_cqes => reserved_cqes?,
         }
         let cq = self.cq(cq)?.slot_on(core);
-        self.control(core, Control::Atomic { cq, wr_id, target, operation: *operation })
+        self.send_control(core, ControlMessage::Atomic { cq, wr_id, target, operation: *operation })
     }
 
     /// The next piece of news, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         for core in 0..self.cores.len() {
-            while let Some(notice) = self.cores.get_mut(core).and_then(|link| link.notices.pop()) {
-                match notice {
-                    Notice::Event(Event::SharedReceiveLimit { srq }) if !self.spend_arming(srq) => {}
-                    Notice::Event(event) => {
+            while let Some(notification) = self.cores.get_mut(core).and_then(|link| link.notifications.pop())
+            {
+                match notification {
+                    Notification::Event(Event::SrqLimitReached { srq }) if !self.consume_arming(srq) => {}
+                    Notification::Event(event) => {
                         if let Event::PeerLacksAtomics { peer, .. } = event {
-                            self.remember_lacking(peer);
+                            self.cache_lacks_atomics(peer);
                         }
                         return Some(event);
                     }
-                    Notice::HasAtomics(peer) => self.forget_lacking(peer),
-                    Notice::QpGone(qp) => self.forget_qp(&qp),
-                    Notice::CqGone(_) | Notice::SrqGone(_) | Notice::Spent(_) => {}
+                    Notification::PeerHasAtomics(peer) => self.uncache_lacks_atomics(peer),
+                    Notification::QpReturned(qp) => self.on_qp_returned(&qp),
+                    Notification::CqReturned(_)
+                    | Notification::SrqReturned(_)
+                    | Notification::CmParamsReturned(_) => {}
                 }
             }
         }

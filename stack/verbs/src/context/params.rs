@@ -68,18 +68,18 @@ pub struct RejectParams<'a> {
     /// What the far application is told.
     pub private_data: &'a [u8],
     /// The numbers of Reads that would do (RFC 6581 s9.1). Revision 1 has no place for them.
-    pub wanted: Option<ReadDepths>,
+    pub reads: Option<ReadDepths>,
 }
 
 /// What a connection is begun or answered with, on its way to the core.
-pub(crate) struct Parcel {
+pub(crate) struct CmParams {
     pub(crate) private_data: PrivateData,
-    pub(crate) terms: Terms,
+    pub(crate) mpa_params: MpaParams,
 }
 
 /// What was asked for; what was not comes from the configuration or the queue pair.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Terms {
+pub(crate) struct MpaParams {
     pub(crate) revision: u8,
     pub(crate) reads: Option<ReadDepths>,
     pub(crate) peer_to_peer: Option<bool>,
@@ -88,58 +88,65 @@ pub(crate) struct Terms {
 }
 
 impl ConnectParams<'_> {
-    pub(super) fn parcel(
+    pub(super) fn to_cm_params(
         &self,
         mpa: &MpaConfig,
         revision: u8,
         most: ReadDepths,
-    ) -> Result<Box<Parcel>, VerbsError> {
+    ) -> Result<Box<CmParams>, VerbsError> {
         check_reads(self.reads, most, true)?;
         let ConnectParams { reads, peer_to_peer, rtr, first_fpdu_holdoff: holdoff, .. } = *self;
-        let terms = Terms { revision, reads, peer_to_peer, rtr, holdoff };
-        boxed(self.private_data, mpa.private_data_bytes(revision > 1), terms)
+        let mpa_params = MpaParams { revision, reads, peer_to_peer, rtr, holdoff };
+        build_cm_params(self.private_data, mpa.private_data_bytes(revision > 1), mpa_params)
     }
 }
 
 impl AcceptParams<'_> {
-    pub(super) fn parcel(
+    pub(super) fn to_cm_params(
         &self,
         mpa: &MpaConfig,
         enhanced: bool,
         most: ReadDepths,
-    ) -> Result<Box<Parcel>, VerbsError> {
+    ) -> Result<Box<CmParams>, VerbsError> {
         check_reads(self.reads, most, false)?;
-        let terms = Terms { reads: self.reads, rtr: self.rtr, ..Terms::default() };
-        boxed(self.private_data, mpa.private_data_bytes(enhanced), terms)
+        let mpa_params = MpaParams { reads: self.reads, rtr: self.rtr, ..MpaParams::default() };
+        build_cm_params(self.private_data, mpa.private_data_bytes(enhanced), mpa_params)
     }
 }
 
 impl RejectParams<'_> {
-    pub(super) fn parcel(&self, mpa: &MpaConfig, enhanced: bool) -> Result<Box<Parcel>, VerbsError> {
-        boxed(
+    pub(super) fn to_cm_params(&self, mpa: &MpaConfig, enhanced: bool) -> Result<Box<CmParams>, VerbsError> {
+        build_cm_params(
             self.private_data,
             mpa.private_data_bytes(enhanced),
-            Terms { reads: self.wanted, ..Terms::default() },
+            MpaParams { reads: self.reads, ..MpaParams::default() },
         )
     }
 }
 
-fn boxed(said: &[u8], bytes_max: usize, terms: Terms) -> Result<Box<Parcel>, VerbsError> {
-    if said.len() > bytes_max {
-        return Err(VerbsError::PrivateDataTooLong(said.len()));
+fn build_cm_params(
+    private_data: &[u8],
+    bytes_max: usize,
+    mpa_params: MpaParams,
+) -> Result<Box<CmParams>, VerbsError> {
+    if private_data.len() > bytes_max {
+        return Err(VerbsError::PrivateDataTooLong(private_data.len()));
     }
-    let private_data = PrivateData::try_from(said).map_err(|_| VerbsError::PrivateDataTooLong(said.len()))?;
-    Ok(Box::new(Parcel { private_data, terms }))
+    let private_data = PrivateData::try_from(private_data)
+        .map_err(|_| VerbsError::PrivateDataTooLong(private_data.len()))?;
+    Ok(Box::new(CmParams { private_data, mpa_params }))
 }
 
-fn check_reads(asked: Option<ReadDepths>, most: ReadDepths, may_leave: bool) -> Result<(), VerbsError> {
-    let Some(asked) = asked else { return Ok(()) };
-    for (what, value, most) in
-        [("inbound reads", asked.ird, most.ird), ("outbound reads", asked.ord, most.ord)]
-    {
-        if value > most && !(may_leave && value == READS_UNNEGOTIATED) {
+fn check_reads(
+    requested: Option<ReadDepths>,
+    most: ReadDepths,
+    allow_unnegotiated: bool,
+) -> Result<(), VerbsError> {
+    let Some(requested) = requested else { return Ok(()) };
+    for (what, value, most) in [("ird", requested.ird, most.ird), ("ord", requested.ord, most.ord)] {
+        if value > most && !(allow_unnegotiated && value == READS_UNNEGOTIATED) {
             let allowed = "at most what the queue pair was made for";
-            return Err(VerbsError::Attribute { what, value: value.into(), allowed });
+            return Err(VerbsError::OutOfRange { what, value: value.into(), allowed });
         }
     }
     Ok(())

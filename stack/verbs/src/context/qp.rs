@@ -7,19 +7,19 @@ use std::sync::Arc;
 use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{RecvWqe, SendWqe};
-use ironwarp_rings::doorbell::Bell;
+use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots::{self, SlotProducer};
 use ironwarp_types::QpNum;
 
 use super::attr::{QpAttr, QpShared, QpState};
-use super::cq::place;
+use super::cq::insert_into_table;
 use super::{CompletionQueue, Context, ProtectionDomain, QpInfo, SharedReceiveQueue};
-use crate::config::{AtomicsBy, Extensions};
+use crate::channel::ControlMessage;
+use crate::config::{AtomicExecution, Extensions};
 use crate::core_loop::{QpCore, QpSetup, SelectedQueues, SrqSlot};
 use crate::error::VerbsError;
-use crate::event::Settled;
-use crate::link::Control;
-use crate::shared::{Lease, Table, next_object};
+use crate::event::NegotiatedParams;
+use crate::shared::{SlotLease, SlotTable, next_handle_id};
 
 mod post;
 
@@ -59,9 +59,9 @@ pub(super) struct AppQp {
     srq: Option<SharedReceiveQueue>,
     /// The core that it wants to connect from.
     core: Option<u16>,
-    bell: Arc<Bell>,
+    bell: Arc<DoorbellFlag>,
     shared: Arc<QpShared>,
-    sges: usize,
+    max_sge: usize,
     inline_bytes: usize,
     /// What its connection carries beside the operations of RFC 5040.
     extensions: Option<Rfc7306Profile>,
@@ -70,11 +70,11 @@ pub(super) struct AppQp {
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
     /// Sends completed without an entry whose promised places have been taken back.
-    silent_seen: u32,
+    unsignaled_seen: u32,
     /// Core and place there, once it has one.
-    home: Option<(u16, u32)>,
+    assigned: Option<(u16, u32)>,
     /// The core's half until it has a home.
-    resting: Option<Box<QpCore>>,
+    unassigned: Option<Box<QpCore>>,
     /// The application asked for the graceful end, whether or not the core has heard of it.
     closing: bool,
     /// The application gave it up; the core's half is on its way back.
@@ -84,18 +84,18 @@ pub(super) struct AppQp {
 impl Context {
     /// A queue pair in `pd`, not connected.
     pub fn create_qp(&mut self, pd: ProtectionDomain, attr: &QpAttr) -> Result<QueuePair, VerbsError> {
-        attr.validate(self.shared.config.limits.reads, self.cores.len())?;
+        attr.validate(self.shared.config.limits.read_depth, self.cores.len())?;
         let domain = self.domain(pd)?;
         self.cq(attr.send_cq).and(self.cq(attr.recv_cq))?;
-        let recv_pd = self.join_srq(attr)?.unwrap_or(domain);
+        let recv_pd = self.attach_srq(attr)?.unwrap_or(domain);
         self.cq_mut(attr.send_cq)?.users += 1;
         self.cq_mut(attr.recv_cq)?.users += 1;
-        let num = QpNum(next_object());
+        let num = QpNum(next_handle_id());
         let (sq, sq_core) = slots::ring(attr.send_depth as usize);
         // With a shared queue the core fills the ring itself, one receive at a time.
         let (rq, rq_core) = slots::ring(if attr.srq.is_some() { 1 } else { attr.recv_depth as usize });
         let (rq, rq_producer) = if attr.srq.is_some() { (slots::ring(1).0, Some(rq)) } else { (rq, None) };
-        let (bell, shared) = (Arc::new(Bell::default()), Arc::new(QpShared::new()));
+        let (bell, shared) = (Arc::new(DoorbellFlag::default()), Arc::new(QpShared::new()));
         let app = AppQp {
             handle: QueuePair { index: 0, num },
             pd,
@@ -105,23 +105,23 @@ impl Context {
             core: attr.core,
             bell: bell.clone(),
             shared: shared.clone(),
-            sges: attr.sges,
+            max_sge: attr.max_sge,
             inline_bytes: attr.inline_bytes,
             extensions: None,
             reads: attr.reads(),
             send_cq: attr.send_cq,
             recv_cq: attr.recv_cq,
-            silent_seen: 0,
-            home: None,
-            resting: None,
+            unsignaled_seen: 0,
+            assigned: None,
+            unassigned: None,
             closing: false,
             destroyed: false,
         };
-        let index = place(&mut self.qps, app);
+        let index = insert_into_table(&mut self.qps, app);
         let handle = QueuePair { index, num };
         let (pd, mut attr) = (domain, attr.clone());
         attr.place_out_of_order.get_or_insert(self.shared.config.ddp.place_out_of_order);
-        let atomic_locked = self.shared.config.rdmap.atomics == AtomicsBy::Locked;
+        let atomic_locked = self.shared.config.rdmap.atomic_execution == AtomicExecution::Locked;
         let setup = QpSetup {
             handle,
             pd,
@@ -136,17 +136,17 @@ impl Context {
         };
         let app = self.qp_mut(handle)?;
         app.handle = handle;
-        app.resting = Some(Box::new(QpCore::new(setup)));
+        app.unassigned = Some(Box::new(QpCore::new(setup)));
         Ok(handle)
     }
 
     /// Counts a new queue pair with its shared receive queue, and lets cores promise places in its completion queue.
-    fn join_srq(&mut self, attr: &QpAttr) -> Result<Option<ironwarp_types::PdId>, VerbsError> {
+    fn attach_srq(&mut self, attr: &QpAttr) -> Result<Option<ironwarp_types::PdId>, VerbsError> {
         let Some(srq) = attr.srq else { return Ok(None) };
         let app = self.srq_mut(srq)?;
         app.users += 1;
         let pd = app.pd;
-        self.cq_mut(attr.recv_cq)?.share();
+        self.cq_mut(attr.recv_cq)?.enable_core_reservations();
         Ok(Some(pd))
     }
 
@@ -157,8 +157,8 @@ impl Context {
 
     /// What the start-up of the queue pair's connection settled: the numbers of Reads that hold, and those that the peer
     /// named. `None` before.
-    pub fn qp_settled(&self, qp: QueuePair) -> Result<Option<Settled>, VerbsError> {
-        Ok(self.qp(qp)?.shared.settled())
+    pub fn qp_negotiated(&self, qp: QueuePair) -> Result<Option<NegotiatedParams>, VerbsError> {
+        Ok(self.qp(qp)?.shared.negotiated())
     }
 
     /// The numbers of Reads that a queue pair was made for.
@@ -168,14 +168,14 @@ impl Context {
 
     /// Ends a queue pair at once: a connection that is still up is reset, everything posted completes as flushed.
     pub fn destroy_qp(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
-        match self.qp(qp)?.home {
+        match self.qp(qp)?.assigned {
             Some((core, slot)) => {
-                self.control(core.into(), Control::DestroyQp { slot })?;
+                self.send_control(core.into(), ControlMessage::DestroyQp { slot })?;
                 self.qp_mut(qp)?.destroyed = true;
                 Ok(())
             }
             None => {
-                self.drop_qp(qp);
+                self.remove_qp(qp);
                 Ok(())
             }
         }
@@ -186,32 +186,32 @@ impl Context {
     pub(super) fn reclaim(&mut self, cq: CompletionQueue) -> bool {
         let mut reclaimed = 0;
         for app in self.qps.iter_mut().flatten().filter(|app| app.send_cq == cq) {
-            let silent = app.sq.silent();
-            reclaimed += silent.wrapping_sub(app.silent_seen);
-            app.silent_seen = silent;
+            let unsignaled = app.sq.unsignaled();
+            reclaimed += unsignaled.wrapping_sub(app.unsignaled_seen);
+            app.unsignaled_seen = unsignaled;
         }
         let Ok(cq) = self.cq_mut(cq) else { return false };
-        cq.give_back(reclaimed);
-        cq.grow() || reclaimed > 0
+        cq.release(reclaimed);
+        cq.apply_resize() || reclaimed > 0
     }
 
     /// The core's half came back: the queue pair is gone.
-    pub(super) fn forget_qp(&mut self, half: &QpCore) {
-        self.drop_qp(half.handle());
+    pub(super) fn on_qp_returned(&mut self, half: &QpCore) {
+        self.remove_qp(half.handle());
     }
 
-    fn drop_qp(&mut self, qp: QueuePair) {
+    fn remove_qp(&mut self, qp: QueuePair) {
         let place = self.qps.get_mut(qp.index as usize);
         let send_cq = place.as_ref().and_then(|place| place.as_ref()).map(|app| app.send_cq);
         if let Some(send_cq) = send_cq {
             self.reclaim(send_cq);
         }
         let Some(mut app) = self.qps.get_mut(qp.index as usize).and_then(Option::take) else { return };
-        if app.resting.is_some() {
+        if app.unassigned.is_some() {
             // No core will complete these receives: their places in the queue are free again.
             let posted = app.rq.outstanding();
             if let Ok(cq) = self.cq_mut(app.recv_cq) {
-                cq.give_back(posted);
+                cq.release(posted);
             }
         }
         if let Some(Ok(srq)) = app.srq.map(|srq| self.srq_mut(srq)) {
@@ -225,13 +225,13 @@ impl Context {
     }
 
     /// The core that a queue pair wants to connect from.
-    pub(super) fn asked_core(&self, qp: QueuePair) -> Result<Option<u16>, VerbsError> {
+    pub(super) fn requested_core(&self, qp: QueuePair) -> Result<Option<u16>, VerbsError> {
         Ok(self.qp(qp)?.core)
     }
 
     /// Gives a resting queue pair a place on `core` and takes the core's half out, ready to be sent there. Its connection
     /// carries what is asked for, or what the configuration says.
-    pub(super) fn settle(
+    pub(super) fn assign_core(
         &mut self,
         qp: QueuePair,
         core: u16,
@@ -240,7 +240,7 @@ impl Context {
         let extensions = extensions.unwrap_or(self.shared.config.rdmap.extensions).profile();
         let app = self.qp(qp)?;
         let state = app.shared.state();
-        if app.resting.is_none() {
+        if app.unassigned.is_none() {
             return Err(VerbsError::WrongState(state));
         }
         let srq = app.srq.map(|srq| self.srq(srq)).transpose()?;
@@ -250,32 +250,32 @@ impl Context {
             srq: srq.map(|srq| SrqSlot::new(srq.slot_on(core.into()))),
             qp: 0,
         };
-        let lease = Lease::take(&self.shared, &self.account, core, Table::QueuePairs)?;
+        let lease = SlotLease::acquire(&self.shared, &self.quota, core, SlotTable::QueuePairs)?;
         let slot = lease.slot();
         let app = self.qp_mut(qp)?;
-        let mut half = app.resting.take().ok_or(VerbsError::WrongState(state))?;
+        let mut half = app.unassigned.take().ok_or(VerbsError::WrongState(state))?;
         half.assign_slot(lease, queues, extensions);
         app.extensions = extensions;
-        app.home = Some((core, slot));
+        app.assigned = Some((core, slot));
         app.shared.set(QpState::Connecting);
         Ok((slot, half))
     }
 
     /// The queue pair takes no more requests.
-    pub(super) fn close(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
+    pub(super) fn mark_closing(&mut self, qp: QueuePair) -> Result<(), VerbsError> {
         self.qp_mut(qp)?.closing = true;
         Ok(())
     }
 
     /// The queue pairs that have, or are to have, a connection that has not ended.
-    pub(super) fn connected(&self) -> Vec<QueuePair> {
-        let live = |app: &&AppQp| app.home.is_some() && !app.destroyed && app.state() != QpState::Error;
+    pub(super) fn connected_qps(&self) -> Vec<QueuePair> {
+        let live = |app: &&AppQp| app.assigned.is_some() && !app.destroyed && app.state() != QpState::Error;
         self.qps.iter().flatten().filter(live).map(|app| app.handle).collect()
     }
 
-    pub(super) fn home(&self, qp: QueuePair) -> Result<(usize, u32), VerbsError> {
+    pub(super) fn assigned(&self, qp: QueuePair) -> Result<(usize, u32), VerbsError> {
         let app = self.qp(qp)?;
-        let (core, slot) = app.home.ok_or(VerbsError::WrongState(app.shared.state()))?;
+        let (core, slot) = app.assigned.ok_or(VerbsError::WrongState(app.shared.state()))?;
         Ok((core.into(), slot))
     }
 
@@ -310,7 +310,7 @@ impl AppQp {
     /// RFC 5041 s6.2.1: once the graceful end has been asked for, further requests are errors. Those behind the end are
     /// flushed.
     #[cold]
-    fn check_open(&self) -> Result<(), VerbsError> {
+    fn check_not_closing(&self) -> Result<(), VerbsError> {
         match self.state() {
             QpState::Error => Ok(()),
             state => Err(VerbsError::WrongState(state)),
@@ -331,12 +331,12 @@ impl AppQp {
             recv_depth,
             sends_outstanding: self.sq.outstanding(),
             receives_outstanding: if own { self.rq.outstanding() } else { 0 },
-            sges: self.sges,
+            max_sge: self.max_sge,
             inline_bytes: self.inline_bytes,
-            settled: self.shared.settled(),
+            negotiated: self.shared.negotiated(),
             framing: self.shared.framing(),
-            inbound_reads: self.reads.ird,
-            outbound_reads: self.reads.ord,
+            ird: self.reads.ird,
+            ord: self.reads.ord,
         }
     }
 }

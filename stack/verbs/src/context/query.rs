@@ -14,7 +14,7 @@ use super::cq::CQ_DEPTH_MAX;
 use super::srq::SRQ_DEPTH_MAX;
 use super::{CompletionQueue, Context, ProtectionDomain, QpState, QueuePair, SharedReceiveQueue};
 use crate::error::VerbsError;
-use crate::event::Settled;
+use crate::event::NegotiatedParams;
 
 /// A queue pair as it is now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,17 +39,17 @@ pub struct QpInfo {
     /// Receives posted and not yet completed by the core.
     pub receives_outstanding: u32,
     /// Gather or scatter elements in a request.
-    pub sges: usize,
+    pub max_sge: usize,
     /// Inline bytes in a request.
     pub inline_bytes: usize,
     /// What start-up settled, once it has: the numbers of Reads that hold.
-    pub settled: Option<Settled>,
+    pub negotiated: Option<NegotiatedParams>,
     /// How the connection frames its messages, once start-up has settled it.
     pub framing: Option<Framing>,
     /// Reads that the peer may have outstanding here, as asked for (IRD).
-    pub inbound_reads: u16,
+    pub ird: u16,
     /// Reads that we may have outstanding at the peer, as asked for (ORD).
-    pub outbound_reads: u16,
+    pub ord: u16,
 }
 
 /// How MPA frames the messages of a connection (RFC 5044 s7.1.1), as the two sides' requests settled it.
@@ -68,7 +68,7 @@ pub struct CqInfo {
     /// Places for work requests that were posted and not reaped. A resize that makes it larger shows once it holds.
     pub depth: u32,
     /// Places promised to work requests: posted and not reaped, and not known to have ended without an entry.
-    pub promised: u32,
+    pub reserved_cqes: u32,
     /// Uses by queue pairs: one that sends and receives into it counts twice.
     pub users: u32,
 }
@@ -82,7 +82,7 @@ pub struct SrqInfo {
     /// Receives posted and not yet taken by a message.
     pub posted: u32,
     /// Scatter elements in a receive.
-    pub sges: usize,
+    pub max_sge: usize,
     /// Queue pairs that take receives from it.
     pub users: u32,
 }
@@ -104,27 +104,27 @@ pub struct Limits {
     /// Application contexts.
     pub contexts: u32,
     /// How much of the four kinds of object above one context may have, in percent.
-    pub context_percent: u8,
+    pub context_quota_percent: u8,
     /// Incoming connections a core that have not been accepted or rejected yet.
     pub half_open: u32,
     /// Listening addresses a core.
     pub listeners: u32,
     /// Requests in a send or receive queue.
-    pub work_depth: u32,
+    pub wq_depth: u32,
     /// Receives in a shared receive queue, a core.
-    pub shared_receive_depth: u32,
+    pub srq_depth: u32,
     /// Places in a completion queue.
-    pub completion_depth: u32,
+    pub cq_depth: u32,
     /// Gather or scatter elements in a Send, Write or receive.
-    pub sges: usize,
+    pub max_sge: usize,
     /// Sink elements of a Read.
-    pub read_sges: usize,
+    pub max_read_sge: usize,
     /// Inline bytes in a request.
     pub inline_bytes: usize,
     /// Bytes in a message.
     pub message_bytes: u32,
     /// Reads outstanding in either direction of a queue pair.
-    pub reads: u16,
+    pub read_depth: u16,
     /// Private data bytes sent with a connection in revision 1 of MPA.
     pub private_data_bytes: usize,
     /// As before in revision 2, where the numbers of Reads take some of the room.
@@ -154,30 +154,33 @@ impl Context {
     }
 
     /// Whether the peer at an address has turned out to lack atomic operations, within the time that the configuration says
-    /// (`rdmap.lacking_s`): a context of this stack has heard [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics),
+    /// (`rdmap.lacks_atomics_cache_s`): a context of this stack has heard [`Event::PeerLacksAtomics`](crate::Event::PeerLacksAtomics),
     /// and no connection to that address has had an answer to one since.
     pub fn lacks_atomics(&self, peer: IpAddr) -> bool {
-        let lacking = self.shared.lacking.lock().unwrap_or_else(PoisonError::into_inner);
-        lacking.has(peer.to_canonical(), Instant::now(), self.remembered_for())
+        let lacks_atomics_cache =
+            self.shared.lacks_atomics_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        lacks_atomics_cache.has(peer.to_canonical(), Instant::now(), self.lacks_atomics_cache_time())
     }
 
     /// An event on its way to the application says something to remember.
     #[cold]
-    pub(super) fn remember_lacking(&self, peer: IpAddr) {
-        let mut lacking = self.shared.lacking.lock().unwrap_or_else(PoisonError::into_inner);
-        lacking.note(peer.to_canonical(), Instant::now());
-        self.shared.some_lack.store(true, Ordering::Relaxed);
+    pub(super) fn cache_lacks_atomics(&self, peer: IpAddr) {
+        let mut lacks_atomics_cache =
+            self.shared.lacks_atomics_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        lacks_atomics_cache.note(peer.to_canonical(), Instant::now());
+        self.shared.any_lacks_atomics.store(true, Ordering::Relaxed);
     }
 
     /// That peer has answered one.
     #[cold]
-    pub(super) fn forget_lacking(&self, peer: IpAddr) {
-        let mut lacking = self.shared.lacking.lock().unwrap_or_else(PoisonError::into_inner);
-        lacking.forget(peer.to_canonical());
+    pub(super) fn uncache_lacks_atomics(&self, peer: IpAddr) {
+        let mut lacks_atomics_cache =
+            self.shared.lacks_atomics_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        lacks_atomics_cache.forget(peer.to_canonical());
     }
 
-    fn remembered_for(&self) -> Duration {
-        Duration::from_secs(self.shared.config.rdmap.lacking_s)
+    fn lacks_atomics_cache_time(&self) -> Duration {
+        Duration::from_secs(self.shared.config.rdmap.lacks_atomics_cache_s)
     }
 
     /// What this stack allows.
@@ -190,17 +193,17 @@ impl Context {
             shared_receive_queues: limits.shared_receive_queues,
             regions: limits.regions,
             contexts: limits.contexts,
-            context_percent: limits.context_percent,
+            context_quota_percent: limits.context_quota_percent,
             half_open: limits.half_open,
             listeners: limits.listeners,
-            shared_receive_depth: SRQ_DEPTH_MAX,
-            work_depth: WORK_DEPTH_MAX,
-            completion_depth: CQ_DEPTH_MAX,
-            sges: SGE_MAX,
-            read_sges: 1,
+            srq_depth: SRQ_DEPTH_MAX,
+            wq_depth: WORK_DEPTH_MAX,
+            cq_depth: CQ_DEPTH_MAX,
+            max_sge: SGE_MAX,
+            max_read_sge: 1,
             inline_bytes: INLINE_BYTES_MAX,
             message_bytes: MESSAGE_BYTES_MAX,
-            reads: limits.reads,
+            read_depth: limits.read_depth,
             private_data_bytes: mpa.private_data_bytes(false),
             private_data_bytes_enhanced: mpa.private_data_bytes(true),
             private_data_bytes_accepted: limits.private_data_bytes.into(),
@@ -210,16 +213,16 @@ impl Context {
 }
 
 /// Peers remembered at a time; the oldest makes room.
-const LACKING_MAX: usize = 256;
+const LACKS_ATOMICS_CACHE_MAX: usize = 256;
 
 /// Which peers turned out to have no atomic operations, and when.
 #[derive(Debug, Default)]
-pub(crate) struct Lacking(VecDeque<(IpAddr, Instant)>);
+pub(crate) struct LacksAtomicsCache(VecDeque<(IpAddr, Instant)>);
 
-impl Lacking {
+impl LacksAtomicsCache {
     fn note(&mut self, peer: IpAddr, now: Instant) {
         self.forget(peer);
-        if self.0.len() == LACKING_MAX {
+        if self.0.len() == LACKS_ATOMICS_CACHE_MAX {
             self.0.pop_front();
         }
         self.0.push_back((peer, now));
@@ -229,8 +232,8 @@ impl Lacking {
         self.0.retain(|(one, _)| *one != peer);
     }
 
-    fn has(&self, peer: IpAddr, now: Instant, remembered_for: Duration) -> bool {
-        let is_fresh = |noted: Instant| now.saturating_duration_since(noted) < remembered_for;
+    fn has(&self, peer: IpAddr, now: Instant, lacks_atomics_cache_time: Duration) -> bool {
+        let is_fresh = |noted: Instant| now.saturating_duration_since(noted) < lacks_atomics_cache_time;
         self.0.iter().any(|&(one, noted)| one == peer && is_fresh(noted))
     }
 }
@@ -244,19 +247,26 @@ mod tests {
     fn a_peer_that_lacks_atomics_is_remembered_for_a_while() {
         let (begun, hour) = (Instant::now(), Duration::from_secs(3600));
         let address = |number: u32| IpAddr::from(core::net::Ipv4Addr::from(number));
-        let mut lacking = Lacking::default();
-        lacking.note(address(1), begun);
-        assert!(lacking.has(address(1), begun + hour / 2, hour) && !lacking.has(address(2), begun, hour));
+        let mut lacks_atomics_cache = LacksAtomicsCache::default();
+        lacks_atomics_cache.note(address(1), begun);
         assert!(
-            !lacking.has(address(1), begun + hour, hour) && !lacking.has(address(1), begun, Duration::ZERO)
+            lacks_atomics_cache.has(address(1), begun + hour / 2, hour)
+                && !lacks_atomics_cache.has(address(2), begun, hour)
         );
-        lacking.forget(address(1));
-        assert!(!lacking.has(address(1), begun, hour), "it has answered");
-        lacking.note(address(1), begun + hour);
-        assert!(lacking.has(address(1), begun + hour * 3 / 2, hour));
-        for number in 2..=LACKING_MAX as u32 + 1 {
-            lacking.note(address(number), begun);
+        assert!(
+            !lacks_atomics_cache.has(address(1), begun + hour, hour)
+                && !lacks_atomics_cache.has(address(1), begun, Duration::ZERO)
+        );
+        lacks_atomics_cache.forget(address(1));
+        assert!(!lacks_atomics_cache.has(address(1), begun, hour), "it has answered");
+        lacks_atomics_cache.note(address(1), begun + hour);
+        assert!(lacks_atomics_cache.has(address(1), begun + hour * 3 / 2, hour));
+        for number in 2..=LACKS_ATOMICS_CACHE_MAX as u32 + 1 {
+            lacks_atomics_cache.note(address(number), begun);
         }
-        assert!(!lacking.has(address(1), begun + hour, hour) && lacking.has(address(2), begun, hour));
+        assert!(
+            !lacks_atomics_cache.has(address(1), begun + hour, hour)
+                && lacks_atomics_cache.has(address(2), begun, hour)
+        );
     }
 }

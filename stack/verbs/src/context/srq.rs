@@ -10,13 +10,13 @@ use ironwarp_types::PdId;
 use ironwarp_types::limits::SGE_MAX;
 
 use super::attr::within;
-use super::cq::place;
+use super::cq::insert_into_table;
 use super::qp::write_recv;
 use super::{Context, ProtectionDomain, SrqInfo};
+use crate::channel::ControlMessage;
 use crate::core_loop::SrqCore;
 use crate::error::VerbsError;
-use crate::link::Control;
-use crate::shared::{Lease, Table, next_object};
+use crate::shared::{SlotLease, SlotTable, next_handle_id};
 use crate::wr::RecvWr;
 
 /// The most receives that a shared receive queue may be made for, a core.
@@ -48,36 +48,36 @@ pub(super) struct AppSrq {
     /// One ring and one place in the table for each core.
     rings: Box<[SlotProducer<RecvWqe>]>,
     slots: Box<[u32]>,
-    sges: usize,
+    max_sge: usize,
     pub(super) users: u32,
     /// Whether the application still waits to hear that few receives are left.
     is_armed: bool,
 }
 
 impl Context {
-    /// A shared receive queue in `pd` for `depth` receives a core, 1 to 65536, of at most `sges` elements each. The
+    /// A shared receive queue in `pd` for `depth` receives a core, 1 to 65536, of at most `max_sge` elements each. The
     /// elements are checked against `pd`, whatever queue pair takes them.
     pub fn create_srq(
         &mut self,
         pd: ProtectionDomain,
         depth: u32,
-        sges: usize,
+        max_sge: usize,
     ) -> Result<SharedReceiveQueue, VerbsError> {
         let pd = self.domain(pd)?;
         within("receive depth", depth.into(), 1, SRQ_DEPTH_MAX.into(), "1 to 65536")?;
-        within("elements", sges as u64, 1, SGE_MAX as u64, "1 to 16")?;
-        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
-        let serial = next_object();
+        within("elements", max_sge as u64, 1, SGE_MAX as u64, "1 to 16")?;
+        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
+        let serial = next_handle_id();
         let app = AppSrq {
             serial,
             pd,
             rings: Box::default(),
             slots: Box::default(),
-            sges,
+            max_sge,
             users: 0,
             is_armed: false,
         };
-        let handle = SharedReceiveQueue { index: place(&mut self.srqs, app), serial };
+        let handle = SharedReceiveQueue { index: insert_into_table(&mut self.srqs, app), serial };
         let made = self.create_shards(handle, depth);
         if made.is_err() {
             self.srqs[handle.index as usize] = None;
@@ -88,10 +88,14 @@ impl Context {
     fn create_shards(&mut self, handle: SharedReceiveQueue, depth: u32) -> Result<(), VerbsError> {
         let (mut rings, mut places) = (Vec::new(), Vec::new());
         for core in 0..self.cores.len() {
-            let lease = Lease::take(&self.shared, &self.account, core as u16, Table::SharedReceives)?;
+            let lease =
+                SlotLease::acquire(&self.shared, &self.quota, core as u16, SlotTable::SharedReceiveQueues)?;
             places.push(lease.slot());
             let (producer, consumer) = slots::ring(depth as usize);
-            self.control(core, Control::CreateSrq(Box::new(SrqCore::new(lease, handle, consumer))))?;
+            self.send_control(
+                core,
+                ControlMessage::CreateSrq(Box::new(SrqCore::new(lease, handle, consumer))),
+            )?;
             rings.push(producer);
         }
         let app = self.srq_mut(handle)?;
@@ -102,8 +106,8 @@ impl Context {
     /// Posts one receive for whichever queue pair needs it first.
     pub fn post_srq_recv(&mut self, srq: SharedReceiveQueue, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
         let app = self.srq_mut(srq)?;
-        if wr.scatter.len() > app.sges {
-            return Err(VerbsError::TooManySges { asked: wr.scatter.len(), allowed: app.sges });
+        if wr.scatter.len() > app.max_sge {
+            return Err(VerbsError::TooManySges { requested: wr.scatter.len(), allowed: app.max_sge });
         }
         // What each core has taken by now: where one runs dry, streams end.
         let emptiest = match &mut app.rings[..] {
@@ -114,13 +118,13 @@ impl Context {
         ring.post(|slot| write_recv(slot, wr)).map(|_| ()).map_err(|_| VerbsError::QueueFull)
     }
 
-    /// Asks for one [`Event::SharedReceiveLimit`](crate::Event::SharedReceiveLimit) when fewer than `limit` receives are
+    /// Asks for one [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) when fewer than `limit` receives are
     /// left on a core, the first of them that runs low. 0 asks for none.
     pub fn arm_srq(&mut self, srq: SharedReceiveQueue, limit: u32) -> Result<(), VerbsError> {
-        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
+        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
         for core in 0..self.cores.len() {
             let slot = self.srq(srq)?.slot_on(core);
-            self.control(core, Control::ArmSrq { slot, limit })?;
+            self.send_control(core, ControlMessage::ArmSrq { slot, limit })?;
         }
         self.srq_mut(srq)?.is_armed = limit > 0;
         Ok(())
@@ -129,7 +133,7 @@ impl Context {
     /// Whether the application is to hear that a core has few receives left: every core says so for itself, and one that is
     /// low when the next arming comes says so again.
     #[cold]
-    pub(super) fn spend_arming(&mut self, srq: SharedReceiveQueue) -> bool {
+    pub(super) fn consume_arming(&mut self, srq: SharedReceiveQueue) -> bool {
         self.srq_mut(srq).is_ok_and(|app| core::mem::take(&mut app.is_armed))
     }
 
@@ -139,10 +143,10 @@ impl Context {
         if self.srq(srq)?.users > 0 {
             return Err(VerbsError::SharedReceiveQueueInUse);
         }
-        (0..self.cores.len()).try_for_each(|core| self.expect_room(core, 1))?;
+        (0..self.cores.len()).try_for_each(|core| self.check_control_room(core, 1))?;
         for core in 0..self.cores.len() {
             let slot = self.srq(srq)?.slot_on(core);
-            self.control(core, Control::DestroySrq { slot })?;
+            self.send_control(core, ControlMessage::DestroySrq { slot })?;
         }
         self.srqs[srq.index as usize] = None;
         Ok(())
@@ -164,7 +168,7 @@ impl AppSrq {
     pub(super) fn info(&mut self) -> SrqInfo {
         let depth = self.rings.iter().map(SlotProducer::depth).sum();
         let posted = self.rings.iter_mut().map(SlotProducer::outstanding).sum();
-        SrqInfo { depth, posted, sges: self.sges, users: self.users }
+        SrqInfo { depth, posted, max_sge: self.max_sge, users: self.users }
     }
 
     pub(super) fn slot_on(&self, core: usize) -> u32 {

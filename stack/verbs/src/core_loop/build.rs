@@ -31,7 +31,7 @@ pub(crate) struct CoreParts<P: Port, C: Clock> {
 }
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
-    pub(crate) fn new(shared: Arc<Shared>, parts: CoreParts<P, C>) -> Result<Self, ConfigError> {
+    pub(crate) fn new(shared: Arc<StackShared>, parts: CoreParts<P, C>) -> Result<Self, ConfigError> {
         let config = &shared.config;
         let limits = &config.limits;
         let now = parts.clock.now();
@@ -40,7 +40,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let mut nets = Vec::new();
         for (port, stats) in (0..wire.devices()).zip(parts.port_stats) {
             wire.select(port);
-            let net = net_config(&config.of_port(port.into()), wire.caps().mac, parts.secret)?;
+            let net = net_config(&config.for_port(port.into()), wire.caps().mac, parts.secret)?;
             nets.push(Net::new(NetConfig { part, port, ..net }, wire.caps(), stats));
         }
         let mut nets = nets.into_iter();
@@ -74,7 +74,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             resolving: Vec::with_capacity(limits.queue_pairs as usize),
             wheel: Wheel::new(limits.queue_pairs + limits.half_open + 1, now),
             mpa: config.mpa.clone(),
-            patience: config.tcp.patience(),
+            timeouts: config.tcp.timeouts(),
             link_up: parts.link_up,
             link_poll_interval: parts.link_poll_interval,
             links_down: 0,
@@ -97,7 +97,7 @@ impl<P: Port, C: Clock> PollLoop for CoreLoop<P, C>
 where
     CoreLoop<P, C>: Send,
 {
-    fn poll(&mut self, budget: usize) -> Polled {
+    fn poll(&mut self, budget: usize) -> PollResult {
         self.iterate(budget)
     }
 
@@ -113,7 +113,7 @@ where
         self.check_invariants()
     }
 
-    fn holdings(&self) -> Holdings {
+    fn resource_usage(&self) -> ResourceUsage {
         self.count_holdings()
     }
 
@@ -126,7 +126,7 @@ where
 impl<P: Port, C: Clock> Drop for CoreLoop<P, C> {
     /// Contexts are told by their next control call.
     fn drop(&mut self) {
-        self.shared.cores[usize::from(self.core)].leave();
+        self.shared.cores[usize::from(self.core)].mark_dropped();
     }
 }
 
@@ -141,7 +141,10 @@ fn net_config(config: &Config, mac: MacAddr, secret: [u64; 2]) -> Result<NetConf
         routes: config.net.static_routes()?,
         marking: Marking { hop_limit: config.net.hop_limit, dscp: config.net.dscp },
         vlan: config.net.vlan.map(|id| VlanTag { id, priority: config.net.vlan_priority }),
-        duplicate_probes: DuplicateProbes { ipv4: config.net.probe_ipv4, ipv6: config.net.probe_ipv6 },
+        duplicate_probes: DuplicateProbes {
+            ipv4: config.net.dad_probes_ipv4,
+            ipv6: config.net.dad_probes_ipv6,
+        },
         ..net
     })
 }
@@ -169,21 +172,21 @@ fn tcp_config(config: &Config) -> TcpConfig {
         RX_RESERVE_MAX,
     );
     let (tx_reserve, tx_shared) = split_reserve(
-        min_over_ports(config, |port| port.tx_frames - u32::from(port.ring))
+        min_over_ports(config, |port| port.tx_frames - u32::from(port.ring_size))
             .saturating_sub(u32::from(TERMINATE_RESERVE_FRAMES)),
         connections_max,
         TX_RESERVE_MAX,
     );
-    config.tcp.engine(TcpConfig {
+    config.tcp.to_tcp_config(TcpConfig {
         connections_max,
         listeners_max: limits.listeners,
         half_open_max: limits.half_open,
         rx_frames_reserve: rx_reserve,
         rx_frames_shared: rx_shared,
-        rx_frames_rescue: RX_EMERGENCY_RESERVE,
+        rx_frames_emergency_reserve: RX_EMERGENCY_RESERVE,
         retained_units_reserve: tx_reserve,
         retained_units_shared: tx_shared,
-        frames_kept: TERMINATE_RESERVE_FRAMES,
+        terminate_reserve_frames: TERMINATE_RESERVE_FRAMES,
         ..TcpConfig::default()
     })
 }
@@ -200,7 +203,7 @@ fn min_over_ports(config: &Config, of: impl Fn(&PortConfig) -> u32) -> u32 {
 /// Received frames beyond the device's ring that one core may hold. Where there are several, a frame may come from any
 /// queue's pool, so each pool must last for all of them and for what is on its way between them.
 fn rx_frames_per_core(config: &Config) -> u32 {
-    let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring));
+    let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size));
     match u32::from(config.core.count) {
         1 => beyond,
         cores => (beyond - beyond / STEERED_DIVISOR) / cores,
@@ -209,7 +212,7 @@ fn rx_frames_per_core(config: &Config) -> u32 {
 
 /// Frames that may be on their way from one core to another: a power of two.
 pub(crate) fn steered_frames(config: &Config) -> usize {
-    let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring));
+    let beyond = min_over_ports(config, |port| port.rx_frames - u32::from(port.ring_size));
     let others = u32::from(config.core.count).saturating_sub(1).max(1);
     let share = (beyond / STEERED_DIVISOR / others).clamp(STEERED_MIN, STEERED_MAX);
     // The greatest power of two that is not greater.

@@ -5,7 +5,7 @@ use super::connection::setup::Setup;
 use super::qp::Phase;
 use super::*;
 use crate::context::QpState;
-use crate::worker::Holdings;
+use crate::worker::ResourceUsage;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Whether every layer's state is sound and the layers agree with each other.
@@ -24,14 +24,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             "a burst or a timer's news was left behind",
             self.rx_burst.as_ref().is_some_and(|burst| burst.is_empty()) && self.timer_events.is_empty(),
         )?;
-        let overruns = self.stats.read(Counter::VerbsCompletionOverruns);
+        let overruns = self.stats.read(Counter::VerbsCqOverruns);
         ensure("a completion found no place", overruns == 0)
     }
 
     /// What the core holds now.
-    pub(super) fn count_holdings(&self) -> Holdings {
-        let tcp = self.tcp.holdings();
-        Holdings {
+    pub(super) fn count_holdings(&self) -> ResourceUsage {
+        let tcp = self.tcp.resource_usage();
+        ResourceUsage {
             queue_pairs: self.qps.count(),
             completion_queues: self.queues.count(),
             incoming: self.passives.count(),
@@ -43,16 +43,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             rx_frames: tcp.rx_frames,
             tx_units: tcp.tx_units,
             waiting_frames: self.wire.waiting_frames(),
-            senders: self.tx_ready.len(),
+            ready_senders: self.tx_ready.len(),
             resolving: self.resolving.len(),
             timers: self.armed_timers(),
             regions: self.shared.mem.regions_in_use(),
-            asked: self
+            remote_atomics_outstanding: self
                 .queues
                 .remote_atomics
                 .as_ref()
                 .map_or(0, |remote_atomics| remote_atomics.outstanding()),
-            in_line: self
+            remote_atomics_waiting: self
                 .queues
                 .remote_atomics
                 .as_ref()

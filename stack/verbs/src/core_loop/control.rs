@@ -5,9 +5,9 @@
 
 use super::cores::{InterCoreMessage, LEADER};
 use super::*;
+use crate::channel::{ControlMessage, Notification};
 use crate::context::QpState;
 use crate::event::Event;
-use crate::link::{Control, Notice};
 
 /// Control messages taken from one context in one iteration, so that a flood of them cannot starve frames.
 const CONTROL_BUDGET: usize = 16;
@@ -29,12 +29,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 budget = 0;
             }
         }
-        if let Some(arrived) = self.shared.cores[usize::from(self.core)].take_arrived() {
+        if let Some(arrived) = self.shared.cores[usize::from(self.core)].take_new_contexts() {
             arrived.into_iter().for_each(|link| self.attach_context(link));
         }
         for context in 0..self.contexts.len() {
             let link = self.contexts.get_mut(context).and_then(Option::as_mut);
-            if link.is_some_and(|link| !link.is_quiet()) {
+            if link.is_some_and(|link| !link.is_idle()) {
                 self.serve_context(now, context, budget);
             }
         }
@@ -65,7 +65,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    fn attach_context(&mut self, link: ContextLink) {
+    fn attach_context(&mut self, link: ContextChannel) {
         let context_slot = usize::from(link.number);
         if self.contexts.len() <= context_slot {
             self.contexts.resize_with(context_slot + 1, || None);
@@ -73,48 +73,48 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.contexts[context_slot] = Some(link);
     }
 
-    fn on_control(&mut self, now: Nanos, context: u16, message: Control) {
+    fn on_control(&mut self, now: Nanos, context: u16, message: ControlMessage) {
         match message {
-            Control::CreateQp(mut qp) => {
+            ControlMessage::CreateQp(mut qp) => {
                 // A doorbell that came before its queue pair was not heard. What it told of is found by set-up.
-                qp.bell.silence();
+                qp.bell.clear();
                 qp.context = context;
                 self.queues.reset_share(qp.slot, qp.handle, qp.share);
                 self.qps.insert(qp);
             }
-            Control::CreateCq(mut cq) => {
+            ControlMessage::CreateCq(mut cq) => {
                 cq.context = context;
                 self.queues.insert(cq);
             }
-            Control::CreateSrq(mut srq) => {
+            ControlMessage::CreateSrq(mut srq) => {
                 srq.context = context;
                 self.queues.insert_srq(srq);
             }
-            Control::ResizeCq { slot, ring } => self.queues.resize(slot, ring),
-            Control::ArmSrq { slot, limit } => self.queues.arm_srq(slot, limit),
-            Control::DestroySrq { slot } => {
+            ControlMessage::ResizeCq { slot, ring } => self.queues.resize(slot, ring),
+            ControlMessage::ArmSrq { slot, limit } => self.queues.arm_srq(slot, limit),
+            ControlMessage::DestroySrq { slot } => {
                 if let Some(srq) = self.queues.remove_srq(slot) {
-                    self.send_notice(context, Notice::SrqGone(srq));
+                    self.send_notification(context, Notification::SrqReturned(srq));
                 }
             }
-            Control::DestroyQp { slot } if self.owns_qp(context, slot) => self.destroy_qp(now, slot),
-            Control::DestroyCq { slot } => {
+            ControlMessage::DestroyQp { slot } if self.owns_qp(context, slot) => self.destroy_qp(now, slot),
+            ControlMessage::DestroyCq { slot } => {
                 if let Some(cq) = self.queues.remove(slot) {
-                    self.send_notice(context, Notice::CqGone(cq));
+                    self.send_notification(context, Notification::CqReturned(cq));
                 }
             }
-            Control::Connect { slot, remote, parcel } => self.connect(now, slot, remote, parcel),
-            Control::Listen { local } => self.listen(context, local),
-            Control::Unlisten { local } => self.unlisten(context, local),
-            Control::Accept { request, slot, parcel } => self.accept(now, request, slot, parcel),
-            Control::Reject { request, parcel } => self.reject(now, context, request, parcel),
-            Control::Disconnect { slot } if self.owns_qp(context, slot) => self.disconnect(now, slot),
-            Control::Atomic { cq, wr_id, target, operation } => {
+            ControlMessage::Connect { slot, remote, cm_params } => self.connect(now, slot, remote, cm_params),
+            ControlMessage::Listen { local } => self.listen(context, local),
+            ControlMessage::Unlisten { local } => self.unlisten(context, local),
+            ControlMessage::Accept { request, slot, cm_params } => self.accept(now, request, slot, cm_params),
+            ControlMessage::Reject { request, cm_params } => self.reject(now, context, request, cm_params),
+            ControlMessage::Disconnect { slot } if self.owns_qp(context, slot) => self.disconnect(now, slot),
+            ControlMessage::Atomic { cq, wr_id, target, operation } => {
                 let outcome = self.execute_local_atomic(&target, &operation);
                 self.queues.on_local_atomic(cq, wr_id, (&operation, outcome));
             }
             // The queue pair went before the message came.
-            Control::DestroyQp { .. } | Control::Disconnect { .. } => {}
+            ControlMessage::DestroyQp { .. } | ControlMessage::Disconnect { .. } => {}
         }
     }
 
@@ -127,7 +127,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn on_doorbell(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         // The bell is silenced before the rings are looked at, so that work posted meanwhile rings it again.
-        qp.bell.silence();
+        qp.bell.clear();
         if qp.shared.state() == QpState::Error {
             return self.flush(slot);
         }
@@ -135,16 +135,16 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     }
 
     /// Tells a context something. What does not fit waits in the core until the context reads.
-    pub(super) fn send_notice(&mut self, context: u16, notice: Notice) {
+    pub(super) fn send_notification(&mut self, context: u16, notification: Notification) {
         let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
-        if link.tell(notice) {
-            self.stats.count(Counter::VerbsNoticesDelayed);
+        if link.notify(notification) {
+            self.stats.count(Counter::VerbsNotificationsDelayed);
         }
     }
 
     pub(super) fn send_event(&mut self, context: u16, event: Event) {
         super::connection::log_event(self.core, &event);
-        self.send_notice(context, Notice::Event(event));
+        self.send_notification(context, Notification::Event(event));
     }
 
     /// Tells of peers that have atomic operations after all, and of shared receive queues that run low. A peer can make the
@@ -158,7 +158,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         for _ in 0..self.queues.srq_events().min(SRQ_EVENT_BUDGET) {
             let Some((context, srq_event)) = self.queues.next_srq_event() else { continue };
             let link = self.contexts.get(usize::from(context)).and_then(Option::as_ref);
-            if link.is_some_and(ContextLink::is_behind) {
+            if link.is_some_and(ContextChannel::has_delayed) {
                 self.queues.requeue(srq_event);
             } else if let Some(event) = self.queues.take_event(srq_event) {
                 self.work += 1;
@@ -170,14 +170,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Tells every context whether a port's link is there.
     pub(super) fn report_link(&mut self, port: u8, up: bool) {
         for link in self.contexts.iter_mut().flatten() {
-            link.tell_link(port, up);
+            link.notify_link_change(port, up);
         }
     }
 
     /// A context whose rings are abandoned: its queue pairs end, its listeners close, its objects are freed.
     fn clean_up_if_abandoned(&mut self, now: Nanos, context: u16) {
         let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
-        self.work += link.retry();
+        self.work += link.flush_delayed();
         // What it has asked for is carried out first: afterwards its places may be somebody else's.
         if !link.control.is_abandoned() || link.control.peek().is_some() {
             return;
@@ -211,7 +211,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             .filter(|context_slot| context_slot.as_ref().is_some_and(|link| link.listeners_closed))
         {
             *context_slot = None;
-            self.shared.forget_context(context);
+            self.shared.release_context_id(context);
         }
     }
 }

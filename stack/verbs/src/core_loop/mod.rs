@@ -32,7 +32,7 @@ use ironwarp_net::{Net, Steering};
 use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_tcp::wheel::Wheel;
-use ironwarp_tcp::{ConnId, Patience, Tcp, TcpEvents};
+use ironwarp_tcp::{ConnId, Tcp, TcpEvents, TcpTimeouts};
 use ironwarp_types::limits::FPDU_MARKED_BYTES_MAX;
 use ironwarp_types::{Clock, Nanos};
 
@@ -45,21 +45,21 @@ use queues::QueueTable;
 pub(crate) use queues::{CqCore, CqParts, CqRing, SelectedQueues, SrqCore, SrqSlot};
 pub(crate) use remote_atomics::{RemoteAtomics, remote_atomics_mesh};
 
+use crate::channel::ContextChannel;
 use crate::config::MpaConfig;
-use crate::link::ContextLink;
-use crate::shared::Shared;
-use crate::worker::{Holdings, Polled};
+use crate::shared::StackShared;
+use crate::worker::{PollResult, ResourceUsage};
 
 /// What a [`Worker`](crate::Worker) drives: one loop, whatever its port and clock. The one indirect call an
 /// iteration keeps the port's type out of the public interface.
 pub(crate) trait PollLoop: Send {
-    fn poll(&mut self, budget: usize) -> Polled;
+    fn poll(&mut self, budget: usize) -> PollResult;
     fn now(&self) -> Nanos;
     fn link_up(&mut self, port: u8) -> bool;
     /// Whether everything that must always hold does.
     fn check(&mut self) -> Result<(), String>;
     /// What the core holds.
-    fn holdings(&self) -> Holdings;
+    fn resource_usage(&self) -> ResourceUsage;
     /// The port, for whoever knows its type.
     fn port_any(&mut self) -> &mut dyn core::any::Any;
 }
@@ -104,7 +104,7 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     conn_owners: Box<[ConnOwner]>,
     /// What TCP's timers told, until it is passed on: at most one entry a connection.
     timer_events: Vec<(ConnId, TcpEvents)>,
-    contexts: Vec<Option<ContextLink>>,
+    contexts: Vec<Option<ContextChannel>>,
     /// Who has something to send, in turn, each at most once.
     tx_ready: VecDeque<TxSource>,
     /// Queue pairs with something that waits until no core uses a steering tag, each at most once.
@@ -120,7 +120,7 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     wheel: Wheel,
     mpa: MpaConfig,
     /// How long queue pairs that do not say otherwise wait for a silent peer.
-    patience: Patience,
+    timeouts: TcpTimeouts,
     link_up: fn(&mut P) -> bool,
     link_poll_interval: Nanos,
     /// Ports whose link was there and is not, or has not been there, one bit each.
@@ -129,7 +129,7 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
     conflict_reported: bool,
     /// Whether a link has been told our address.
     announced: bool,
-    shared: Arc<Shared>,
+    shared: Arc<StackShared>,
     stats: CoreStats,
     work: usize,
     /// How much of that was what applications have posted, and its sending.
@@ -147,7 +147,7 @@ pub(crate) struct CoreLoop<P: Port, C: Clock> {
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// One iteration: at most `budget` bursts in, then everything that follows from them.
-    pub(crate) fn iterate(&mut self, budget: usize) -> Polled {
+    pub(crate) fn iterate(&mut self, budget: usize) -> PollResult {
         let now = self.send_posted();
         self.receive(now, budget);
         self.serve_mailboxes(now);
@@ -160,7 +160,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             }
         }
         self.report_quiescent();
-        Polled { work: self.work, next_deadline: self.next_due }
+        PollResult { work: self.work, next_deadline: self.next_due }
     }
 
     /// What applications have posted leaves before frames are looked for: who has just posted often waits for the answer, and has
@@ -213,7 +213,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Whether the next iteration is due at once: while an ACK is held or somebody waits for a turn.
     #[inline]
     fn has_immediate_work(&self) -> bool {
-        self.tcp.owes_acks()
+        self.tcp.has_pending_acks()
             || !self.tx_ready.is_empty()
             || !self.memory_waiters.is_empty()
             || self.wire.waiting_frames() > 0
@@ -235,7 +235,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[inline]
     fn has_no_retries(&self) -> bool {
         let has_events = self.queues.has_events() || self.route_changes_seen != self.route_changes();
-        self.announced && !has_events && self.path_refresh_next.is_none() && !self.tcp.lacks_frames()
+        self.announced
+            && !has_events
+            && self.path_refresh_next.is_none()
+            && !self.tcp.needs_terminate_reserve()
     }
 
     /// Whether the rest of an iteration that nothing has come to would indeed do nothing.
@@ -252,8 +255,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.stats.add(Counter::CoresPolls, 1);
         if self.work == 0 {
             self.stats.add(Counter::CoresPollsIdle, 1);
-            self.mem.park();
-            self.shared.mem.collect();
+            self.mem.go_offline();
+            self.shared.mem.reclaim();
         } else {
             self.mem.quiesce();
         }

@@ -7,7 +7,7 @@ use ironwarp_iwarp::mpa::startup::ReadDepths;
 use ironwarp_iwarp::rdmap::Rfc7306Profile;
 use ironwarp_iwarp::{Io, RecvWqe, SendWqe, Stream, StreamConfig};
 use ironwarp_mem::CoreMem;
-use ironwarp_rings::doorbell::Bell;
+use ironwarp_rings::doorbell::DoorbellFlag;
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{ConnId, TcpEvents};
@@ -15,9 +15,9 @@ use ironwarp_types::{Nanos, PdId};
 
 use super::connection::setup::Setup;
 use super::queues::{QueueTable, SelectedQueues};
-use crate::context::{OwnPatience, QpAttr, QpShared, QpState, QueuePair, ReceiveShare};
+use crate::context::{QpAttr, QpShared, QpState, QpTimeouts, QueuePair, ReceiveShare};
 use crate::event::DisconnectReason;
-use crate::shared::Lease;
+use crate::shared::SlotLease;
 
 /// What a queue pair's two halves are made from.
 pub(crate) struct QpSetup {
@@ -25,7 +25,7 @@ pub(crate) struct QpSetup {
     pub(crate) pd: PdId,
     /// That of its receives.
     pub(crate) recv_pd: PdId,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) bell: Arc<DoorbellFlag>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) sq: SlotConsumer<SendWqe>,
     pub(crate) rq: SlotConsumer<RecvWqe>,
@@ -42,8 +42,8 @@ impl QpSetup {
             qp: self.handle.num(),
             pd: self.pd,
             recv_pd: self.recv_pd,
-            ord: self.attr.outbound_reads,
-            ird: self.attr.inbound_reads,
+            ord: self.attr.ord,
+            ird: self.attr.ird,
             send_depth: self.attr.send_depth.next_power_of_two(),
             complete_on_copy: self.attr.complete_on_copy,
             interleave_untagged: true,
@@ -87,14 +87,14 @@ impl Phase {
 #[repr(align(64))]
 pub(crate) struct QpCore {
     pub(super) handle: QueuePair,
-    pub(super) bell: Arc<Bell>,
+    pub(super) bell: Arc<DoorbellFlag>,
     pub(super) shared: Arc<QpShared>,
     pub(super) sq: SlotConsumer<SendWqe>,
     pub(super) rq: SlotConsumer<RecvWqe>,
     rq_producer: Option<SlotProducer<RecvWqe>>,
     pub(super) slot: u32,
     /// Keeps the place for as long as this half exists.
-    lease: Option<Lease>,
+    lease: Option<SlotLease>,
     selected_queues: SelectedQueues,
     /// How much of a shared receive queue its peer may take.
     pub(super) share: Option<ReceiveShare>,
@@ -131,7 +131,7 @@ pub(crate) struct QpCore {
     /// The peer's FIN has come while it drains.
     pub(super) peer_closed: bool,
     /// What its application says of its patience.
-    pub(super) patience: OwnPatience,
+    pub(super) timeouts: QpTimeouts,
     /// What TCP has said of the end while a delivery was held.
     pub(super) deferred_close: TcpEvents,
     /// Why the connection ended, as far as is known.
@@ -141,7 +141,7 @@ pub(crate) struct QpCore {
 impl QpCore {
     pub(crate) fn new(setup: QpSetup) -> Self {
         let (stream, reads) = (Stream::new(setup.stream_config()), setup.attr.reads());
-        let (patience, share) = (setup.attr.patience(), setup.attr.srq_share);
+        let (timeouts, share) = (setup.attr.timeouts(), setup.attr.srq_share);
         QpCore {
             handle: setup.handle,
             bell: setup.bell,
@@ -170,7 +170,7 @@ impl QpCore {
             drain_deadline: Nanos::MAX,
             drain_progress: (0, None),
             peer_closed: false,
-            patience,
+            timeouts,
             deferred_close: TcpEvents::empty(),
             reason: DisconnectReason::Closed,
         }
@@ -188,7 +188,7 @@ impl QpCore {
     /// Gives the queue pair its places on a core, and what the connection to come carries.
     pub(crate) fn assign_slot(
         &mut self,
-        lease: Lease,
+        lease: SlotLease,
         selected_queues: SelectedQueues,
         extensions: Option<Rfc7306Profile>,
     ) {

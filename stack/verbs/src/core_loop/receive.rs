@@ -95,7 +95,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.on_tcp_events(now, conn, events);
         }
         if let IcmpErrorKind::TooBig { mtu_bytes } = error.kind
-            && self.tcp.keeps_to(error, mtu_bytes)
+            && self.tcp.is_mtu_at_most(error, mtu_bytes)
         {
             self.wire.select(port);
             self.net().lower_path_mtu(now, error.flow.remote.ip(), mtu_bytes);
@@ -120,7 +120,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if events.contains(TcpEvents::READABLE) {
             self.tcp.rx(conn).consume(usize::MAX);
         }
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.tcp.release(conn);
         }
     }
@@ -138,7 +138,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
             self.enqueue_tx(TxSource::Qp(slot));
         }
-        if events.intersects(TcpEvents::OVER | TcpEvents::PEER_CLOSED | TcpEvents::EARLY) {
+        if events.intersects(TcpEvents::ENDED | TcpEvents::PEER_CLOSED | TcpEvents::OUT_OF_ORDER) {
             self.on_rare_qp_events(now, slot, conn, events);
         }
     }
@@ -146,7 +146,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     #[cold]
     #[inline(never)]
     fn on_rare_qp_events(&mut self, now: Nanos, slot: u32, conn: ConnId, events: TcpEvents) {
-        if events.contains(TcpEvents::EARLY) && self.owns_conn(slot, conn) {
+        if events.contains(TcpEvents::OUT_OF_ORDER) && self.owns_conn(slot, conn) {
             self.on_out_of_order(slot, conn);
         }
         self.on_qp_closing(now, slot, conn, events);
@@ -162,7 +162,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if events.contains(TcpEvents::PEER_CLOSED) && self.owns_conn(slot, conn) {
             self.on_peer_closed(now, slot, conn);
         }
-        if !events.intersects(TcpEvents::OVER) {
+        if !events.intersects(TcpEvents::ENDED) {
             return;
         }
         if self.owns_conn(slot, conn) {
@@ -265,7 +265,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.stream.may_send() {
             qp.awaits_first_message = false;
-            let (context, event) = (qp.context, Event::Communicating { qp: qp.handle });
+            let (context, event) = (qp.context, Event::CommunicationEstablished { qp: qp.handle });
             self.send_event(context, event);
         }
     }

@@ -30,7 +30,7 @@ use ironwarp_rings::mailbox::{self, Mailboxes};
 use ironwarp_types::{CoreId, QpNum};
 
 use super::*;
-use crate::config::AtomicsBy;
+use crate::config::AtomicExecution;
 
 /// Operations that one core may wait for from one other: as many as a burst brings. A pair of cores takes 8 KiB.
 const CREDITS: usize = 32;
@@ -140,7 +140,7 @@ impl RemoteAtomics {
     /// The owner is asked soon.
     #[inline]
     pub(super) fn prepare_request(&self, owner: CoreId) {
-        self.mailboxes.prepare(owner.0);
+        self.mailboxes.prefetch(owner.0);
     }
 
     /// The next in line for a core that may be asked again.
@@ -157,14 +157,14 @@ impl RemoteAtomics {
     #[inline]
     fn has_outstanding_to(&self, owner: usize) -> bool {
         let waits_for_credit = self.credit_waiters.get(owner).is_some_and(|waiters| !waiters.is_empty());
-        waits_for_credit || self.mailboxes.unanswered_by(owner as u16) > 0
+        waits_for_credit || self.mailboxes.outstanding_to(owner as u16) > 0
     }
 
     /// Does what other cores ask for. Says how much that was.
     #[inline]
     fn serve_requests(&mut self, mem: &CoreMem) -> usize {
         let refused_streams = &mut self.refused_streams;
-        self.mailboxes.answer(|core, call| match refused_streams.get_mut(usize::from(core)) {
+        self.mailboxes.serve(|core, call| match refused_streams.get_mut(usize::from(core)) {
             Some(refused_streams) => refused_streams.execute(&call, mem),
             None => call.refuse(),
         })
@@ -175,12 +175,12 @@ impl RemoteAtomics {
     fn take_single_request(&mut self) -> bool {
         core::mem::take(&mut self.request_sent)
             && self.credit_waiter_count == 0
-            && self.mailboxes.unanswered() == 1
+            && self.mailboxes.outstanding() == 1
     }
 
     /// Calls that have not been answered.
     pub(super) fn outstanding(&self) -> usize {
-        self.mailboxes.unanswered()
+        self.mailboxes.outstanding()
     }
 
     /// How often the queue pair at `slot` is in line.
@@ -199,7 +199,7 @@ impl RemoteAtomics {
 
     /// Nobody waits for a core any more.
     fn cancel_requests_to(&mut self, owner: u16) {
-        self.mailboxes.give_up(owner);
+        self.mailboxes.abandon_calls(owner);
         if let Some(waiters) = self.credit_waiters.get_mut(usize::from(owner)) {
             self.credit_waiter_count -= waiters.len();
             waiters.clear();
@@ -214,7 +214,7 @@ impl RemoteAtomics {
     /// Whether other cores have something to do for this one.
     #[inline]
     pub(super) fn has_outstanding(&self) -> bool {
-        self.mailboxes.unanswered() | self.credit_waiter_count != 0
+        self.mailboxes.outstanding() | self.credit_waiter_count != 0
     }
 
     /// The queue pair at a place is gone.
@@ -232,9 +232,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         target: &AtomicTarget,
         operation: &AtomicOp,
     ) -> Result<u64, WordError> {
-        self.stats.count(Counter::AtomicsLocal);
+        self.stats.count(Counter::AtomicsApplication);
         let word = self.mem.word(target)?;
-        if self.shared.config.rdmap.atomics == AtomicsBy::Locked {
+        if self.shared.config.rdmap.atomic_execution == AtomicExecution::Locked {
             return Ok(word.apply_locked(operation));
         }
         // A word that is not ours by now was given up and registered again since.
@@ -249,7 +249,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let answered = remote_atomics.serve_requests(&self.mem);
         if answered > 0 {
             self.work += answered;
-            self.stats.add(Counter::AtomicsServedForCores, answered as u64);
+            self.stats.add(Counter::AtomicsServedRemote, answered as u64);
         }
     }
 

@@ -106,14 +106,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.read_progress_at_arm.is_none() {
             qp.read_progress_at_arm = qp.stream.read_progress();
-            let deadline = now + qp.patience.over(self.patience).user_timeout;
+            let deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
             self.arm_qp(slot, deadline);
         }
     }
 
     /// The user timeout of a queue pair.
     pub(super) fn user_timeout_of(&mut self, slot: u32) -> Nanos {
-        self.qps.at(slot).map_or(Nanos::MAX, |qp| qp.patience.over(self.patience).user_timeout)
+        self.qps.at(slot).map_or(Nanos::MAX, |qp| qp.timeouts.resolve(self.timeouts).user_timeout)
     }
 
     /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has nothing of ours to miss an
@@ -135,7 +135,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(qp) = self.qps.at(slot) else { return false };
         let seen = qp.read_progress_at_arm.take();
         if seen.is_some() && seen == qp.stream.read_progress() {
-            self.stats.count(Counter::VerbsReadsGivenUp);
+            self.stats.count(Counter::VerbsReadTimeouts);
             return true;
         }
         if qp.stream.read_progress().is_some() {
@@ -232,7 +232,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             return;
         }
         self.conflict_reported = true;
-        let configured = self.shared.config.nets().filter_map(|net| net.prefixes().ok()).flatten();
+        let configured = self.shared.config.net_configs().filter_map(|net| net.prefixes().ok()).flatten();
         let ours: Vec<String> = configured.map(|prefix| prefix.addr.to_string()).collect();
         tracing::warn!(
             "another station on the link claims an address of net.address or net.addresses ({}); give each node an \

@@ -7,13 +7,13 @@ use crate::config::{Config, DeviceConfig};
 
 impl Host {
     /// A tap is made; a persistent one that nobody holds is taken over.
-    pub(super) fn tap(&self, interface: &str) -> Vec<Finding> {
+    pub(super) fn check_tap(&self, interface: &str) -> Vec<Finding> {
         let key = "port.device.tap.interface";
         if !self.exists("dev/net/tun") {
             return vec![Finding::fault("driver", "there is no /dev/net/tun", "sudo modprobe tun")];
         }
         let Some(links) = &self.links else { return Vec::new() };
-        vec![match links.named(interface) {
+        vec![match links.by_name(interface) {
             None => Finding::good("interface", format!("{interface}: can be made")),
             Some(link) if link.kind.as_deref() != Some("tun") => Finding::fault(
                 "interface",
@@ -30,9 +30,14 @@ impl Host {
     }
 
     /// An existing interface: there, up, wide enough, and nobody else's.
-    pub(super) fn on_interface(&self, key: &'static str, interface: &str, config: &Config) -> Vec<Finding> {
+    pub(super) fn check_interface(
+        &self,
+        key: &'static str,
+        interface: &str,
+        config: &Config,
+    ) -> Vec<Finding> {
         let Some(links) = &self.links else { return Vec::new() };
-        let Some(link) = links.named(interface) else {
+        let Some(link) = links.by_name(interface) else {
             return vec![Finding::fault(
                 "interface",
                 format!("{key} = {interface}: does not exist"),
@@ -77,7 +82,7 @@ impl Host {
     }
 
     /// The kernel must not have an address that we shall have beside it: it answers what is meant for us.
-    pub(super) fn own_addresses(&self, config: &Config) -> Option<Finding> {
+    pub(super) fn check_addresses(&self, config: &Config) -> Option<Finding> {
         let shares = matches!(
             config.port.device,
             DeviceConfig::Tap { .. } | DeviceConfig::AfPacket { .. } | DeviceConfig::AfXdp { .. }
@@ -94,7 +99,7 @@ impl Host {
 
     /// The interface of the IPv4 default route.
     fn default_route(&self) -> Option<String> {
-        let table = self.text("proc/self/net/route")?;
+        let table = self.read_trimmed("proc/self/net/route")?;
         let mut columns = table.lines().skip(1).map(|line| line.split_whitespace());
         columns.find_map(|mut line| {
             let interface = line.next()?;

@@ -8,7 +8,7 @@ const PAGE_MIB: u64 = 2;
 
 impl Host {
     /// Whether there are as many hugepages as the configuration wants.
-    pub(super) fn memory(&self, config: &Config) -> Vec<Finding> {
+    pub(super) fn check_memory(&self, config: &Config) -> Vec<Finding> {
         if matches!(config.port.device, DeviceConfig::Memory {}) {
             return Vec::new();
         }
@@ -48,7 +48,7 @@ impl Host {
 
     /// MiB of hugepages that nobody has taken.
     pub(crate) fn free_hugepages_mib(&self) -> u64 {
-        let free = self.text("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+        let free = self.read_trimmed("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
         free.and_then(|text| text.parse::<u64>().ok()).map_or(0, |pages| pages * PAGE_MIB)
     }
 }
@@ -61,8 +61,8 @@ pub(crate) fn needed_mib(config: &Config) -> u32 {
 
 /// MiB that the two pools of each core take, with what surrounds each buffer, and as much again for DPDK itself.
 fn pools_mib(port: &PortConfig, cores: u16) -> u32 {
-    const AROUND_BYTES: u64 = 512;
-    let buffer = u64::from(port.mtu).max(2048) + AROUND_BYTES;
+    const MBUF_OVERHEAD_BYTES: u64 = 512;
+    let buffer = u64::from(port.mtu).max(2048) + MBUF_OVERHEAD_BYTES;
     let bytes = u64::from(cores) * u64::from(port.rx_frames + port.tx_frames) * buffer;
     u32::try_from(bytes >> 20).unwrap_or(u32::MAX).saturating_add(64)
 }

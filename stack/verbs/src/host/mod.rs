@@ -91,12 +91,12 @@ pub struct Host {
 
 impl Host {
     /// This machine, as this process sees it.
-    pub fn this() -> Self {
+    pub fn local() -> Self {
         Host { root: "/".into(), links: Links::read().ok() }
     }
 
     /// A machine whose `/proc`, `/sys` and `/dev` lie in a folder, with these interfaces.
-    pub fn at(root: &Path, links: Links) -> Self {
+    pub fn with_root(root: &Path, links: Links) -> Self {
         Host { root: root.into(), links: Some(links) }
     }
 
@@ -105,7 +105,7 @@ impl Host {
     pub fn examine(&self, config: &Config) -> Vec<Finding> {
         let mut findings = self.examine_all(config);
         for port in 1..config.ports() {
-            findings.extend(self.examine_port(&config.of_port(port)));
+            findings.extend(self.examine_port(&config.for_port(port)));
         }
         findings
     }
@@ -113,42 +113,42 @@ impl Host {
     /// The same for the first port, and what all have in common.
     pub(crate) fn examine_all(&self, config: &Config) -> Vec<Finding> {
         let mut findings = self.examine_port(config);
-        findings.extend(self.memory(config));
-        findings.extend(self.processors(config));
+        findings.extend(self.check_memory(config));
+        findings.extend(self.check_processors(config));
         findings
     }
 
     /// What one port asks for, as if it were the only one.
     pub(crate) fn examine_port(&self, config: &Config) -> Vec<Finding> {
-        let mut findings = self.privileges(&config.port.device);
-        findings.extend(self.device(config));
+        let mut findings = self.check_privileges(&config.port.device);
+        findings.extend(self.check_device(config));
         findings
     }
 
     /// The device alone, for an application that owns DPDK's environment.
-    pub(crate) fn device(&self, config: &Config) -> Vec<Finding> {
+    pub(crate) fn check_device(&self, config: &Config) -> Vec<Finding> {
         let mut findings = match &config.port.device {
             // A port that DPDK has already was opened by somebody who looked.
             DeviceConfig::Memory {} | DeviceConfig::Ring { .. } | DeviceConfig::Dpdk { .. } => Vec::new(),
-            DeviceConfig::Tap { interface } => self.tap(interface),
+            DeviceConfig::Tap { interface } => self.check_tap(interface),
             DeviceConfig::AfPacket { interface } => {
-                self.on_interface("port.device.af_packet.interface", interface, config)
+                self.check_interface("port.device.af_packet.interface", interface, config)
             }
             DeviceConfig::AfXdp { interface } => {
-                self.on_interface("port.device.af_xdp.interface", interface, config)
+                self.check_interface("port.device.af_xdp.interface", interface, config)
             }
             DeviceConfig::Memif { role, socket, .. } => {
-                self.socket("port.device.memif.socket", *role == crate::config::MemifRole::Server, socket)
+                self.check_socket("port.device.memif.socket", *role == crate::config::MemifRole::Server, socket)
             }
-            DeviceConfig::Vhost { socket } => self.socket("port.device.vhost.socket", true, socket),
-            DeviceConfig::Pci { address } => self.card(address, config),
+            DeviceConfig::Vhost { socket } => self.check_socket("port.device.vhost.socket", true, socket),
+            DeviceConfig::Pci { address } => self.check_nic(address, config),
         };
-        findings.extend(self.own_addresses(config));
+        findings.extend(self.check_addresses(config));
         findings
     }
 
     /// A file's text without the space around it.
-    fn text(&self, path: &str) -> Option<String> {
+    fn read_trimmed(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.path(path)).ok().map(|text| text.trim().to_owned())
     }
 
@@ -161,7 +161,7 @@ impl Host {
     }
 
     /// The last part of what a symbolic link names.
-    fn target(&self, path: &str) -> Option<String> {
+    fn link_target(&self, path: &str) -> Option<String> {
         let target = std::fs::read_link(self.path(path)).ok()?;
         target.file_name().map(|name| name.to_string_lossy().into_owned())
     }

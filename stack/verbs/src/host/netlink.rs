@@ -53,11 +53,11 @@ const LINK_BYTES: usize = 16;
 const ADDR_BYTES: usize = 8;
 const IS_UP: u32 = 1;
 const BUFFER_BYTES: usize = 64 * 1024;
-const PATIENCE: Duration = Duration::from_secs(1);
+const RECV_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Links {
     /// These interfaces, with the addresses that they have by their numbers.
-    pub fn of(all: Vec<Link>, addresses: Vec<(IpAddr, u32)>) -> Self {
+    pub fn new(all: Vec<Link>, addresses: Vec<(IpAddr, u32)>) -> Self {
         Links { all, addresses }
     }
 
@@ -69,7 +69,7 @@ impl Links {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         // Protocol 0 is the one of routes and links.
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(RECV_TIMEOUT))?;
         let mut links = Links::default();
         dump(&socket, GET_LINK, LINK_BYTES, |body| links.all.extend(link(body)))?;
         dump(&socket, GET_ADDR, ADDR_BYTES, |body| links.addresses.extend(address(body)))?;
@@ -77,7 +77,7 @@ impl Links {
     }
 
     /// The interface of that name.
-    pub fn named(&self, name: &str) -> Option<&Link> {
+    pub fn by_name(&self, name: &str) -> Option<&Link> {
         self.all.iter().find(|link| link.name == name)
     }
 
@@ -111,13 +111,13 @@ fn dump(socket: &OwnedFd, kind: u16, body_bytes: usize, mut each: impl FnMut(&[u
         if rest.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        while let Some((kind, body, behind)) = message(rest) {
+        while let Some((kind, body, remaining)) = message(rest) {
             match kind {
                 DONE => return Ok(()),
                 ERROR => return Err(io::Error::other("netlink refused")),
                 _ => each(body),
             }
-            rest = behind;
+            rest = remaining;
         }
     }
 }

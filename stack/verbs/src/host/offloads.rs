@@ -3,7 +3,7 @@
 use ironwarp_port::{PortCaps, Spread, TxOffloads};
 
 /// Says who computes checksums and who chooses cores: the device where it claims to, software everywhere else.
-pub(crate) fn said(caps: &PortCaps, cores: u16) -> String {
+pub(crate) fn summary(caps: &PortCaps, cores: u16) -> String {
     let has = |offload| caps.tx_offloads.contains(offload);
     let works = [
         ("IPv4 checksums of what is sent", has(TxOffloads::IPV4_CHECKSUM)),
@@ -38,19 +38,19 @@ mod tests {
     #[test]
     fn what_a_device_does_not_claim_is_said_to_be_done_in_software() {
         assert_eq!(
-            said(&caps(TxOffloads::empty(), false, Spread::Unknown), 1),
+            summary(&caps(TxOffloads::empty(), false, Spread::Unknown), 1),
             "mtu 1500; by the device: nothing; in software: IPv4 checksums of what is sent, TCP checksums of what is \
              sent, TCP checksums over IPv6, checksums of what is received; one core"
         );
         assert_eq!(
-            said(&caps(TxOffloads::all(), true, Spread::Toeplitz { entries: 128 }), 2),
+            summary(&caps(TxOffloads::all(), true, Spread::Toeplitz { entries: 128 }), 2),
             "mtu 1500; by the device: IPv4 checksums of what is sent, TCP checksums of what is sent, TCP checksums over \
              IPv6, checksums of what is received; in software: nothing; flows come to their cores by the device's hash"
         );
-        let some = said(&caps(TxOffloads::IPV4_CHECKSUM, false, Spread::Unknown), 2);
+        let some = summary(&caps(TxOffloads::IPV4_CHECKSUM, false, Spread::Unknown), 2);
         assert!(some.contains("by the device: IPv4 checksums of what is sent; in software: TCP"), "{some}");
         assert!(some.ends_with("flows are handed to their cores in software"), "{some}");
         let near = PortCaps { numa_node: Some(1), ..caps(TxOffloads::empty(), false, Spread::Unknown) };
-        assert!(said(&near, 1).starts_with("mtu 1500; memory node 1; by the device: nothing"));
+        assert!(summary(&near, 1).starts_with("mtu 1500; memory node 1; by the device: nothing"));
     }
 }

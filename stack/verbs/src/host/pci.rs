@@ -8,12 +8,12 @@ use super::{Finding, Host};
 use crate::config::{Config, Hugepages};
 
 /// Kernel drivers that hand a card to a program.
-const FOR_PROGRAMS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 /// Drivers beside which DPDK works: the card stays the kernel's, and is never bound to another.
-const BESIDE: [&str; 2] = ["mlx5_core", "mlx4_core"];
+const BIFURCATED_DRIVERS: [&str; 2] = ["mlx5_core", "mlx4_core"];
 
 impl Host {
-    pub(super) fn card(&self, address: &str, config: &Config) -> Vec<Finding> {
+    pub(super) fn check_nic(&self, address: &str, config: &Config) -> Vec<Finding> {
         let address = with_domain(address);
         let device = format!("sys/bus/pci/devices/{address}");
         if !self.exists(&device) {
@@ -23,27 +23,29 @@ impl Host {
                 "scripts/nic.sh list shows those there are",
             )];
         }
-        let mut findings = vec![self.driver(&address, &device, config)];
-        findings.extend(self.node(&device, config));
+        let mut findings = vec![self.check_driver(&address, &device, config)];
+        findings.extend(self.check_numa_node(&device, config));
         findings
     }
 
-    fn driver(&self, address: &str, device: &str, config: &Config) -> Finding {
+    fn check_driver(&self, address: &str, device: &str, config: &Config) -> Finding {
         let bind = format!("sudo scripts/nic.sh bind {address}");
-        match self.target(&format!("{device}/driver")).as_deref() {
+        match self.link_target(&format!("{device}/driver")).as_deref() {
             None => Finding::fault("driver", format!("{address}: no driver is bound to it"), bind),
-            Some(driver) if BESIDE.contains(&driver) => {
+            Some(driver) if BIFURCATED_DRIVERS.contains(&driver) => {
                 Finding::good("driver", format!("{address}: {driver}, which DPDK works beside"))
             }
-            Some("vfio-pci") => self.vfio(address, device),
-            Some(driver) if FOR_PROGRAMS.contains(&driver) && config.eal.hugepages == Hugepages::Never => {
+            Some("vfio-pci") => self.check_vfio(address, device),
+            Some(driver)
+                if USERSPACE_DRIVERS.contains(&driver) && config.eal.hugepages == Hugepages::Never =>
+            {
                 Finding::fault(
                     "driver",
                     format!("{address}: {driver} needs hugepages, and eal.hugepages = \"never\""),
                     "set eal.hugepages = \"require\", or bind the card to vfio-pci",
                 )
             }
-            Some(driver) if FOR_PROGRAMS.contains(&driver) => {
+            Some(driver) if USERSPACE_DRIVERS.contains(&driver) => {
                 Finding::good("driver", format!("{address}: {driver}"))
             }
             Some(driver) => Finding::fault(
@@ -61,8 +63,8 @@ impl Host {
         name.map(|name| format!(" as {}", name.file_name().to_string_lossy())).unwrap_or_default()
     }
 
-    fn vfio(&self, address: &str, device: &str) -> Finding {
-        let Some(group) = self.target(&format!("{device}/iommu_group")) else {
+    fn check_vfio(&self, address: &str, device: &str) -> Finding {
+        let Some(group) = self.link_target(&format!("{device}/iommu_group")) else {
             return Finding::fault(
                 "driver",
                 format!("{address}: vfio-pci without an IOMMU"),
@@ -70,40 +72,44 @@ impl Host {
             );
         };
         let open = |path: &str| access(self.path(path), Access::READ_OK | Access::WRITE_OK).is_ok();
-        let gates = [format!("dev/vfio/{group}"), format!("dev/vfio/noiommu-{group}")];
-        match gates.iter().find(|gate| self.exists(gate)) {
-            Some(gate) if open(gate) => {
+        let vfio_paths = [format!("dev/vfio/{group}"), format!("dev/vfio/noiommu-{group}")];
+        match vfio_paths.iter().find(|vfio_path| self.exists(vfio_path)) {
+            Some(vfio_path) if open(vfio_path) => {
                 Finding::good("driver", format!("{address}: vfio-pci, group {group}"))
             }
-            Some(gate) => Finding::fault(
+            Some(vfio_path) => Finding::fault(
                 "driver",
-                format!("{address}: no permission for /{gate}"),
+                format!("{address}: no permission for /{vfio_path}"),
                 "run as root, or give the user that file",
             ),
             None => Finding::fault(
                 "driver",
-                format!("{address}: /{} does not exist: another card of its group is not bound", gates[0]),
+                format!(
+                    "{address}: /{} does not exist: another card of its group is not bound",
+                    vfio_paths[0]
+                ),
                 format!("bind every card of IOMMU group {group}"),
             ),
         }
     }
 
     /// Whether polled cores are on the card's memory node.
-    fn node(&self, device: &str, config: &Config) -> Option<Finding> {
-        let node = self.text(&format!("{device}/numa_node"))?.parse::<u16>().ok()?;
-        let near =
+    fn check_numa_node(&self, device: &str, config: &Config) -> Option<Finding> {
+        let node = self.read_trimmed(&format!("{device}/numa_node"))?.parse::<u16>().ok()?;
+        let is_local =
             |processor: &usize| self.exists(&format!("sys/devices/system/cpu/cpu{processor}/node{node}"));
         let named: Vec<&usize> = config.core.processor.iter().chain(&config.core.processors).collect();
         if named.is_empty() {
             return Some(Finding::good("numa", format!("the card is on memory node {node}")));
         }
-        let far: Vec<String> = named.into_iter().filter(|one| !near(one)).map(usize::to_string).collect();
-        Some(if far.is_empty() {
+        let remote: Vec<String> =
+            named.into_iter().filter(|one| !is_local(one)).map(usize::to_string).collect();
+        Some(if remote.is_empty() {
             Finding::good("numa", format!("cores and card are on memory node {node}"))
         } else {
             Finding::warning(
                 "numa",
-                format!("processors {} are not on the card's memory node {node}", far.join(", ")),
+                format!("processors {} are not on the card's memory node {node}", remote.join(", ")),
                 format!("name processors of that node: cat /sys/devices/system/node/node{node}/cpulist"),
             )
         })

@@ -11,7 +11,7 @@ const BPF: (u32, &str) = (39, "CAP_BPF");
 
 impl Host {
     /// Whether the process has what its device needs.
-    pub(super) fn privileges(&self, device: &DeviceConfig) -> Vec<Finding> {
+    pub(super) fn check_privileges(&self, device: &DeviceConfig) -> Vec<Finding> {
         let needed: &[&[(u32, &str)]] = match device {
             DeviceConfig::Tap { .. } => &[&[NET_ADMIN]],
             DeviceConfig::AfPacket { .. } => &[&[NET_RAW]],
@@ -36,14 +36,14 @@ impl Host {
     }
 
     fn capabilities(&self) -> Option<u64> {
-        let status = self.text("proc/self/status")?;
+        let status = self.read_trimmed("proc/self/status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
         u64::from_str_radix(line.trim(), 16).ok()
     }
 
     /// Whether there is a processor for each polled core.
-    pub(super) fn processors(&self, config: &Config) -> Vec<Finding> {
-        let Some(allowed) = self.allowed() else { return Vec::new() };
+    pub(super) fn check_processors(&self, config: &Config) -> Vec<Finding> {
+        let Some(allowed) = self.allowed_processors() else { return Vec::new() };
         let core = &config.core;
         let named = core.processor.iter().chain(&core.processors);
         let absent: Vec<String> = named.filter(|one| !allowed.contains(one)).map(usize::to_string).collect();
@@ -65,13 +65,13 @@ impl Host {
         }
         vec![
             Finding::good("processors", format!("{there} processors for {polled} polled cores")),
-            self.advice(),
+            self.isolation_finding(),
         ]
     }
 
     /// The processors that the process may run on.
-    fn allowed(&self) -> Option<Vec<usize>> {
-        let status = self.text("proc/self/status")?;
+    fn allowed_processors(&self) -> Option<Vec<usize>> {
+        let status = self.read_trimmed("proc/self/status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
         let mut all = Vec::new();
         for part in line.trim().split(',') {
@@ -82,8 +82,8 @@ impl Host {
     }
 
     /// Whether the kernel keeps other work away from some processors.
-    fn advice(&self) -> Finding {
-        match self.text("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty()) {
+    fn isolation_finding(&self) -> Finding {
+        match self.read_trimmed("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty()) {
             Some(list) => {
                 Finding::good("isolation", format!("processors {list} are kept for pinned threads"))
             }

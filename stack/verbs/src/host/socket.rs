@@ -9,10 +9,10 @@ use super::{Finding, Host};
 
 impl Host {
     /// Whether the socket can be made, or is there to connect to.
-    pub(super) fn socket(&self, key: &'static str, makes: bool, socket: &Path) -> Vec<Finding> {
+    pub(super) fn check_socket(&self, key: &'static str, is_server: bool, socket: &Path) -> Vec<Finding> {
         let path = self.path(&socket.to_string_lossy());
         let shown = socket.display();
-        if !makes {
+        if !is_server {
             return vec![match UnixStream::connect(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Finding::fault(
                     "socket",

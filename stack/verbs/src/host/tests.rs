@@ -55,8 +55,8 @@ impl Machine {
     fn examine_with(&self, port: &str, more: &str) -> Vec<Finding> {
         let text = format!("[port]\ndevice.{port}\n[net]\naddress = \"10.0.0.2/24\"\n{more}");
         let config = Config::from_toml(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let links = Links::of(self.links.clone(), self.addresses.clone());
-        Host::at(&self.root, links).examine(&config)
+        let links = Links::new(self.links.clone(), self.addresses.clone());
+        Host::with_root(&self.root, links).examine(&config)
     }
 
     /// The one thing that is wrong, with what to do.
@@ -247,7 +247,7 @@ fn a_socket_is_looked_at_where_it_will_be() {
 #[test]
 fn the_kernel_tells_its_interfaces_and_addresses() {
     let Ok(links) = Links::read() else { return };
-    let lo = links.named("lo").expect("every namespace has one");
+    let lo = links.by_name("lo").expect("every namespace has one");
     assert!(lo.index > 0 && lo.mtu >= 1500 && !lo.xdp && lo.kind.is_none(), "{lo:?}");
     let has = links.addresses().any(|(addr, on)| addr.is_loopback() && on == "lo");
     assert_eq!(has, lo.up, "{links:?}");

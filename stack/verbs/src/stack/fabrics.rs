@@ -25,22 +25,22 @@ impl HasLink for ironwarp_port::dpdk::DpdkPort {
 }
 
 /// What each core polls, and how the devices spread flows over the cores.
-pub(super) struct Fabrics<P> {
+pub(super) struct CorePorts<P> {
     cores: Vec<(Vec<P>, Vec<PortControl>)>,
     spread: Option<Spread>,
 }
 
 /// The port of each core with the switches of what it stands for, and how flows are spread.
-pub(super) type Given<P> = (Vec<(P, Vec<PortControl>)>, Spread);
+pub(super) type AssignedPorts<P> = (Vec<(P, Vec<PortControl>)>, Spread);
 
-impl<P: Port> Fabrics<P> {
+impl<P: Port> CorePorts<P> {
     pub(super) fn new(cores: u16) -> Self {
-        Fabrics { cores: (0..cores).map(|_| (Vec::new(), Vec::new())).collect(), spread: None }
+        CorePorts { cores: (0..cores).map(|_| (Vec::new(), Vec::new())).collect(), spread: None }
     }
 
     /// A port spreads flows like this. All cores must agree on whose a flow is, whichever port it comes by: where two ports
     /// differ nobody can foretell it.
-    pub(super) fn spread(&mut self, spread: Spread) {
+    pub(super) fn merge_spread(&mut self, spread: Spread) {
         let all = self.spread.get_or_insert(spread);
         if *all != spread {
             *all = Spread::Unknown;
@@ -48,21 +48,21 @@ impl<P: Port> Fabrics<P> {
     }
 
     /// Whether there is one port.
-    pub(super) fn is_one(&self) -> bool {
+    pub(super) fn is_single(&self) -> bool {
         self.cores.iter().all(|(ports, _)| ports.len() == 1)
     }
 
     /// The only port of each core.
-    pub(super) fn alone(self) -> Given<P> {
-        self.made(|first, _| first)
+    pub(super) fn single(self) -> AssignedPorts<P> {
+        self.build_with(|first, _| first)
     }
 
     /// All ports of each core as one.
-    pub(super) fn together(self) -> Given<Ports<P>> {
-        self.made(Ports::new)
+    pub(super) fn combined(self) -> AssignedPorts<Ports<P>> {
+        self.build_with(Ports::new)
     }
 
-    fn made<Q>(self, make: impl Fn(P, std::vec::IntoIter<P>) -> Q) -> Given<Q> {
+    fn build_with<Q>(self, make: impl Fn(P, std::vec::IntoIter<P>) -> Q) -> AssignedPorts<Q> {
         let make_one = |(ports, controls): (Vec<P>, _)| {
             let mut ports = ports.into_iter();
             Some((make(ports.next()?, ports), controls))
@@ -71,9 +71,9 @@ impl<P: Port> Fabrics<P> {
     }
 }
 
-impl<P: Port, W: Clock + 'static> Fabrics<Instrumented<P, W>> {
+impl<P: Port, W: Clock + 'static> CorePorts<Instrumented<P, W>> {
     /// One more port for a core.
-    pub(super) fn give(&mut self, core: u16, port: Instrumented<P, W>) {
+    pub(super) fn add_port(&mut self, core: u16, port: Instrumented<P, W>) {
         if let Some((ports, controls)) = self.cores.get_mut(usize::from(core)) {
             controls.push(port.control());
             ports.push(port);

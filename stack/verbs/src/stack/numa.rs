@@ -13,15 +13,15 @@ const NODES: &str = "/sys/devices/system/node";
 
 /// A port and a processor on two nodes: every frame crosses between them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Apart {
+pub(super) struct NumaMismatch {
     port_node: u16,
     processor: usize,
     processor_node: u16,
 }
 
-impl fmt::Display for Apart {
+impl fmt::Display for NumaMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Apart { port_node, processor, processor_node } = self;
+        let NumaMismatch { port_node, processor, processor_node } = self;
         write!(
             f,
             "processor {processor} is on memory node {processor_node} and its port on node {port_node}; each frame \
@@ -31,13 +31,13 @@ impl fmt::Display for Apart {
 }
 
 /// What there is to say about a port on `port_node` that is polled on `processor`.
-pub(super) fn apart(port_node: Option<u16>, processor: Option<usize>) -> Option<Apart> {
-    apart_in(Path::new(NODES), port_node?, processor?)
+pub(super) fn mismatch(port_node: Option<u16>, processor: Option<usize>) -> Option<NumaMismatch> {
+    mismatch_in(Path::new(NODES), port_node?, processor?)
 }
 
-fn apart_in(nodes: &Path, port_node: u16, processor: usize) -> Option<Apart> {
+fn mismatch_in(nodes: &Path, port_node: u16, processor: usize) -> Option<NumaMismatch> {
     let processor_node = node_of(nodes, processor)?;
-    (processor_node != port_node).then_some(Apart { port_node, processor, processor_node })
+    (processor_node != port_node).then_some(NumaMismatch { port_node, processor, processor_node })
 }
 
 fn node_of(nodes: &Path, processor: usize) -> Option<u16> {
@@ -78,11 +78,11 @@ mod tests {
             std::fs::write(folder.join(node).join("cpulist"), list).unwrap();
         }
         std::fs::write(folder.join("online"), "0-1\n").unwrap();
-        assert_eq!(apart_in(&folder, 0, 2), None);
-        assert_eq!(apart_in(&folder, 1, 4), None, "a processor that nobody knows");
-        let told = apart_in(&folder, 0, 3).unwrap().to_string();
+        assert_eq!(mismatch_in(&folder, 0, 2), None);
+        assert_eq!(mismatch_in(&folder, 1, 4), None, "a processor that nobody knows");
+        let told = mismatch_in(&folder, 0, 3).unwrap().to_string();
         assert!(told.starts_with("processor 3 is on memory node 1 and its port on node 0"), "{told}");
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!((apart(None, Some(0)), apart(Some(0), None)), (None, None));
+        assert_eq!((mismatch(None, Some(0)), mismatch(Some(0), None)), (None, None));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use ironwarp_mem::{Access, CoreMem, Reach};
+use ironwarp_mem::{Access, AccessScope, CoreMem};
 use ironwarp_port::memory::{MemoryConfig, pair};
 use ironwarp_types::MacAddr;
 
@@ -31,10 +31,10 @@ impl Node {
         let mut config = Config::in_memory(address).unwrap();
         config.mpa.terminate_timeout_ms = 60_000;
         let limits = MemLimits { regions_max: config.limits.regions, cores_max: 2 };
-        let frame = Frame::with_memory(config, MemTable::new(limits).unwrap()).unwrap();
+        let frame = StackParts::with_memory(config, MemTable::new(limits).unwrap()).unwrap();
         let busy = frame.shared.mem.core(CoreId(1)).unwrap();
         let (stack, workers) = frame.finish(vec![vec![port]]).unwrap();
-        let worker = only(workers).unwrap();
+        let worker = into_single(workers).unwrap();
         let mut ctx = stack.context().unwrap();
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(64).unwrap());
         Node { worker, ctx, pd, cq, busy, events: Vec::new(), completions: Vec::new() }
@@ -104,13 +104,13 @@ impl Scene {
     /// The far side makes memory that its stream may reach, and its other core begins to use it.
     fn register(&mut self) {
         let (far, over) = (&mut self.far, [self.pool.slice(0, 64).unwrap()]);
-        let request = SendWr::fast_register(9, &mut self.used, &over, Access::REMOTE_READ).for_this_stream();
+        let request = SendWr::fast_register(9, &mut self.used, &over, Access::REMOTE_READ).stream_scoped();
         far.ctx.post_send(self.qps[1], &request).unwrap();
         self.until("the registration", |scene| !scene.far.completions.is_empty());
         self.far.completions.clear();
-        let reach = Reach::new(self.far.pd.id, self.qps[1].num());
+        let scope = AccessScope::new(self.far.pd.id, self.qps[1].num());
         let (stag, to) = (self.used.stag(), self.pool.base_to());
-        assert!(self.far.busy.resolve(stag, reach, to, 1, Access::REMOTE_READ).is_ok());
+        assert!(self.far.busy.resolve(stag, scope, to, 1, Access::REMOTE_READ).is_ok());
     }
 
     fn turns(&mut self, turns: usize) {
@@ -136,7 +136,7 @@ impl Scene {
         let qp = self.qps[0];
         self.near
             .ctx
-            .post_send(qp, &SendWr::send_inline(10, b"last use").invalidating(self.used.stag()))
+            .post_send(qp, &SendWr::send_inline(10, b"last use").with_invalidate(self.used.stag()))
             .unwrap();
         for (id, octets) in (11..).zip(behind) {
             self.near.ctx.post_send(qp, &SendWr::send_inline(id, octets)).unwrap();
@@ -183,7 +183,7 @@ fn what_lies_behind_a_held_delivery_survives_the_peers_fin() {
 fn a_held_delivery_is_flushed_by_a_reset() {
     let mut scene = Scene::new();
     let qp = scene.qps[0];
-    let last = SendWr::send_inline(10, b"last use").invalidating(scene.used.stag());
+    let last = SendWr::send_inline(10, b"last use").with_invalidate(scene.used.stag());
     scene.near.ctx.post_send(qp, &last).unwrap();
     scene.until("the acknowledgement", |scene| scene.near.completions.len() == 1);
     scene.near.ctx.destroy_qp(qp).unwrap();
@@ -195,7 +195,7 @@ fn a_held_delivery_is_flushed_by_a_reset() {
 #[test]
 fn a_held_delivery_survives_our_own_fin() {
     let mut scene = Scene::new();
-    let last = SendWr::send_inline(10, b"last use").invalidating(scene.used.stag());
+    let last = SendWr::send_inline(10, b"last use").with_invalidate(scene.used.stag());
     scene.near.ctx.post_send(scene.qps[0], &last).unwrap();
     scene.until("the acknowledgement", |scene| scene.near.completions.len() == 1);
     scene.far.ctx.disconnect(scene.qps[1]).unwrap();

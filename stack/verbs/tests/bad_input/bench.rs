@@ -62,7 +62,7 @@ impl Bench {
     #[track_caller]
     pub fn victim(&mut self, begins: Begins) -> Victim {
         let scene = &mut self.scene;
-        let attr = QpAttr { inbound_reads: self.ird, ..QpAttr::new(scene.node.cq) };
+        let attr = QpAttr { ird: self.ird, ..QpAttr::new(scene.node.cq) };
         let qp = scene.node.ctx.create_qp(scene.node.pd, &attr).unwrap();
         let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let buffer = scene.node.ctx.register(scene.node.pd, vec![0xb0; BUFFER], all).unwrap();
@@ -84,7 +84,7 @@ impl Bench {
                 scene.peer.say(&reply(self.flags, 1, b""));
             }
         }
-        scene.settled();
+        scene.negotiated();
         Victim { qp, buffer, inbox }
     }
 

@@ -240,7 +240,8 @@ fn an_operation_or_a_tag_that_changes_within_a_message() {
     // Each of the four kinds of Send as the last segment, behind another kind that names nobody's tag.
     for (first, last) in [(4, 5), (3, 4), (5, 6), (6, 3)] {
         let victim = bench.victim(Begins::Peer);
-        let own = bench.scene.node.ctx.register_for(victim.qp, vec![0x7a; 8], Access::REMOTE_READ).unwrap();
+        let own =
+            bench.scene.node.ctx.register_for_qp(victim.qp, vec![0x7a; 8], Access::REMOTE_READ).unwrap();
         let mut head = untagged(first, 0, 1, 0, b"one ");
         head[0] &= !0x40;
         head[2..6].copy_from_slice(&0xbad0_bad0u32.to_be_bytes());

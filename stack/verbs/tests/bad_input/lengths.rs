@@ -112,7 +112,7 @@ fn marked_fpdus_longer_than_any_mulpdu() {
         scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
         scene.hear("the request", 20);
         scene.peer.say(&reply(0x40, 1, b""));
-        scene.settled();
+        scene.negotiated();
         stream.chunks(1400).for_each(|piece| scene.peer.say(piece));
         if right {
             delivered += 1;
@@ -244,7 +244,7 @@ fn private_data_of_every_length() {
 /// TCP is closed at once, and neither the peer nor our application is told anything.
 #[track_caller]
 fn is_let_go(scene: &mut Scene) {
-    scene.until("the end", |scene| scene.peer.events.intersects(TcpEvents::OVER | TcpEvents::PEER_CLOSED));
+    scene.until("the end", |scene| scene.peer.events.intersects(TcpEvents::ENDED | TcpEvents::PEER_CLOSED));
     assert!(scene.peer.heard.is_empty() && scene.node.events.is_empty());
     scene.peer.reset();
     scene.peer.events = TcpEvents::empty();

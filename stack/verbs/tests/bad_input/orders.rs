@@ -293,8 +293,8 @@ fn an_fpdu_before_the_reply() {
     scene.peer.connect(speech::NODE);
     scene.peer.say(&[speech::request(0x40, 1, b""), fpdu(&send(1, b"early"))].concat());
     scene.until("the end", |scene| {
-        scene.peer.events.intersects(ironwarp_tcp::TcpEvents::OVER | ironwarp_tcp::TcpEvents::PEER_CLOSED)
+        scene.peer.events.intersects(ironwarp_tcp::TcpEvents::ENDED | ironwarp_tcp::TcpEvents::PEER_CLOSED)
     });
     assert!(scene.peer.heard.is_empty() && scene.node.events.is_empty());
-    assert_eq!(scene.node.counter("iwarp_startup_faults"), 1);
+    assert_eq!(scene.node.counter("iwarp_startup_errors"), 1);
 }

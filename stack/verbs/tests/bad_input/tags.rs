@@ -42,7 +42,7 @@ fn forbidden(bench: &mut Bench, victim: &Victim, why: Why, bits: u32) -> Forbidd
             return Forbidden { place: place(&region), kept: None };
         }
         Why::OtherDomain => node.ctx.register(node.ctx.alloc_pd(), octets(), every),
-        Why::OtherStream => node.ctx.register_for(other, octets(), every),
+        Why::OtherStream => node.ctx.register_for_qp(other, octets(), every),
         Why::NoRight => node.ctx.register(node.pd, octets(), Access::LOCAL_WRITE),
     };
     let region = region.unwrap();
@@ -128,7 +128,7 @@ fn tags_that_the_peer_has_ended_itself() {
     for (name, again) in [("DDP: invalid STag", 0), ("RDMAP: invalid STag", 1), ("RDMAP: invalid STag", 4)] {
         let victim = bench.victim(Begins::Peer);
         let every = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let own = bench.scene.node.ctx.register_for(victim.qp, vec![0x7a; 64], every).unwrap();
+        let own = bench.scene.node.ctx.register_for_qp(victim.qp, vec![0x7a; 64], every).unwrap();
         let (stag, to) = place(&own);
         let invalidate = |msn| {
             let mut segment = untagged(4, 0, msn, 0, b"");

@@ -124,7 +124,7 @@ impl FakePeer {
         if self.conn == Some(conn) {
             self.events |= events;
         }
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.tcp.release(conn);
             self.conn = self.conn.filter(|open| *open != conn);
         }

@@ -2,8 +2,8 @@
 //! it. Nothing here uses an encoder of the stack's.
 
 use ironwarp::{
-    CompletionStatus, ConnectParams, ConnectionRequest, DisconnectReason, Event, MpaRevision, QpAttr,
-    QueuePair, RecvWr, Region, Settled, Terminate,
+    CompletionStatus, ConnectParams, ConnectionRequest, DisconnectReason, Event, MpaRevision,
+    NegotiatedParams, QpAttr, QueuePair, RecvWr, Region, Terminate,
 };
 
 use super::peer::{PEER, Scene};
@@ -142,9 +142,9 @@ impl Scene {
         (qp, inbox, heard)
     }
 
-    pub fn settled(&mut self) -> Settled {
+    pub fn negotiated(&mut self) -> NegotiatedParams {
         self.event("established", |event| match event {
-            Event::Established { settled, .. } => Some(*settled),
+            Event::Established { negotiated, .. } => Some(*negotiated),
             _ => None,
         })
     }
@@ -198,7 +198,7 @@ impl Scene {
         self.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
         self.hear("the request", 20);
         self.peer.say(&reply(0x40, 1, b""));
-        self.settled();
+        self.negotiated();
         (qp, inbox)
     }
 

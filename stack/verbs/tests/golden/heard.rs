@@ -21,7 +21,7 @@ fn caller(vector: &Vector) -> (Scene, QueuePair) {
     scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
     scene.hear("the request", 20);
     scene.peer.say(&reply(0x40 * u8::from(vector.crc), 1, b""));
-    scene.settled();
+    scene.negotiated();
     (scene, qp)
 }
 
@@ -93,7 +93,7 @@ fn the_second_example() {
 #[test]
 fn sends_of_the_four_kinds() {
     let own: MakeRegion<'_> =
-        &|scene, qp| scene.node.ctx.register_for(qp, vec![0u8; 8], Access::REMOTE_READ).unwrap();
+        &|scene, qp| scene.node.ctx.register_for_qp(qp, vec![0u8; 8], Access::REMOTE_READ).unwrap();
     let (none, solicited, invalidated) =
         (CompletionFlags::empty(), CompletionFlags::SOLICITED, CompletionFlags::INVALIDATED);
     for (name, message, flags) in [
@@ -185,7 +185,7 @@ fn indications() {
         scene.turns(50);
         assert!(scene.node.events.is_empty(), "{name}: not up yet");
         scene.peer.say(&named(name).octets);
-        scene.settled();
+        scene.negotiated();
         assert!(scene.node.completions.is_empty(), "{name}");
         assert_eq!(scene.node.counter("iwarp_rx_rtrs"), 1, "{name}");
     }
@@ -200,7 +200,7 @@ fn the_answer_to_an_indication_by_read() {
     scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
     scene.hear("the request", 24);
     scene.peer.say(&reply(0x50, 2, &[0x80, 16, 0x40, 16]));
-    scene.settled();
+    scene.negotiated();
     scene.hear("the indication", 52);
     let inbox = scene.node.memory(&[0; 64]);
     scene.node.ctx.post_recv(qp, &RecvWr::new(1, &[inbox.slice(0, 64).unwrap()])).unwrap();

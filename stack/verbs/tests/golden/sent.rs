@@ -24,7 +24,7 @@ fn caller(vector: &Vector) -> (Scene, QueuePair) {
     scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
     scene.hear("the request", 20);
     scene.peer.say(&reply(vector.flags(), 1, b""));
-    scene.settled();
+    scene.negotiated();
     (scene, qp)
 }
 
@@ -115,14 +115,14 @@ fn sends_of_the_four_kinds() {
             ],
         ),
     ] {
-        let kinds = [wr, wr.invalidating(TAG), wr.solicited(), wr.solicited().invalidating(TAG)];
+        let kinds = [wr, wr.with_invalidate(TAG), wr.solicited(), wr.solicited().with_invalidate(TAG)];
         for (name, wr) in names.into_iter().zip(kinds) {
             posted(name, &[wr]);
         }
     }
     is_sent("send in two segments", |scene, qp, vector| {
         let gather = [kept(scene, &[0xaa; 1524]).slice(0, 1524).unwrap()];
-        scene.node.ctx.post_send(qp, &SendWr::send(1, &gather).invalidating(TAG)).unwrap();
+        scene.node.ctx.post_send(qp, &SendWr::send(1, &gather).with_invalidate(TAG)).unwrap();
         vector
     });
 }
@@ -256,7 +256,7 @@ fn a_terminate_about_a_marker() {
     scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
     scene.hear("the request", 20);
     scene.peer.say(&reply(0x40, 1, b""));
-    scene.settled();
+    scene.negotiated();
     let mut marked = named("figure 5").octets;
     marked[3] = 4;
     let end = marked.len() - 4;

@@ -1,8 +1,8 @@
 //! Each start-up vector: sent by a node of ours as initiator or responder, and heard by one.
 
 use ironwarp::{
-    AcceptParams, Config, ConnectParams, Event, MpaRevision, READS_UNNEGOTIATED, ReadDepths, RejectParams,
-    RtrKinds, Settled,
+    AcceptParams, Config, ConnectParams, Event, MpaRevision, NegotiatedParams, READS_UNNEGOTIATED,
+    ReadDepths, RejectParams, RtrKinds,
 };
 
 use crate::common::peer::{PEER, Scene};
@@ -121,7 +121,9 @@ fn requests_are_heard() {
         scene.peer.connect(NODE);
         scene.peer.say(&vector.octets);
         let (asked, said) = scene.event(name, |event| match event {
-            Event::ConnectRequest { asked, private_data, .. } => Some((*asked, private_data.to_vec())),
+            Event::ConnectRequest { mpa_request: asked, private_data, .. } => {
+                Some((*asked, private_data.to_vec()))
+            }
             _ => None,
         });
         assert_eq!(u64::from(asked.revision), vector.number("rev"), "{name}");
@@ -139,8 +141,8 @@ fn replies_are_sent() {
         let mut scene = scene_as(&vector);
         let (request, _) = scene.is_asked(&named(asked).octets);
         if is_refusal(&vector) {
-            let wanted = peer_reads(&vector);
-            scene.node.ctx.reject_with(request, &RejectParams { private_data, wanted }).unwrap();
+            let reads = peer_reads(&vector);
+            scene.node.ctx.reject_with(request, &RejectParams { private_data, reads }).unwrap();
         } else {
             let qp = scene.qp();
             let params = AcceptParams { private_data, ..Default::default() };
@@ -170,15 +172,19 @@ fn replies_are_heard() {
             assert_eq!(heard, (private_data.to_vec(), peer_reads(&vector)), "{name}");
             continue;
         }
-        let (said, settled) = scene.event(name, |event| match event {
-            Event::Established { private_data, settled, .. } => Some((private_data.to_vec(), *settled)),
+        let (said, negotiated) = scene.event(name, |event| match event {
+            Event::Established { private_data, negotiated, .. } => Some((private_data.to_vec(), *negotiated)),
             _ => None,
         });
         let revision = vector.number("rev") as u8;
         // Every responder here allows as many Reads as were asked for, or leaves them as they are.
         let own = peer_reads(&asked_for).filter(|reads| reads.ird != READS_UNNEGOTIATED);
         let reads = own.unwrap_or(depths(16, 16));
-        assert_eq!(settled, Settled { revision, peer_reads: peer_reads(&vector), reads }, "{name}");
+        assert_eq!(
+            negotiated,
+            NegotiatedParams { revision, peer_reads: peer_reads(&vector), reads },
+            "{name}"
+        );
         assert_eq!(said, private_data, "{name}");
     }
 }

@@ -59,7 +59,7 @@ impl Bench {
     }
 
     fn far_counts(&self) -> [u64; 4] {
-        ["atomics_own_core", "atomics_forwarded", "atomics_served_for_cores", "atomics_stale_replies"]
+        ["atomics_local_core", "atomics_forwarded", "atomics_served_remote", "atomics_stale_replies"]
             .map(|name| self.far.counter(name))
     }
 
@@ -67,8 +67,13 @@ impl Bench {
     #[track_caller]
     fn mail_is_at_rest(&self) {
         for worker in &self.far.workers {
-            let holdings = worker.holdings();
-            assert_eq!((holdings.asked, holdings.in_line), (0, 0), "core {}", worker.core());
+            let resource_usage = worker.resource_usage();
+            assert_eq!(
+                (resource_usage.remote_atomics_outstanding, resource_usage.remote_atomics_waiting),
+                (0, 0),
+                "core {}",
+                worker.core()
+            );
         }
     }
 
@@ -199,7 +204,11 @@ fn what_is_before_another_owners_word_is_done_first() {
         bench.add(near, id as u64, sink(&before, id), there(&target, at));
     }
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().asked, 2, "two for one core, and nothing behind them");
+    assert_eq!(
+        bench.far.workers[0].resource_usage().remote_atomics_outstanding,
+        2,
+        "two for one core, and nothing behind them"
+    );
     assert_eq!((word(&target, one), word(&target, two)), (0, 0));
     assert!(bench.near.completions.is_empty());
     bench.until("all four", |bench| bench.near.completions.len() == 4);
@@ -231,7 +240,7 @@ fn a_pinned_range_is_owned_by_its_core_alone() {
     for core in 0..CORES {
         let page = AlignedBuf::pages(4096).expect("a page");
         let ctx = &bench.far.ctx;
-        let target = ctx.register_pinned(bench.far.pd, page, rights, core).expect("a region");
+        let target = ctx.register_on_core(bench.far.pd, page, rights, core).expect("a region");
         let owner = |ctx: &ironwarp::Context, at: usize| ctx.owner_core(&target, at * 8).expect("a word");
         assert!((0..512).all(|at| owner(ctx, at) == core));
         let [here, mailed, ..] = bench.far_counts();
@@ -259,7 +268,7 @@ fn the_owner_of_a_word_can_be_asked_for() {
     let outside = ctx.owner_core(&target, 4096);
     assert!(matches!(outside, Err(VerbsError::Word(WordError::Access(AccessError::Bounds)))));
     let page = AlignedBuf::pages(4096).expect("a page");
-    let refused = ctx.register_pinned(bench.far.pd, page, Access::LOCAL_WRITE, 2);
+    let refused = ctx.register_on_core(bench.far.pd, page, Access::LOCAL_WRITE, 2);
     assert!(matches!(refused, Err(VerbsError::Register(_))), "{:?}", refused.map(|_| ()));
 }
 
@@ -268,7 +277,7 @@ fn the_owner_of_a_word_can_be_asked_for() {
 fn with_locked_instructions_no_word_is_anybodys() {
     let tune = |config: &mut ironwarp::Config| {
         config.rdmap.extensions = Extensions::Rfc7306;
-        config.rdmap.atomics = ironwarp::config::AtomicsBy::Locked;
+        config.rdmap.atomic_execution = ironwarp::config::AtomicExecution::Locked;
     };
     let mut bench = Plan { cores: 2, rule: None, tune }.bench();
     let near = bench.connect([Some(0)])[0];
@@ -294,8 +303,12 @@ fn more_operations_than_credits_wait_in_line() {
         }
     }
     bench.turns_without(1, 20);
-    let holdings = bench.far.workers[0].holdings();
-    assert_eq!((holdings.asked, holdings.in_line), (CREDITS, 2), "two queue pairs have asked for theirs");
+    let resource_usage = bench.far.workers[0].resource_usage();
+    assert_eq!(
+        (resource_usage.remote_atomics_outstanding, resource_usage.remote_atomics_waiting),
+        (CREDITS, 2),
+        "two queue pairs have asked for theirs"
+    );
     bench.add(qps[4], 99, sink(&before, 99), there(&target, at_hand));
     bench.turns_without(1, 20);
     assert_eq!(bench.statuses(), [(99, CompletionStatus::Success)]);
@@ -323,7 +336,7 @@ fn memory_that_is_given_up_meanwhile_is_refused_by_the_owner_in_its_turn() {
     bench.add(qps[0], 1, sink(&before, 1), there(&given_up, gone_at));
     bench.add(qps[0], 2, sink(&before, 2), there(&kept, at));
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().asked, 3);
+    assert_eq!(bench.far.workers[0].resource_usage().remote_atomics_outstanding, 3);
     let quiescent = given_up.revoke();
     bench.until("the end", |bench| bench.near.is_down(qps[0]));
     assert!(quiescent.poll());
@@ -372,11 +385,11 @@ fn an_answer_for_a_queue_pair_that_has_gone_is_dropped() {
     let at = owned(&target, 1, 2)[0];
     (0..3).for_each(|id| bench.add(gone, id, sink(&before, id as usize), there(&target, at)));
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().asked, 3);
+    assert_eq!(bench.far.workers[0].resource_usage().remote_atomics_outstanding, 3);
     let far = bench.far.accepted[0];
     bench.far.ctx.destroy_qp(far).expect("it exists");
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().queue_pairs, 0);
+    assert_eq!(bench.far.workers[0].resource_usage().queue_pairs, 0);
     bench.until("the end", |bench| bench.near.is_down(gone));
     let next = bench.connect([Some(0)])[0];
     (0..4).for_each(|_| bench.turn());
@@ -400,12 +413,12 @@ fn a_queue_pair_that_goes_leaves_the_line() {
         bench.add(qp, slot as u64, sink(&before, slot), there(&target, at));
     }
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().in_line, 2);
+    assert_eq!(bench.far.workers[0].resource_usage().remote_atomics_waiting, 2);
     for far in bench.far.accepted.clone() {
         bench.far.ctx.destroy_qp(far).expect("it exists");
     }
     bench.turns_without(1, 20);
-    assert_eq!(bench.far.workers[0].holdings().in_line, 0);
+    assert_eq!(bench.far.workers[0].resource_usage().remote_atomics_waiting, 0);
     bench.until("the end", |bench| qps.iter().all(|qp| bench.near.is_down(*qp)));
     (0..4).for_each(|_| bench.turn());
     assert_eq!(word(&target, at), CREDITS as u64);
@@ -424,8 +437,11 @@ fn a_core_that_is_gone_keeps_nobody_waiting() {
         bench.add(qp, slot as u64, sink(&before, slot), there(&target, at));
     }
     bench.turns_without(1, 20);
-    let holdings = bench.far.workers[0].holdings();
-    assert_eq!((holdings.asked, holdings.in_line), (CREDITS, 1));
+    let resource_usage = bench.far.workers[0].resource_usage();
+    assert_eq!(
+        (resource_usage.remote_atomics_outstanding, resource_usage.remote_atomics_waiting),
+        (CREDITS, 1)
+    );
     bench.far.workers.truncate(1);
     bench.until("the end of three", |bench| qps[..3].iter().all(|qp| bench.near.is_down(*qp)));
     assert_eq!(bench.terminate(), Some([0, 0, 0]), "an error of ours");
@@ -450,7 +466,7 @@ fn the_words_of_pinned_memory_are_changed_by_one_core() {
     let (rights, far) = (Access::LOCAL_WRITE | Access::REMOTE_ATOMIC, &bench.far);
     let pinned = |core| {
         let bytes = AlignedBuf::pages(4096).expect("a page");
-        far.ctx.register_pinned(far.pd, bytes, rights, core)
+        far.ctx.register_on_core(far.pd, bytes, rights, core)
     };
     assert!(matches!(pinned(2), Err(VerbsError::Register(ironwarp::RegisterError::NoSuchCore))));
     let target = pinned(1).expect("a region");
@@ -462,7 +478,7 @@ fn the_words_of_pinned_memory_are_changed_by_one_core() {
     bench.until("all", |bench| (bench.near.completions.len(), bench.far.completions.len()) == (32, 1));
     assert_eq!([0, 8, 120].map(|at| word(&target, at)), [3, 2, 2]);
     assert_eq!(bench.far_counts(), [16, 16, 16, 0], "those of core 0 were mailed, those of core 1 were not");
-    assert_eq!([0, 1].map(|core| bench.far.core_counter(core, "atomics_local")), [0, 1]);
+    assert_eq!([0, 1].map(|core| bench.far.core_counter(core, "atomics_application")), [0, 1]);
     bench.mail_is_at_rest();
 }
 
@@ -518,7 +534,11 @@ fn an_applications_own_operations_are_done_by_the_owners_too() {
         assert!(of_one.into_iter().eq(0..24));
     }
     for core in 0..3 {
-        assert_eq!(bench.far.core_counter(core, "atomics_local"), 8, "core {core} has done what is its own");
+        assert_eq!(
+            bench.far.core_counter(core, "atomics_application"),
+            8,
+            "core {core} has done what is its own"
+        );
     }
 }
 

@@ -284,7 +284,7 @@ impl Node {
 
     /// Queue pairs on each core.
     pub fn spread(&self) -> Vec<usize> {
-        self.workers.iter().map(|worker| worker.holdings().queue_pairs).collect()
+        self.workers.iter().map(|worker| worker.resource_usage().queue_pairs).collect()
     }
 
     /// A counter of all cores together.

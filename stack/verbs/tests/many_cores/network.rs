@@ -98,7 +98,7 @@ fn a_connection_from_another_core_waits_until_the_address_is_ours() {
     let with_ipv6 = |config: &mut ironwarp::Config| {
         let number = if config.net.address.as_deref() == Some("10.0.0.1/24") { 1 } else { 2 };
         config.net.addresses = vec![format!("fd00::{number}/64")];
-        config.net.probe_ipv6 = 1;
+        config.net.dad_probes_ipv6 = 1;
         config.validate().expect("a valid configuration");
     };
     let mut bench = Plan { cores: 2, rule: Some(QueueRule::All(1)), tune: with_ipv6 }.bench();
@@ -107,7 +107,7 @@ fn a_connection_from_another_core_waits_until_the_address_is_ours() {
     bench.turn();
     let qp = bench.near.dial(Some(1), at);
     (0..50).for_each(|_| bench.turn());
-    assert_eq!(bench.near.workers[1].holdings().resolving, 1);
+    assert_eq!(bench.near.workers[1].resource_usage().resolving, 1);
     for _ in 0..300 {
         bench.advance(Nanos::from_millis(10));
         bench.turn();

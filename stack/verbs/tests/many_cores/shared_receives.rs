@@ -11,7 +11,7 @@ fn running_low_is_told_once_however_many_cores_run_low() {
     let pd = bench.far.pd;
     let srq = bench.far.ctx.create_srq(pd, 4, 1).unwrap();
     let told = |bench: &Bench| {
-        let is_low = |event: &&Event| matches!(event, Event::SharedReceiveLimit { srq: low } if *low == srq);
+        let is_low = |event: &&Event| matches!(event, Event::SrqLimitReached { srq: low } if *low == srq);
         bench.far.events.iter().filter(is_low).count()
     };
     for armings in 1..=3 {

@@ -64,7 +64,7 @@ fn two_stacks_of_two_cores_talk_on_threads_of_their_own() {
     let workers = near_threads.into_iter().chain(far_threads).map(|thread| thread.stop().expect("no panic"));
     for mut worker in workers {
         worker.check().expect("a sound core");
-        assert!(worker.holdings().queue_pairs > 0, "core {} has its share", worker.core());
+        assert!(worker.resource_usage().queue_pairs > 0, "core {} has its share", worker.core());
     }
     assert!(near.stack.counters().iter().any(|(name, n)| *name == "cores_steered_in" && *n > 0));
 }

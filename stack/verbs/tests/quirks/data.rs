@@ -31,7 +31,7 @@ fn q12_no_more_reads_are_outstanding_than_the_reply_allows() {
     let mut scene = Scene::new(|_| {});
     let (qp, inbox, _) = scene.calls(REQUEST.len());
     scene.peer.say(&reply(0x50, 2, &[0, 2, 0, 0]));
-    assert_eq!(scene.settled().reads, ReadDepths { ird: 16, ord: 2 });
+    assert_eq!(scene.negotiated().reads, ReadDepths { ird: 16, ord: 2 });
     let remote = ironwarp::RemoteMemory { stag: ironwarp::STag(5), tagged_offset: 0 };
     for read in 0..4 {
         let sink = [inbox.slice(0, 8).unwrap()];
@@ -77,7 +77,7 @@ fn q22_a_peer_that_asks_for_markers_gets_them() {
     );
     let end = octets.len() - 4;
     assert_eq!(octets[end..], crc(&octets[..end]));
-    assert_eq!(scene.node.counter("iwarp_marked_streams"), 1);
+    assert_eq!(scene.node.counter("iwarp_streams_with_markers"), 1);
 }
 
 /// Q12: the Terminate that siw sends instead of the code for a queue without room is understood, in its order of
@@ -205,8 +205,8 @@ fn q16_no_request_has_an_operation_above_seven() {
     let wrs = [
         SendWr::send(1, &one),
         SendWr::send(2, &one).solicited(),
-        SendWr::send(3, &one).invalidating(STag(5)),
-        SendWr::send(4, &one).solicited().invalidating(STag(5)),
+        SendWr::send(3, &one).with_invalidate(STag(5)),
+        SendWr::send(4, &one).solicited().with_invalidate(STag(5)),
         SendWr::write(5, &one, remote),
         SendWr::read(6, &one, remote),
     ];

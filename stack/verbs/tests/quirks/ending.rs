@@ -36,12 +36,12 @@ fn q17_a_fin_is_answered_with_a_fin() {
         } else {
             scene.answers(&request(0x40, 1, b""), 20);
         }
-        assert_eq!(scene.peer.events & TcpEvents::OVER.union(TcpEvents::PEER_CLOSED), TcpEvents::empty());
+        assert_eq!(scene.peer.events & TcpEvents::ENDED.union(TcpEvents::PEER_CLOSED), TcpEvents::empty());
         scene.peer.close();
         scene.hears_fin();
         assert_eq!(scene.disconnected(), DisconnectReason::Closed);
-        scene.until("both directions closed", |scene| scene.peer.events.intersects(TcpEvents::OVER));
-        assert_eq!(scene.peer.events & TcpEvents::OVER, TcpEvents::CLOSED, "no reset");
+        scene.until("both directions closed", |scene| scene.peer.events.intersects(TcpEvents::ENDED));
+        assert_eq!(scene.peer.events & TcpEvents::ENDED, TcpEvents::CLOSED, "no reset");
         assert!(scene.peer.heard.is_empty(), "nothing goes before the FIN: {:02x?}", scene.peer.heard);
         assert!(!scene.node.events.iter().any(|event| matches!(event, Event::Terminated { .. })));
         assert!(is_flushed(&scene, 1));
@@ -63,7 +63,7 @@ fn terms_that_cannot_be_kept_end_with_the_terminate_that_names_them() {
         scene.until("FIN", |scene| scene.peer.events.contains(ironwarp_tcp::TcpEvents::PEER_CLOSED));
         scene.peer.close();
         scene.event("the end", |event| matches!(event, Event::Disconnected { .. }).then_some(()));
-        let reads = scene.node.ctx.qp_settled(qp).unwrap().unwrap().peer_reads;
+        let reads = scene.node.ctx.qp_negotiated(qp).unwrap().unwrap().peer_reads;
         assert_eq!(reads.map(|reads| reads.ord), Some(u16::from(octets[3])));
     }
 }

@@ -1,8 +1,8 @@
 //! Habits of start-up: what peers answer, refuse, insist on and leave out.
 
 use ironwarp::{
-    ConnectFailure, ConnectParams, Event, MpaRevision, READS_UNNEGOTIATED, ReadDepths, RtrKinds, SendWr,
-    Settled, Terminate, VerbsError,
+    ConnectFailure, ConnectParams, Event, MpaRevision, NegotiatedParams, READS_UNNEGOTIATED, ReadDepths,
+    RtrKinds, SendWr, Terminate, VerbsError,
 };
 
 use crate::common::peer::{PEER, Scene};
@@ -27,7 +27,7 @@ fn q3_fpdus_in_the_segment_of_the_reply_are_taken() {
     let mut scene = Scene::new(|_| {});
     let (_, inbox, _) = scene.calls(REQUEST.len());
     scene.peer.say(&[reply(0x50, 2, &[0, 16, 0, 16]), fpdu(&send(1, b"at once"))].concat());
-    scene.settled();
+    scene.negotiated();
     scene.received(&inbox, b"at once");
 }
 
@@ -67,7 +67,7 @@ fn q6_the_connection_is_up_when_the_indication_has_come() {
     assert_eq!(scene.node.ctx.qp_state(qp).unwrap(), ironwarp::QpState::Connecting);
     scene.peer.say(&fpdu(&EMPTY_WRITE));
     let reads = ReadDepths { ird: 16, ord: 16 };
-    assert_eq!(scene.settled(), Settled { revision: 2, peer_reads: Some(reads), reads });
+    assert_eq!(scene.negotiated(), NegotiatedParams { revision: 2, peer_reads: Some(reads), reads });
     assert_eq!(scene.node.ctx.qp_state(qp).unwrap(), ironwarp::QpState::Established);
 }
 
@@ -95,7 +95,7 @@ fn q7_a_peer_that_closes_on_revision_2_is_asked_in_revision_1() {
         assert_eq!(scene.hear("the second request", 20), request(0x40, 1, b""));
         scene.peer.say(&reply(0x40, 1, b""));
         let reads = ReadDepths { ird: 16, ord: 16 };
-        assert_eq!(scene.settled(), Settled { revision: 1, peer_reads: None, reads });
+        assert_eq!(scene.negotiated(), NegotiatedParams { revision: 1, peer_reads: None, reads });
         assert_eq!(scene.node.counter("iwarp_revision_fallbacks"), 1);
         scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"data")).unwrap();
         scene.hear("no indication, the message", fpdu(&send(1, b"data")).len());
@@ -106,7 +106,7 @@ fn q7_a_peer_that_closes_on_revision_2_is_asked_in_revision_1() {
 #[test]
 fn q7_a_peer_that_closes_on_revision_1_too_is_given_up() {
     for fallback in [true, false] {
-        let mut scene = Scene::new(|config| config.mpa.fallback = fallback);
+        let mut scene = Scene::new(|config| config.mpa.revision_fallback = fallback);
         scene.calls(REQUEST.len());
         scene.peer.reset();
         if fallback {
@@ -151,7 +151,7 @@ fn q9_a_read_is_answered_to_an_offer_of_reads_alone() {
     scene.peer.say(&fpdu(&EMPTY_READ));
     let answer = [0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(scene.hear("the empty response", fpdu(&answer).len()), fpdu(&answer));
-    scene.settled();
+    scene.negotiated();
 }
 
 /// Q9: it ends what it cannot keep with code 6 or 7; our application hears which.
@@ -184,13 +184,13 @@ fn q11_the_numbers_of_reads_in_a_reply_are_real() {
         let mut scene = Scene::new(|_| {});
         let (qp, _, heard) = scene.answers(&request(0x50, 2, &asked), 24);
         assert_eq!(heard[20..], answered);
-        let settled = scene.settled();
-        assert_eq!(scene.node.ctx.qp_settled(qp).unwrap(), Some(settled));
+        let negotiated = scene.negotiated();
+        assert_eq!(scene.node.ctx.qp_negotiated(qp).unwrap(), Some(negotiated));
         let number = |octets: &[u8]| u16::from_be_bytes([octets[0] & 0x3f, octets[1]]);
         let peer_reads = ReadDepths { ird: number(&asked), ord: number(&asked[2..]) };
-        assert_eq!(settled.peer_reads, Some(peer_reads));
+        assert_eq!(negotiated.peer_reads, Some(peer_reads));
         let ord = if peer_reads.ird == READS_UNNEGOTIATED { 16 } else { 16.min(peer_reads.ird) };
-        assert_eq!(settled.reads, ReadDepths { ird: 16, ord });
+        assert_eq!(negotiated.reads, ReadDepths { ird: 16, ord });
     }
 }
 
@@ -245,7 +245,7 @@ fn q23_the_hold_off_keeps_the_first_fpdu_back() {
     scene.node.ctx.connect_with(qp, PEER.parse().unwrap(), &params).unwrap();
     scene.hear("the request", REQUEST.len());
     scene.peer.say(&reply(0x50, 2, &TAKES_WRITES));
-    scene.settled();
+    scene.negotiated();
     let established = std::time::Instant::now();
     assert!(scene.peer.heard.is_empty());
     scene.hear("the indication", 20);

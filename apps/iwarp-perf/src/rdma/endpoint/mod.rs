@@ -224,7 +224,7 @@ impl Endpoint {
     /// What became of peers' atomic operations, since the start: those done by the core that they came to, and those that
     /// it mailed to another one.
     pub fn atomics(&self) -> [u64; 2] {
-        let of = |core| self.counts(core, ["atomics_own_core", "atomics_forwarded"]);
+        let of = |core| self.counts(core, ["atomics_local_core", "atomics_forwarded"]);
         self.polled_cores().map(of).fold([0; 2], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
     }
 
@@ -388,7 +388,7 @@ mod tests {
             let mut endpoint = Endpoint::new(stack, workers, None, false).expect("an end");
             endpoint.listen("10.0.0.1:18515".parse().expect("an address")).expect("free");
             let listeners = |workers: &mut [Worker]| -> Vec<usize> {
-                workers.iter().map(|worker| worker.holdings().listeners).collect()
+                workers.iter().map(|worker| worker.resource_usage().listeners).collect()
             };
             assert_eq!(endpoint.driver.with_workers(listeners).expect("workers"), vec![1; cores]);
         }

@@ -31,10 +31,10 @@ impl Tag {
         ctx: &Context,
         pd: ProtectionDomain,
         window: bool,
-        dice: &mut SeededEntropy,
+        rng: &mut SeededEntropy,
     ) -> Result<Option<Self>, VerbsError> {
         let used = spare.iter().position(|tag| matches!(tag, Tag::Window(_)) == window);
-        match used.filter(|_| dice.chance(700_000)) {
+        match used.filter(|_| rng.chance(700_000)) {
             Some(index) => Ok(Some(spare.swap_remove(index))),
             None => Self::make(ctx, pd, window),
         }
@@ -53,7 +53,7 @@ impl Tag {
         match self {
             Tag::Window(window) => SendWr::bind(id, window, over, access),
             Tag::Fast(region) if for_stream => {
-                SendWr::fast_register(id, region, over, access).for_this_stream()
+                SendWr::fast_register(id, region, over, access).stream_scoped()
             }
             Tag::Fast(region) => SendWr::fast_register(id, region, over, access),
         }

@@ -2,8 +2,8 @@
 
 use ironwarp::{Access, CompletionOpcode, Context, QueuePair, RemoteMemory, STag, SendWr, Sge, VerbsError};
 
-use crate::app::ledger::{Message, Posted, Side};
-use crate::app::memory::{Loan, Pattern, Piece, State, Tag, Use};
+use crate::app::memory::{Grant, GrantState, GrantUse, Pattern, Piece, Tag};
+use crate::app::oracle::{Message, Posted, Side};
 
 /// A request that is not posted yet.
 pub struct Draft {
@@ -16,7 +16,7 @@ pub struct Draft {
     /// Where it is aimed at.
     pub remote: RemoteMemory,
     /// What it does.
-    pub act: Act,
+    pub kind: RequestKind,
     /// Whether the peer is asked to raise an event.
     pub solicited: bool,
     /// Whether it waits for earlier Reads.
@@ -30,27 +30,27 @@ pub struct Draft {
 }
 
 /// What a request does.
-pub enum Act {
+pub enum RequestKind {
     /// A Send.
     Send,
     /// A Send that ends a tag of the peer's.
-    SendEnding(STag),
+    SendInvalidate(STag),
     /// A Write.
     Write,
     /// A Read.
     Read,
     /// A Read that ends the tag of its own memory.
-    ReadEnding,
+    ReadInvalidate,
     /// A tag for a piece of memory.
-    Bind(Binding),
+    Bind(BindRequest),
     /// The end of a loan.
-    End(STag),
+    Invalidate(STag),
     /// The end of the tag that was bound last.
-    EndLast,
+    InvalidateLast,
 }
 
 /// A tag and what it is bound for.
-pub struct Binding {
+pub struct BindRequest {
     /// The tag, until it is posted.
     pub tag: Option<Tag>,
     /// Its rights.
@@ -60,12 +60,12 @@ pub struct Binding {
     /// Whether the peer has the right of the loan alone.
     pub only: bool,
     /// What it is lent for; `None` for a tag that only its owner uses.
-    pub lends: Option<Use>,
+    pub grants_for: Option<GrantUse>,
 }
 
 impl Draft {
     /// A request of `opcode` with `len` bytes of a pattern.
-    pub fn new(opcode: CompletionOpcode, act: Act, len: usize, pattern: Pattern) -> Self {
+    pub fn new(opcode: CompletionOpcode, kind: RequestKind, len: usize, pattern: Pattern) -> Self {
         let nothing = Piece { at: 0, len: 0 };
         Draft {
             posted: Posted {
@@ -77,15 +77,15 @@ impl Draft {
                 pattern,
                 sources: Vec::new(),
                 target: nothing,
-                library_offset: 0,
+                read_source_offset: 0,
                 placed: false,
-                offence: None,
-                loan: None,
+                bad_request: None,
+                grant: None,
             },
             list: Vec::new(),
             inline: None,
             remote: RemoteMemory { stag: STag(0), tagged_offset: 0 },
-            act,
+            kind,
             solicited: false,
             fenced: false,
             locally_fenced: false,
@@ -95,8 +95,8 @@ impl Draft {
     }
 
     /// A request that sends nothing.
-    pub fn local(opcode: CompletionOpcode, act: Act) -> Self {
-        Self::new(opcode, act, 0, Pattern::new(0, 0))
+    pub fn local(opcode: CompletionOpcode, kind: RequestKind) -> Self {
+        Self::new(opcode, kind, 0, Pattern::new(0, 0))
     }
 
     /// The work request. `last` is the tag that was bound last.
@@ -106,14 +106,14 @@ impl Draft {
             self.list.iter_mut().for_each(|sge| sge.lkey = *last);
         }
         let one = || self.list.first_chunk().unwrap_or(&NOWHERE);
-        let wr = match (&mut self.act, &self.inline) {
-            (Act::Write, Some(bytes)) => SendWr::write_inline(id, bytes, self.remote),
-            (Act::Write, None) => SendWr::write(id, &self.list, self.remote),
-            (Act::Read, _) => SendWr::read(id, one(), self.remote),
-            (Act::ReadEnding, _) => SendWr::read_invalidating(id, one(), self.remote),
-            (Act::End(stag), _) => SendWr::invalidate(id, *stag),
-            (Act::EndLast, _) => SendWr::invalidate(id, *last),
-            (Act::Bind(binding), _) => {
+        let wr = match (&mut self.kind, &self.inline) {
+            (RequestKind::Write, Some(bytes)) => SendWr::write_inline(id, bytes, self.remote),
+            (RequestKind::Write, None) => SendWr::write(id, &self.list, self.remote),
+            (RequestKind::Read, _) => SendWr::read(id, one(), self.remote),
+            (RequestKind::ReadInvalidate, _) => SendWr::read_with_invalidate(id, one(), self.remote),
+            (RequestKind::Invalidate(stag), _) => SendWr::invalidate(id, *stag),
+            (RequestKind::InvalidateLast, _) => SendWr::invalidate(id, *last),
+            (RequestKind::Bind(binding), _) => {
                 let tag =
                     binding.tag.as_mut().unwrap_or_else(|| unreachable!("a tag leaves when it is posted"));
                 let wr = tag.bind(id, one(), binding.access, binding.for_stream);
@@ -133,8 +133,8 @@ impl Draft {
         if self.solicited {
             wr = wr.solicited();
         }
-        if let Act::SendEnding(stag) = self.act {
-            wr = wr.invalidating(stag);
+        if let RequestKind::SendInvalidate(stag) = self.kind {
+            wr = wr.with_invalidate(stag);
         }
         if self.fenced {
             wr = wr.fenced();
@@ -149,17 +149,17 @@ impl Draft {
     fn on_posted(mut self, ours: &mut Side, ends_by: u64) {
         let wr_id = self.posted.wr_id;
         self.posted.locally_fenced = self.locally_fenced;
-        match &mut self.act {
-            Act::Bind(binding) => {
+        match &mut self.kind {
+            RequestKind::Bind(binding) => {
                 let Some(tag) = binding.tag.take() else { return };
-                match binding.lends {
+                match binding.grants_for {
                     Some(usage) => {
                         let tagged_offset = self.list.first().map_or(0, |over| over.addr);
                         let remote = RemoteMemory { stag: tag.stag(), tagged_offset };
                         let (piece, only, for_stream) =
                             (self.posted.target, binding.only, binding.for_stream);
-                        let (id, state, ended_by, uses) = (wr_id, State::Binding, None, 0);
-                        ours.loans.push(Loan {
+                        let (id, state, ended_by, uses) = (wr_id, GrantState::Binding, None, 0);
+                        ours.grants.push(Grant {
                             id,
                             tag,
                             remote,
@@ -172,17 +172,17 @@ impl Draft {
                             uses,
                         });
                     }
-                    None => ours.errands.push((ends_by, tag)),
+                    None => ours.local_tags.push((ends_by, tag)),
                 }
             }
-            Act::End(_) => {
-                if let Some(loan) = self.posted.loan.and_then(|id| ours.loan_mut(id)) {
-                    loan.ended_by = Some(wr_id);
+            RequestKind::Invalidate(_) => {
+                if let Some(grant) = self.posted.grant.and_then(|id| ours.grant_mut(id)) {
+                    grant.ended_by = Some(wr_id);
                 }
             }
-            Act::Send | Act::SendEnding(_) => {
-                let Posted { len, pattern, loan, .. } = self.posted;
-                ours.messages.push_back(Message { wr_id, len, pattern, solicited: self.solicited, loan });
+            RequestKind::Send | RequestKind::SendInvalidate(_) => {
+                let Posted { len, pattern, grant, .. } = self.posted;
+                ours.messages.push_back(Message { wr_id, len, pattern, solicited: self.solicited, grant });
             }
             _ => {}
         }
@@ -191,36 +191,36 @@ impl Draft {
     }
 
     /// It was not posted: gives back what was taken for it.
-    pub fn take_back(self, ours: &mut Side, theirs: &mut Side) {
+    pub fn undo(self, ours: &mut Side, theirs: &mut Side) {
         if self.counts {
             ours.left += 1;
             ours.bytes_left += self.posted.len;
         }
         let posted = &self.posted;
-        if let Some(plots) = &mut ours.plots {
-            posted.sources.iter().for_each(|piece| plots.source.give(*piece));
+        if let Some(memory) = &mut ours.memory {
+            posted.sources.iter().for_each(|piece| memory.source.release(*piece));
         }
-        match (self.act, posted.loan) {
-            (Act::Send, _) => theirs.take_back_credit(ours),
-            (Act::SendEnding(_), loan) => {
-                theirs.take_back_credit(ours);
-                loan.into_iter().for_each(|id| theirs.reopen_loan(id));
+        match (self.kind, posted.grant) {
+            (RequestKind::Send, _) => theirs.return_credit(ours),
+            (RequestKind::SendInvalidate(_), grant) => {
+                theirs.return_credit(ours);
+                grant.into_iter().for_each(|id| theirs.reopen_grant(id));
             }
-            (Act::Write, loan) => theirs.give_written(posted.target, loan),
-            (Act::Read | Act::ReadEnding, loan) => {
-                if let Some(plots) = &mut ours.plots {
-                    plots.sink.give(posted.target);
+            (RequestKind::Write, grant) => theirs.release_written(posted.target, grant),
+            (RequestKind::Read | RequestKind::ReadInvalidate, grant) => {
+                if let Some(memory) = &mut ours.memory {
+                    memory.sink.release(posted.target);
                 }
-                loan.into_iter().for_each(|id| theirs.end_use(id));
+                grant.into_iter().for_each(|id| theirs.end_use(id));
             }
-            (Act::Bind(binding), _) => {
-                if let (Some(_), Some(plots)) = (binding.lends, &mut ours.plots) {
-                    plots.shared.give(posted.target);
+            (RequestKind::Bind(binding), _) => {
+                if let (Some(_), Some(memory)) = (binding.grants_for, &mut ours.memory) {
+                    memory.shared.release(posted.target);
                 }
-                binding.tag.into_iter().for_each(|tag| ours.put_by(tag));
+                binding.tag.into_iter().for_each(|tag| ours.keep_spare_tag(tag));
             }
-            (Act::End(_), loan) => loan.into_iter().for_each(|id| ours.reopen_loan(id)),
-            (Act::EndLast, _) => {}
+            (RequestKind::Invalidate(_), grant) => grant.into_iter().for_each(|id| ours.reopen_grant(id)),
+            (RequestKind::InvalidateLast, _) => {}
         }
     }
 }
@@ -244,26 +244,27 @@ pub fn post(
     drop(wrs);
     let (posted, outcome) = match outcome {
         Ok(()) => (chain.len(), Ok(true)),
-        Err((posted, error)) => (posted, refused(error)),
+        Err((posted, error)) => (posted, ignore_queue_full(error)),
     };
     let rest = chain.split_off(posted);
     let ends: Vec<u64> = (0..chain.len()).map(|index| ends_by(&chain, index)).collect();
     for (draft, ends_by) in chain.into_iter().zip(ends) {
         draft.on_posted(ours, ends_by);
     }
-    rest.into_iter().rev().for_each(|draft| draft.take_back(ours, theirs));
+    rest.into_iter().rev().for_each(|draft| draft.undo(ours, theirs));
     outcome.map(|_| posted)
 }
 
 /// The request of a chain that ends the tag which request `index` binds; none has the number `u64::MAX`.
 fn ends_by(chain: &[Draft], index: usize) -> u64 {
     let mut later = chain.iter().skip(index + 1);
-    let ends = later.find(|draft| matches!(draft.act, Act::ReadEnding | Act::EndLast));
+    let ends =
+        later.find(|draft| matches!(draft.kind, RequestKind::ReadInvalidate | RequestKind::InvalidateLast));
     ends.map_or(u64::MAX, |draft| draft.posted.wr_id)
 }
 
 /// A full queue is an ordinary answer, anything else is not.
-pub fn refused(error: VerbsError) -> Result<bool, VerbsError> {
+pub fn ignore_queue_full(error: VerbsError) -> Result<bool, VerbsError> {
     match error {
         VerbsError::QueueFull | VerbsError::CqFull | VerbsError::WrongState(_) => Ok(false),
         error => Err(error),

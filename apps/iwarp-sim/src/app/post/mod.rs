@@ -1,47 +1,47 @@
 //! What an application posts: a side's memory and receives, and chains of requests.
 
-mod choose;
+mod bad_request;
 mod draft;
-mod offend;
+mod generate;
 
 use ironwarp::{Access, Context, ProtectionDomain, RecvWr, Sge, VerbsError};
 use ironwarp_types::{Entropy, SeededEntropy};
 
-use super::ledger::{Plots, Receive, Session};
-use super::memory::{Pattern, Piece, Plot};
-use choose::Chooser;
-pub(super) use draft::refused;
+use super::memory::{Pattern, Piece, ShadowedRegion};
+use super::oracle::{Receive, Session, SideMemory};
+pub(super) use draft::ignore_queue_full;
+use generate::RequestGenerator;
 
 /// Bytes that a request may carry itself.
 const INLINE_BYTES: usize = 256;
 
 impl Session {
     /// Makes a side's memory in `pd`, and a little in a domain that no queue pair has.
-    pub fn lay_out(
+    pub fn register_memory(
         &mut self,
         side: usize,
         ctx: &Context,
         pd: ProtectionDomain,
-        nobodys: ProtectionDomain,
+        foreign_pd: ProtectionDomain,
     ) -> Result<(), VerbsError> {
         let plan = &self.plan;
         let whole = plan.bytes_max.max(256);
         let remote = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         // Receives that come from a shared queue land in its memory.
         let landing = if plan.shared[side] { INLINE_BYTES } else { plan.receives as usize * whole };
-        let mut plots = Plots {
-            source: Plot::new(ctx, pd, 2 * whole, Access::BIND)?,
-            landing: Plot::new(ctx, pd, landing, Access::LOCAL_WRITE)?,
-            sink: Plot::new(ctx, pd, 2 * whole, Access::LOCAL_WRITE | Access::BIND)?,
-            shared: Plot::new(ctx, pd, 3 * whole, remote | Access::BIND)?,
-            vault: Plot::new(ctx, nobodys, 256, remote)?,
-            library: Piece { at: 0, len: whole },
-            library_pattern: Pattern::new(plan.key ^ LIBRARY, side as u64),
+        let mut memory = SideMemory {
+            source: ShadowedRegion::new(ctx, pd, 2 * whole, Access::BIND)?,
+            landing: ShadowedRegion::new(ctx, pd, landing, Access::LOCAL_WRITE)?,
+            sink: ShadowedRegion::new(ctx, pd, 2 * whole, Access::LOCAL_WRITE | Access::BIND)?,
+            shared: ShadowedRegion::new(ctx, pd, 3 * whole, remote | Access::BIND)?,
+            foreign: ShadowedRegion::new(ctx, foreign_pd, 256, remote)?,
+            read_source: Piece { at: 0, len: whole },
+            read_source_pattern: Pattern::new(plan.key ^ READ_SOURCE_KEY, side as u64),
             windows: Vec::new(),
         };
-        plots.library = plots.shared.take_first(whole);
-        plots.shared.write(plots.library, plots.library_pattern, 0);
-        self.sides[side].plots = Some(plots);
+        memory.read_source = memory.shared.alloc_first(whole);
+        memory.shared.write(memory.read_source, memory.read_source_pattern, 0);
+        self.sides[side].memory = Some(memory);
         Ok(())
     }
 
@@ -50,17 +50,17 @@ impl Session {
         &mut self,
         side: usize,
         ctx: &mut Context,
-        dice: &mut SeededEntropy,
+        rng: &mut SeededEntropy,
     ) -> Result<bool, VerbsError> {
         let (room, sges, most) = (self.plan.bytes_max, self.plan.sges, self.plan.receives as usize);
         let ours = &mut self.sides[side];
-        let (Some(qp), Some(plots)) = (ours.qp, &mut ours.plots) else { return Ok(false) };
-        if ours.receives.len() >= most || ours.pool.is_some() {
+        let (Some(qp), Some(memory)) = (ours.qp, &mut ours.memory) else { return Ok(false) };
+        if ours.receives.len() >= most || ours.app_srq.is_some() {
             return Ok(false);
         }
-        let Some(piece) = plots.landing.take(room, dice) else { return Ok(false) };
-        let pieces = cut(piece, sges, dice);
-        let scatter: Vec<Sge> = pieces.iter().map(|piece| plots.landing.sge(*piece)).collect();
+        let Some(piece) = memory.landing.alloc(room, rng) else { return Ok(false) };
+        let pieces = split_randomly(piece, sges, rng);
+        let scatter: Vec<Sge> = pieces.iter().map(|piece| memory.landing.sge(*piece)).collect();
         let wr_id = ours.receives_posted;
         match ctx.post_recv(qp, &RecvWr::new(wr_id, &scatter)) {
             Ok(()) => {
@@ -69,8 +69,8 @@ impl Session {
                 Ok(true)
             }
             Err(error) => {
-                plots.landing.give(piece);
-                refused(error)
+                memory.landing.release(piece);
+                ignore_queue_full(error)
             }
         }
     }
@@ -82,14 +82,14 @@ impl Session {
         most: usize,
         ctx: &mut Context,
         pd: ProtectionDomain,
-        dice: &mut SeededEntropy,
+        rng: &mut SeededEntropy,
     ) -> Result<usize, VerbsError> {
         let (plan, ours, theirs) = self.split(side);
-        let (Some(qp), Some(_)) = (ours.qp, &ours.plots) else { return Ok(0) };
+        let (Some(qp), Some(_)) = (ours.qp, &ours.memory) else { return Ok(0) };
         let mut chain = Vec::new();
-        let mut chooser = Chooser { plan, side, ctx, pd, dice };
+        let mut generator = RequestGenerator { plan, side, ctx, pd, rng };
         while chain.len() < most && ours.left > 0 {
-            let next = chooser.next(ours, theirs)?;
+            let next = generator.next(ours, theirs)?;
             if next.is_empty() {
                 break;
             }
@@ -100,18 +100,18 @@ impl Session {
 }
 
 /// Cuts a piece into at most `most` parts, some of them empty, in any order.
-pub(super) fn cut(piece: Piece, most: usize, dice: &mut SeededEntropy) -> Vec<Piece> {
-    let count = 1 + dice.below(most.max(1) as u64) as usize;
-    let mut edges: Vec<usize> = (1..count).map(|_| dice.below(piece.len as u64 + 1) as usize).collect();
+pub(super) fn split_randomly(piece: Piece, most: usize, rng: &mut SeededEntropy) -> Vec<Piece> {
+    let count = 1 + rng.below(most.max(1) as u64) as usize;
+    let mut edges: Vec<usize> = (1..count).map(|_| rng.below(piece.len as u64 + 1) as usize).collect();
     edges.extend([0, piece.len]);
     edges.sort_unstable();
     let part = |edge: &[usize]| Piece { at: piece.at + edge[0], len: edge[1] - edge[0] };
     let mut parts: Vec<Piece> = edges.windows(2).map(part).collect();
     for last in (1..parts.len()).rev() {
-        parts.swap(last, (dice.next_u64() % (last as u64 + 1)) as usize);
+        parts.swap(last, (rng.next_u64() % (last as u64 + 1)) as usize);
     }
     parts
 }
 
 /// Sets a library's key apart from those of messages.
-const LIBRARY: u64 = 0x1b_0a2e_5a17_0000;
+const READ_SOURCE_KEY: u64 = 0x1b_0a2e_5a17_0000;

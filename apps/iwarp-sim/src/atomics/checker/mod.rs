@@ -14,8 +14,8 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use super::history::{Act, History, Op};
-use search::{Found, Search};
+use super::history::{History, Op, OpKind};
+use search::{Search, SearchResult};
 
 /// One request, and where it stands in the history.
 #[derive(Clone, Copy)]
@@ -33,22 +33,24 @@ struct Case<'a> {
 
 /// Checks a history that began with zeros. Answers how many states the search came to know.
 pub fn check(history: &History, end: &[u64]) -> Result<usize, String> {
-    let last = Op::last_look(end);
+    let last = Op::final_read(end);
     let case = Case::new(history, &last);
     // Most values never come back. Then nothing may change a word while somebody still has to see it as it is, and whoever
     // keeps to that hardly ever has to go back. If no order is found so, values are taken to come back.
     let strict = Search::new(&case, true).run();
     let (found, before) = match strict {
-        Found::Order(..) => (strict, 0),
+        SearchResult::Order(..) => (strict, 0),
         _ => (Search::new(&case, false).run(), strict.states()),
     };
     let states = before + found.states();
     match found {
-        Found::Order(order, _) => replay::verify(history, end, &order).map(|()| states),
-        Found::Nothing(deepest, _) => {
+        SearchResult::Order(order, _) => replay::verify(history, end, &order).map(|()| states),
+        SearchResult::Nothing(deepest, _) => {
             Err(format!("no order of effects explains what was answered; {deepest}"))
         }
-        Found::Undecided(deepest, states) => Err(format!("no order found among {states} states; {deepest}")),
+        SearchResult::Undecided(deepest, states) => {
+            Err(format!("no order found among {states} states; {deepest}"))
+        }
     }
 }
 
@@ -57,7 +59,7 @@ impl<'a> Case<'a> {
     fn new(history: &'a History, last: &'a Op) -> Self {
         let items = |(stream, ops): (usize, &'a Vec<Op>)| -> Vec<Item<'a>> {
             let items = ops.iter().enumerate().map(|(index, op)| Item { op, stream, index });
-            items.filter(|item| item.op.is_heard() || !matches!(item.op.act, Act::Look(..))).collect()
+            items.filter(|item| item.op.has_returned() || !matches!(item.op.kind, OpKind::Read(..))).collect()
         };
         let mut streams: Vec<_> = history.streams.iter().enumerate().map(items).collect();
         streams.push(vec![Item { op: last, stream: history.streams.len(), index: 0 }]);
@@ -67,7 +69,7 @@ impl<'a> Case<'a> {
 }
 
 /// Words that an answered request has seen, and their values.
-fn sights(op: &Op) -> impl Iterator<Item = (usize, u64)> + '_ {
-    let (first, _) = op.act.words();
+fn observations(op: &Op) -> impl Iterator<Item = (usize, u64)> + '_ {
+    let (first, _) = op.kind.words();
     op.seen.iter().enumerate().map(move |(at, value)| (first + at, *value))
 }

@@ -3,8 +3,8 @@
 //! Takes the history, the words at the end and places in the history; gives the first thing that is wrong. It is what a
 //! history is believed for, so it shares nothing with the search that found the order.
 
-use super::sights;
-use crate::atomics::history::{Act, History, Op};
+use super::observations;
+use crate::atomics::history::{History, Op, OpKind};
 
 /// Whether the order explains everything.
 pub fn verify(history: &History, end: &[u64], order: &[(usize, usize)]) -> Result<(), String> {
@@ -16,22 +16,22 @@ pub fn verify(history: &History, end: &[u64], order: &[(usize, usize)]) -> Resul
     in_streams(history, order)?;
     let mut words = vec![0; end.len()];
     for op in all() {
-        if let Some((word, value)) = sights(op).find(|&(word, value)| words[word] != value) {
+        if let Some((word, value)) = observations(op).find(|&(word, value)| words[word] != value) {
             return Err(format!("{op:?} did not see {value:#x} in word {word}, but {:#x}", words[word]));
         }
-        let (word, _) = op.act.words();
-        words[word] = op.act.apply(words[word]);
+        let (word, _) = op.kind.words();
+        words[word] = op.kind.apply(words[word]);
     }
     if words == end { Ok(()) } else { Err(format!("the order ends with {words:x?}, memory with {end:x?}")) }
 }
 
 /// Nothing takes effect after it had to, where what was asked later still comes before it.
 fn in_time<'a>(order: impl Iterator<Item = &'a Op>) -> Result<(), String> {
-    let mut asked = 0;
+    let mut invoked_at = 0;
     for op in order {
-        asked = asked.max(op.asked);
-        if op.latest() < asked {
-            return Err(format!("{op:?} comes behind what was asked at {asked}"));
+        invoked_at = invoked_at.max(op.invoked_at);
+        if op.latest() < invoked_at {
+            return Err(format!("{op:?} comes behind what was asked at {invoked_at}"));
         }
     }
     Ok(())
@@ -46,7 +46,7 @@ fn in_streams(history: &History, order: &[(usize, usize)]) -> Result<(), String>
         }
         let past = taken.last().map_or(0, |last| last + 1);
         let missed = ops.iter().enumerate().find(|(index, op)| {
-            let matters = op.is_heard() || *index < past && !matches!(op.act, Act::Look(..));
+            let matters = op.has_returned() || *index < past && !matches!(op.kind, OpKind::Read(..));
             matters && taken.binary_search(index).is_err()
         });
         if let Some((index, op)) = missed {

@@ -4,19 +4,19 @@ use ironwarp::AtomicOp;
 use ironwarp_types::SeededEntropy;
 
 use super::check;
-use crate::atomics::history::{Act, History, NEVER, Op};
+use crate::atomics::history::{History, NEVER, Op, OpKind};
 
 /// Asked, answered, what, and what was seen.
-fn op(asked: u64, answered: u64, act: Act, seen: &[u64]) -> Op {
-    Op { asked, answered, name: 0, until: NEVER, act, seen: seen.to_vec() }
+fn op(invoked_at: u64, returned_at: u64, kind: OpKind, seen: &[u64]) -> Op {
+    Op { invoked_at, returned_at, name: 0, effect_deadline: NEVER, kind, seen: seen.to_vec() }
 }
 
-fn add(word: usize, by: u64) -> Act {
-    Act::Change(word, AtomicOp::add(by))
+fn add(word: usize, by: u64) -> OpKind {
+    OpKind::Modify(word, AtomicOp::add(by))
 }
 
-fn swap(word: usize, from: u64, to: u64) -> Act {
-    Act::Change(word, AtomicOp::compare_and_swap(from, to))
+fn swap(word: usize, from: u64, to: u64) -> OpKind {
+    OpKind::Modify(word, AtomicOp::compare_and_swap(from, to))
 }
 
 fn holds(streams: Vec<Vec<Op>>, end: &[u64]) -> bool {
@@ -52,13 +52,13 @@ fn an_effect_outside_of_its_time_is_found() {
 fn effects_of_one_stream_out_of_its_order_are_found() {
     let stream = || vec![op(1, 20, add(0, 1), &[0]), op(2, 21, add(1, 1), &[0])];
     let sees = |first: u64, second: u64| {
-        vec![op(5, 6, Act::Look(1, 1), &[second]), op(7, 8, Act::Look(0, 1), &[first])]
+        vec![op(5, 6, OpKind::Read(1, 1), &[second]), op(7, 8, OpKind::Read(0, 1), &[first])]
     };
     for (first, second) in [(0, 0), (1, 0), (1, 1)] {
         assert!(holds(vec![stream(), sees(first, second)], &[1, 1]), "{first} {second}");
     }
     assert!(!holds(vec![stream(), sees(0, 1)], &[1, 1]));
-    assert!(!holds(vec![stream(), vec![op(5, 6, Act::Look(0, 2), &[0, 1])]], &[1, 1]));
+    assert!(!holds(vec![stream(), vec![op(5, 6, OpKind::Read(0, 2), &[0, 1])]], &[1, 1]));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_value_that_comes_back_is_no_trap() {
     let streams = vec![
         vec![op(1, 20, swap(0, 0, 1), &[0]), op(2, 21, swap(0, 0, 2), &[0])],
         vec![op(3, 22, swap(0, 1, 0), &[1])],
-        vec![op(4, 23, Act::Look(0, 1), &[1]), op(5, 24, Act::Look(0, 1), &[2])],
+        vec![op(4, 23, OpKind::Read(0, 1), &[1]), op(5, 24, OpKind::Read(0, 1), &[2])],
     ];
     assert!(holds(streams, &[2]));
 }
@@ -95,8 +95,8 @@ fn a_value_that_comes_back_is_no_trap() {
 /// What named a tag that has ended can have taken effect before that, and never after.
 #[test]
 fn what_was_never_answered_has_its_time() {
-    let lost = |until| Op { until, ..op(1, NEVER, add(0, 5), &[]) };
-    let looks = || vec![op(6, 6, Act::Look(0, 1), &[0]), op(8, 8, Act::Look(0, 1), &[5])];
+    let lost = |effect_deadline| Op { effect_deadline, ..op(1, NEVER, add(0, 5), &[]) };
+    let looks = || vec![op(6, 6, OpKind::Read(0, 1), &[0]), op(8, 8, OpKind::Read(0, 1), &[5])];
     assert!(holds(vec![vec![lost(7)], looks()], &[5]));
     assert!(!holds(vec![vec![lost(5)], looks()], &[5]), "the word changed when the tag had ended");
     assert!(holds(vec![vec![lost(5)]], &[5]));
@@ -106,8 +106,8 @@ fn what_was_never_answered_has_its_time() {
 /// A look changes nothing; taken too soon it would still stand in the way of what had to be before it.
 #[test]
 fn a_look_does_not_overtake_what_has_its_time() {
-    let lost = Op { until: 5, ..op(1, NEVER, add(0, 5), &[]) };
-    let looks = vec![op(6, 7, Act::Look(1, 1), &[0]), op(8, 9, Act::Look(0, 1), &[5])];
+    let lost = Op { effect_deadline: 5, ..op(1, NEVER, add(0, 5), &[]) };
+    let looks = vec![op(6, 7, OpKind::Read(1, 1), &[0]), op(8, 9, OpKind::Read(0, 1), &[5])];
     assert!(holds(vec![vec![lost], looks], &[5, 0]));
 }
 
@@ -115,20 +115,20 @@ fn a_look_does_not_overtake_what_has_its_time() {
 /// The second request of a stream has its time too, while the first, which has longer, is still to come.
 #[test]
 fn a_request_behind_another_has_its_time() {
-    let dated = Op { until: 4, ..op(2, 10, add(1, 1), &[0]) };
-    let streams = vec![vec![op(1, 9, add(0, 1), &[0]), dated], vec![op(6, 7, add(2, 1), &[0])]];
+    let deadlines = Op { effect_deadline: 4, ..op(2, 10, add(1, 1), &[0]) };
+    let streams = vec![vec![op(1, 9, add(0, 1), &[0]), deadlines], vec![op(6, 7, add(2, 1), &[0])]];
     assert!(holds(streams, &[1, 1, 1]));
-    let dated = Op { until: 4, ..op(2, NEVER, add(1, 1), &[]) };
-    let look = op(3, 8, Act::Look(0, 1), &[0]);
+    let deadlines = Op { effect_deadline: 4, ..op(2, NEVER, add(1, 1), &[]) };
+    let look = op(3, 8, OpKind::Read(0, 1), &[0]);
     let streams =
-        vec![vec![op(1, NEVER, add(0, 0), &[]), dated], vec![op(6, 7, add(2, 0), &[0])], vec![look]];
+        vec![vec![op(1, NEVER, add(0, 0), &[]), deadlines], vec![op(6, 7, add(2, 0), &[0])], vec![look]];
     assert!(holds(streams, &[0, 1, 0]));
 }
 
 #[test]
 fn what_is_needed_brings_what_is_before_it() {
     let lost = || vec![op(1, NEVER, add(0, 5), &[]), op(2, NEVER, add(1, 7), &[])];
-    let sees = |first, second| vec![op(5, 6, Act::Look(0, 2), &[first, second])];
+    let sees = |first, second| vec![op(5, 6, OpKind::Read(0, 2), &[first, second])];
     assert!(holds(vec![lost(), sees(5, 7)], &[5, 7]));
     assert!(!holds(vec![lost(), sees(0, 7)], &[0, 7]));
     assert!(!holds(vec![lost(), sees(0, 7)], &[5, 7]), "the look came between them, the wrong way round");
@@ -158,7 +158,7 @@ fn many_that_were_never_answered_are_soon_decided() {
                 done[stream] += count;
             }
             let now = 100 + round as u64;
-            looks.push(op(now, now, Act::Look(0, 3), &words));
+            looks.push(op(now, now, OpKind::Read(0, 3), &words));
         }
         history.streams.push(looks);
         (history, words)
@@ -171,21 +171,21 @@ fn many_that_were_never_answered_are_soon_decided() {
 /// Every order is tried, as far as the words allow it; nothing is left out because it looks hopeless.
 fn tries_everything(streams: &[Vec<Op>], next: &mut Vec<usize>, words: &[u64], end: &[u64]) -> bool {
     let rest = || streams.iter().zip(&*next).flat_map(|(ops, next)| &ops[*next..]);
-    if words == end && rest().all(|op| !op.is_heard()) {
+    if words == end && rest().all(|op| !op.has_returned()) {
         return true;
     }
-    let bound = rest().map(|op| op.answered).min().unwrap_or(NEVER);
+    let bound = rest().map(|op| op.returned_at).min().unwrap_or(NEVER);
     let taken = streams.iter().zip(&*next).flat_map(|(ops, next)| &ops[..*next]);
-    let clock = taken.map(|op| op.asked).max().unwrap_or(0);
+    let clock = taken.map(|op| op.invoked_at).max().unwrap_or(0);
     for stream in 0..streams.len() {
         let Some(op) = streams[stream].get(next[stream]) else { continue };
-        let sees = super::sights(op).all(|(word, value)| words[word] == value);
-        if op.asked > bound || op.latest() < clock.max(op.asked) || !sees {
+        let sees = super::observations(op).all(|(word, value)| words[word] == value);
+        if op.invoked_at > bound || op.latest() < clock.max(op.invoked_at) || !sees {
             continue;
         }
-        let (word, _) = op.act.words();
+        let (word, _) = op.kind.words();
         let mut then = words.to_vec();
-        then[word] = op.act.apply(then[word]);
+        then[word] = op.kind.apply(then[word]);
         next[stream] += 1;
         let found = tries_everything(streams, next, &then, end);
         next[stream] -= 1;
@@ -198,54 +198,54 @@ fn tries_everything(streams: &[Vec<Op>], next: &mut Vec<usize>, words: &[u64], e
 
 /// Requests of four streams on two words, carried out at random between asking and answering; some die, and now and then
 /// one thing in the history is not as it was.
-fn draw(dice: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
+fn draw(rng: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
     let (mut words, mut now) = (vec![0; 2], 0);
     let mut streams: Vec<Vec<Op>> = (0..4).map(|_| Vec::new()).collect();
     let mut done = [0; 4];
-    let ends: [u64; 4] = core::array::from_fn(|_| if dice.chance(400_000) { dice.below(16) } else { NEVER });
+    let ends: [u64; 4] = core::array::from_fn(|_| if rng.chance(400_000) { rng.below(16) } else { NEVER });
     for step in 0..18 {
         now += 1;
-        let stream = dice.below(4) as usize;
+        let stream = rng.below(4) as usize;
         let ops = &mut streams[stream];
         let is_open = step < ends[stream];
-        if dice.chance(500_000) && is_open && ops.len() < 4 {
-            let word = dice.below(2) as usize;
-            let act = match dice.below(4) {
-                0 => Act::Look(0, 2),
-                1 => swap(word, dice.below(3), dice.below(3)),
-                _ => add(word, 1 + dice.below(2)),
+        if rng.chance(500_000) && is_open && ops.len() < 4 {
+            let word = rng.below(2) as usize;
+            let kind = match rng.below(4) {
+                0 => OpKind::Read(0, 2),
+                1 => swap(word, rng.below(3), rng.below(3)),
+                _ => add(word, 1 + rng.below(2)),
             };
-            ops.push(op(now, NEVER, act, &[]));
+            ops.push(op(now, NEVER, kind, &[]));
         } else if let Some(op) = ops.get_mut(done[stream]) {
-            let (word, count) = op.act.words();
+            let (word, count) = op.kind.words();
             let seen = words[word..word + count].to_vec();
-            words[word] = op.act.apply(words[word]);
+            words[word] = op.kind.apply(words[word]);
             done[stream] += 1;
             // Those of a stream that dies are not answered from then on.
             if is_open {
-                (op.answered, op.seen) = (now, seen);
+                (op.returned_at, op.seen) = (now, seen);
             }
         }
     }
-    let until = if dice.chance(500_000) { now + 1 } else { NEVER };
-    let unheard = |op: &&mut Op| !op.is_heard();
-    streams.iter_mut().flatten().filter(unheard).for_each(|op| op.until = until);
-    spoil(&mut streams, &mut words, now, dice);
+    let effect_deadline = if rng.chance(500_000) { now + 1 } else { NEVER };
+    let unreturned = |op: &&mut Op| !op.has_returned();
+    streams.iter_mut().flatten().filter(unreturned).for_each(|op| op.effect_deadline = effect_deadline);
+    spoil(&mut streams, &mut words, now, rng);
     (streams, words)
 }
 
-fn spoil(streams: &mut [Vec<Op>], words: &mut [u64], now: u64, dice: &mut SeededEntropy) {
+fn spoil(streams: &mut [Vec<Op>], words: &mut [u64], now: u64, rng: &mut SeededEntropy) {
     let mut ops: Vec<&mut Op> = streams.iter_mut().flatten().collect();
     let count = ops.len() as u64;
     if count == 0 {
         return;
     }
-    let op = &mut ops[dice.below(count) as usize];
-    match dice.below(8) {
-        0 => words[0] = dice.below(4),
-        1 => op.seen.iter_mut().for_each(|value| *value = dice.below(4)),
-        2 if op.is_heard() => op.answered = op.asked + (op.answered - op.asked) / 2,
-        3 => op.until = op.asked + dice.below(now),
+    let op = &mut ops[rng.below(count) as usize];
+    match rng.below(8) {
+        0 => words[0] = rng.below(4),
+        1 => op.seen.iter_mut().for_each(|value| *value = rng.below(4)),
+        2 if op.has_returned() => op.returned_at = op.invoked_at + (op.returned_at - op.invoked_at) / 2,
+        3 => op.effect_deadline = op.invoked_at + rng.below(now),
         _ => {}
     }
 }
@@ -253,10 +253,10 @@ fn spoil(streams: &mut [Vec<Op>], words: &mut [u64], now: u64, dice: &mut Seeded
 /// The search leaves out what cannot matter. It finds an order exactly where there is one.
 #[test]
 fn the_search_agrees_with_trying_everything() {
-    let mut dice = SeededEntropy::new(7);
+    let mut rng = SeededEntropy::new(7);
     let (mut good, mut wrong) = (0, 0);
     for number in 0..20_000 {
-        let (streams, end) = draw(&mut dice);
+        let (streams, end) = draw(&mut rng);
         let there_is = tries_everything(&streams, &mut vec![0; 4], &[0, 0], &end);
         let story = format!("{streams:#?} {end:?}");
         assert_eq!(holds(streams, &end), there_is, "history {number}: {story}");
@@ -272,7 +272,7 @@ fn an_order_that_explains_nothing_is_not_believed() {
     history.streams = vec![
         vec![op(1, 4, add(0, 5), &[0]), op(2, 5, add(1, 1), &[0])],
         vec![op(6, 7, add(0, 3), &[5])],
-        vec![Op { until: 5, ..op(3, NEVER, add(1, 2), &[]) }, op(4, NEVER, add(0, 1), &[])],
+        vec![Op { effect_deadline: 5, ..op(3, NEVER, add(1, 2), &[]) }, op(4, NEVER, add(0, 1), &[])],
     ];
     let verify = |order: &[(usize, usize)], end: &[u64]| super::replay::verify(&history, end, order);
     assert_eq!(verify(&[(0, 0), (0, 1), (1, 0)], &[8, 1]), Ok(()));

@@ -1,6 +1,6 @@
 //! What is wrong with messages and Terminates must be found too.
 
-use super::super::message::{Claim, Speaker};
+use super::super::message::{RdmapSender, ReplyClaim};
 use super::super::terminate;
 
 fn tagged(opcode: u8, last: bool, to: u64, payload: &[u8]) -> Vec<u8> {
@@ -20,9 +20,9 @@ fn request(bytes: u32) -> Vec<u8> {
     [&sink[..], &bytes.to_be_bytes(), &source].concat()
 }
 
-fn said(ulpdus: &[Vec<u8>]) -> Result<Option<Claim>, String> {
-    let mut speaker = Speaker::default();
-    ulpdus.iter().try_fold(None, |_, ulpdu| speaker.say(ulpdu))
+fn said(ulpdus: &[Vec<u8>]) -> Result<Option<ReplyClaim>, String> {
+    let mut rdmap_sender = RdmapSender::default();
+    ulpdus.iter().try_fold(None, |_, ulpdu| rdmap_sender.on_ulpdu(ulpdu))
 }
 
 /// RFC 5041 s5.3, RFC 5040 s5: messages of a queue are numbered one by one, and their segments follow each other.
@@ -51,7 +51,7 @@ fn messages_that_tear_others_are_found() {
 #[test]
 fn nothing_may_follow_a_terminate() {
     let terminate = untagged(7, true, [2, 1, 0], &[0, 0, 0, 0]);
-    assert!(matches!(said(core::slice::from_ref(&terminate)), Ok(Some(Claim::Terminate(_)))));
+    assert!(matches!(said(core::slice::from_ref(&terminate)), Ok(Some(ReplyClaim::Terminate(_)))));
     assert!(said(&[terminate.clone(), terminate.clone()]).is_err());
     assert!(said(&[terminate, untagged(3, true, [0, 1, 0], &[])]).is_err());
 }
@@ -59,24 +59,24 @@ fn nothing_may_follow_a_terminate() {
 /// RFC 5040 s5.2.2: an answer goes where the oldest Read asked for it, and has as many bytes.
 #[test]
 fn answers_to_what_was_not_asked_are_found() {
-    let mut asker = Speaker::default();
-    assert!(asker.answered(7, 100, 0, true).is_err());
-    asker.say(&untagged(1, true, [1, 1, 0], &request(10))).unwrap();
-    assert!(asker.answered(7, 101, 4, false).is_err());
-    assert!(asker.answered(6, 100, 4, false).is_err());
-    assert!(asker.answered(7, 100, 11, true).is_err());
-    assert!(asker.answered(7, 100, 10, false).is_err());
-    assert_eq!(asker.answered(7, 100, 4, false), Ok(()));
-    assert_eq!(asker.answered(7, 104, 6, true), Ok(()));
-    assert!(asker.answered(7, 110, 0, true).is_err());
+    let mut asker = RdmapSender::default();
+    assert!(asker.check_read_response(7, 100, 0, true).is_err());
+    asker.on_ulpdu(&untagged(1, true, [1, 1, 0], &request(10))).unwrap();
+    assert!(asker.check_read_response(7, 101, 4, false).is_err());
+    assert!(asker.check_read_response(6, 100, 4, false).is_err());
+    assert!(asker.check_read_response(7, 100, 11, true).is_err());
+    assert!(asker.check_read_response(7, 100, 10, false).is_err());
+    assert_eq!(asker.check_read_response(7, 100, 4, false), Ok(()));
+    assert_eq!(asker.check_read_response(7, 104, 6, true), Ok(()));
+    assert!(asker.check_read_response(7, 110, 0, true).is_err());
 }
 
 /// RFC 5040 s4.8 and figure 10.
 #[test]
 fn a_terminate_that_shows_the_wrong_things_is_found() {
-    let mut culprit = Speaker::default();
+    let mut culprit = RdmapSender::default();
     let ask = untagged(1, true, [1, 1, 0], &request(10));
-    culprit.say(&ask).unwrap();
+    culprit.on_ulpdu(&ask).unwrap();
     let shown = |bits: u8, length: u16, rest: &[u8]| {
         [&[0x01, 0x01, bits, 0][..], &length.to_be_bytes(), &ask[..18], rest].concat()
     };
@@ -129,20 +129,20 @@ fn atomic_messages_out_of_order_are_found() {
 /// RFC 7306 s5.4: answers come in the order of the requests, Reads among them.
 #[test]
 fn an_atomic_answer_out_of_its_turn_is_found() {
-    let mut speaker = Speaker::default();
+    let mut rdmap_sender = RdmapSender::default();
     let requests = [
         untagged(10, true, [1, 1, 0], &atomic_request(5)),
         untagged(1, true, [1, 2, 0], &request(8)),
         untagged(10, true, [1, 3, 0], &atomic_request(6)),
     ];
-    requests.iter().for_each(|one| assert_eq!(speaker.say(one), Ok(None)));
-    assert!(speaker.answered_atomic(6).is_err(), "5 is older");
-    assert!(speaker.answered(7, 100, 8, true).is_err(), "an atomic request is older");
-    assert_eq!(speaker.answered_atomic(5), Ok(()));
-    assert!(speaker.answered_atomic(6).is_err(), "a Read is older");
-    assert_eq!(speaker.answered(7, 100, 8, true), Ok(()));
-    assert_eq!(speaker.answered_atomic(6), Ok(()));
-    assert!(speaker.answered_atomic(6).is_err(), "nobody asked again");
+    requests.iter().for_each(|one| assert_eq!(rdmap_sender.on_ulpdu(one), Ok(None)));
+    assert!(rdmap_sender.check_atomic_response(6).is_err(), "5 is older");
+    assert!(rdmap_sender.check_read_response(7, 100, 8, true).is_err(), "an atomic request is older");
+    assert_eq!(rdmap_sender.check_atomic_response(5), Ok(()));
+    assert!(rdmap_sender.check_atomic_response(6).is_err(), "a Read is older");
+    assert_eq!(rdmap_sender.check_read_response(7, 100, 8, true), Ok(()));
+    assert_eq!(rdmap_sender.check_atomic_response(6), Ok(()));
+    assert!(rdmap_sender.check_atomic_response(6).is_err(), "nobody asked again");
 }
 
 /// RFC 7306 s6: Immediate Data is eight octets in one segment, numbered with Sends.

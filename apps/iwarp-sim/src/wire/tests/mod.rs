@@ -25,11 +25,11 @@ fn segment(from: u16, offset: u32, payload: &[u8], ack: u32, window: u16) -> Seg
 }
 
 /// A watcher that looks at frames and FPDUs, and not at what FPDUs carry.
-fn connected() -> Watcher {
-    meet(Watcher { listens: false, ..Watcher::new(1500, false) })
+fn connected() -> FrameChecker {
+    meet(FrameChecker { checks_messages: false, ..FrameChecker::new(1500, false) })
 }
 
-fn meet(mut watcher: Watcher) -> Watcher {
+fn meet(mut watcher: FrameChecker) -> FrameChecker {
     let syn = Segment { seq: 100, ack: None, syn: true, ..segment(1, 0, &[], 0, 60_000) };
     assert_eq!(watcher.on_segment(&syn), Ok(()));
     let answer = Segment { seq: 100, ack: Some(101), syn: true, ..segment(2, 0, &[], 0, 60_000) };
@@ -55,7 +55,7 @@ fn reply(flags: u8) -> Vec<u8> {
     [&b"MPA ID Rep Frame"[..], &[flags, 1, 0, 0]].concat()
 }
 
-fn started() -> Watcher {
+fn started() -> FrameChecker {
     let mut watcher = connected();
     assert_eq!(watcher.on_segment(&segment(2, 0, &reply(0x40), 0, 60_000)), Ok(()));
     assert_eq!(watcher.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));

@@ -2,8 +2,8 @@
 
 use verbs::{AtomicOp, Region};
 
-use super::{Memory, ended, iw_mr};
-use crate::boundary::{Fault, call, give, read, with, *};
+use super::{Memory, already_deregistered, iw_mr};
+use crate::boundary::{ApiError, call, read, with, write_out, *};
 use crate::objects::context::iw_ctx;
 use crate::objects::post::{IW_WR_CMP_SWAP, IW_WR_FETCH_ADD, IW_WR_SWAP};
 use crate::objects::queues::iw_cq;
@@ -29,9 +29,9 @@ pub struct iw_atomic_op {
 /// Runs an atomic operation on the 8-byte word that lies `offset` bytes into memory of ours, atomically with those of all
 /// peers, as no plain access is. The memory has IW_ACCESS_LOCAL_WRITE; no connection and no extension is needed.
 ///
-/// The core that owns the word does it, so its worker is to be polled: an IW_WC_ATOMIC with IW_WC_LOCAL comes to `cq`, with
+/// The core that owns the word does it, so its worker is to be polled: an IW_WC_ATOMIC with IW_WC_FLAG_LOCAL_ATOMIC comes to `cq`, with
 /// the word as it was. Those on words of one cache line are done in the order of the calls. Memory that is released before
-/// completes it as IW_WC_PROTECTION.
+/// completes it as IW_WC_LOC_PROT_ERR.
 ///
 /// # Safety
 /// `ctx` and `mr` are null or handles that this library gave out; `op` is null or leads to an operation.
@@ -49,14 +49,14 @@ pub unsafe extern "C" fn iw_atomic(
         let operation = read(op, "op")?.to_rust()?;
         with(ctx, |context| {
             with(mr, |memory| {
-                context.atomic(cq.to_rust(), wr_id, (memory.live()?, offset), &operation)?;
+                context.atomic(cq.to_rust(), wr_id, (memory.registered()?, offset), &operation)?;
                 Ok(IW_OK)
             })
         })
     })
 }
 
-/// The core that runs atomic operations on such a word. With `rdmap.atomics = "locked"` it means nothing.
+/// The core that runs atomic operations on such a word. With `rdmap.atomic_execution = "locked"` it means nothing.
 ///
 /// # Safety
 /// `ctx` and `mr` are null or handles that this library gave out; `core` is null or good for one number.
@@ -69,23 +69,24 @@ pub unsafe extern "C" fn iw_owner_core(
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        let owner = with(ctx, |context| with(mr, |memory| Ok(context.owner_core(memory.live()?, offset)?)))?;
-        give(core, "core", owner.into())?;
+        let owner =
+            with(ctx, |context| with(mr, |memory| Ok(context.owner_core(memory.registered()?, offset)?)))?;
+        write_out(core, "core", owner.into())?;
         Ok(IW_OK)
     })
 }
 
 impl Memory {
-    fn live(&self) -> Result<&Region, Fault> {
+    fn registered(&self) -> Result<&Region, ApiError> {
         match self {
-            Memory::Live(region) => Ok(region),
-            _ => Err(ended()),
+            Memory::Registered(region) => Ok(region),
+            _ => Err(already_deregistered()),
         }
     }
 }
 
 impl iw_atomic_op {
-    fn to_rust(self) -> Result<AtomicOp, Fault> {
+    fn to_rust(self) -> Result<AtomicOp, ApiError> {
         let iw_atomic_op { opcode, compare_add, compare_add_mask, swap, swap_mask, .. } = self;
         Ok(match opcode {
             IW_WR_FETCH_ADD => AtomicOp::FetchAdd { add: compare_add, mask: compare_add_mask },
@@ -95,7 +96,10 @@ impl iw_atomic_op {
             IW_WR_SWAP => AtomicOp::Swap { swap },
             other => {
                 let allowed = "IW_WR_FETCH_ADD, IW_WR_CMP_SWAP or IW_WR_SWAP";
-                return Err(Fault::said(IW_E_VALUE, format_args!("op.opcode = {other}: {allowed}")));
+                return Err(ApiError::with_detail(
+                    IW_E_VALUE,
+                    format_args!("op.opcode = {other}: {allowed}"),
+                ));
             }
         })
     }

@@ -10,7 +10,7 @@ use verbs::{Access, AlignedBuf, Context, Quiescence, RawMemory, Region};
 
 use super::context::{iw_ctx, iw_pd};
 use super::queues::iw_qp;
-use crate::boundary::{Fault, Slot, bury, call, give, give_out, with, *};
+use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, *};
 pub(super) use window::{iw_fast_mr, iw_mw};
 
 /// Registered memory. Any thread may use the handle, one at a time; it outlives the context that made it.
@@ -19,11 +19,11 @@ pub struct iw_mr(Slot<Memory>);
 /// What is behind the handle.
 pub(crate) enum Memory {
     /// Registered.
-    Live(Region),
+    Registered(Region),
     /// Its tag has ended, and cores may still be finishing.
-    Ending(Quiescence),
+    Deregistering(Quiescence),
     /// Neither, for the length of a call.
-    Gone,
+    Moved,
 }
 
 handle_kind!(iw_mr, Memory, 4, "the memory");
@@ -56,7 +56,7 @@ pub struct iw_mr_info {
 /// Registers memory of the program's own: a pool of huge pages, a mapping, its heap. It stays the program's: nothing is
 /// copied, and nothing is freed.
 ///
-/// From now until `iw_mr_released` answers 1 the bytes stay valid. The program does not touch bytes that a posted request
+/// From now until `iw_mr_poll_deregistered` answers 1 the bytes stay valid. The program does not touch bytes that a posted request
 /// may write or that a peer may write, and does not change bytes that a posted request may read, until their completion
 /// or the peer's word says that they are done with.
 ///
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn iw_mr_register(
 /// # Safety
 /// As for `iw_mr_register`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_mr_register_for(
+pub unsafe extern "C" fn iw_mr_register_for_qp(
     ctx: *mut iw_ctx,
     qp: iw_qp,
     address: *mut c_void,
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn iw_mr_register_for(
     // SAFETY: the caller's promise, handed on.
     unsafe {
         register(ctx, address, length, access, out, |context, memory, access| {
-            Ok(context.register_for(qp.to_rust(), memory, access)?)
+            Ok(context.register_for_qp(qp.to_rust(), memory, access)?)
         })
     }
 }
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn iw_mr_register_for(
 /// # Safety
 /// As for `iw_mr_register`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_mr_register_pinned(
+pub unsafe extern "C" fn iw_mr_register_on_core(
     ctx: *mut iw_ctx,
     pd: iw_pd,
     address: *mut c_void,
@@ -122,8 +122,9 @@ pub unsafe extern "C" fn iw_mr_register_pinned(
     unsafe {
         register(ctx, address, length, access, out, |context, memory, access| {
             let there = u16::try_from(core).ok().filter(|core| usize::from(*core) < context.limits().cores);
-            let wrong = || Fault::said(IW_E_VALUE, format_args!("core = {core}: below iw_stack_cores"));
-            Ok(context.register_pinned(pd.to_rust(), memory, access, there.ok_or_else(wrong)?)?)
+            let wrong =
+                || ApiError::with_detail(IW_E_VALUE, format_args!("core = {core}: below iw_stack_cores"));
+            Ok(context.register_on_core(pd.to_rust(), memory, access, there.ok_or_else(wrong)?)?)
         })
     }
 }
@@ -138,20 +139,20 @@ unsafe fn register(
     length: usize,
     access: u32,
     out: *mut *mut iw_mr,
-    way: impl FnOnce(&mut Context, RawMemory, Access) -> Result<Region, Fault>,
+    register_fn: impl FnOnce(&mut Context, RawMemory, Access) -> Result<Region, ApiError>,
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
-        let (memory, access) = (lent(address, length)?, rights(access)?);
-        let region = with(ctx, |context| way(context, memory, access))?;
-        give(out, "out", give_out(Memory::Live(region)))?;
+        write_out(out, "out", core::ptr::null_mut())?;
+        let (memory, access) = (raw_memory(address, length)?, parse_access(access)?);
+        let region = with(ctx, |context| register_fn(context, memory, access))?;
+        write_out(out, "out", alloc_handle(Memory::Registered(region)))?;
         Ok(IW_OK)
     })
 }
 
 /// Registers `length` zeroed bytes of the library's, at a multiple of 4096, and tells their address. They are freed soon
-/// after `iw_mr_released` answers 1; until then what `iw_mr_register` says of the bytes holds.
+/// after `iw_mr_poll_deregistered` answers 1; until then what `iw_mr_register` says of the bytes holds.
 ///
 /// # Safety
 /// `ctx` is null or a handle that this library gave out; `address` and `out` are null or good for one pointer.
@@ -166,14 +167,15 @@ pub unsafe extern "C" fn iw_mr_alloc(
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
-        give(address, "address", core::ptr::null_mut())?;
-        let access = rights(access)?;
-        let mut pages = AlignedBuf::pages(length).map_err(|error| Fault::said(IW_E_MEMORY, error))?;
+        write_out(out, "out", core::ptr::null_mut())?;
+        write_out(address, "address", core::ptr::null_mut())?;
+        let access = parse_access(access)?;
+        let mut pages =
+            AlignedBuf::pages(length).map_err(|error| ApiError::with_detail(IW_E_MEMORY, error))?;
         let bytes = pages.as_mut_ptr();
         let region = with(ctx, |context| Ok(context.register(pd.to_rust(), pages, access)?))?;
-        give(address, "address", bytes.cast())?;
-        give(out, "out", give_out(Memory::Live(region)))?;
+        write_out(address, "address", bytes.cast())?;
+        write_out(out, "out", alloc_handle(Memory::Registered(region)))?;
         Ok(IW_OK)
     })
 }
@@ -187,73 +189,76 @@ pub unsafe extern "C" fn iw_mr_query(mr: *const iw_mr, out: *mut iw_mr_info) -> 
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let info = with(mr, |memory| match memory {
-            Memory::Live(region) => Ok(iw_mr_info {
+            Memory::Registered(region) => Ok(iw_mr_info {
                 offset: region.base_to(),
                 length: region.len() as u64,
                 stag: region.stag().0,
                 access: region.access().bits().into(),
             }),
-            _ => Err(ended()),
+            _ => Err(already_deregistered()),
         })?;
-        give(out, "out", info)?;
+        write_out(out, "out", info)?;
         Ok(IW_OK)
     })
 }
 
 /// Ends the tag at once: no later message and no later request can use it. Cores may be finishing a copy: the bytes are in
-/// use until `iw_mr_released` says otherwise.
+/// use until `iw_mr_poll_deregistered` says otherwise.
 ///
 /// # Safety
 /// `mr` is null or a handle that this library gave out.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_mr_release(mr: *mut iw_mr) -> i32 {
+pub unsafe extern "C" fn iw_mr_deregister(mr: *mut iw_mr) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        with(mr, |memory| match core::mem::replace(memory, Memory::Gone) {
-            Memory::Live(region) => {
-                *memory = Memory::Ending(region.deregister());
+        with(mr, |memory| match core::mem::replace(memory, Memory::Moved) {
+            Memory::Registered(region) => {
+                *memory = Memory::Deregistering(region.deregister());
                 Ok(IW_OK)
             }
             other => {
                 *memory = other;
-                Err(ended())
+                Err(already_deregistered())
             }
         })
     })
 }
 
-/// Whether nobody uses the memory any more, after `iw_mr_release`: 1, and the handle has ended, or 0, and it is to be asked
+/// Whether nobody uses the memory any more, after `iw_mr_deregister`: 1, and the handle has ended, or 0, and it is to be asked
 /// again when the workers have been polled once more. A worker that nobody polls does not hold it up.
 ///
 /// # Safety
 /// `mr` is null or a handle that this library gave out.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_mr_released(mr: *mut iw_mr) -> i32 {
+pub unsafe extern "C" fn iw_mr_poll_deregistered(mr: *mut iw_mr) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let over = with(mr, |memory| match memory {
-            Memory::Ending(token) => Ok(token.poll()),
-            _ => Err(Fault::said(IW_E_STATE, "the memory is registered: iw_mr_release comes first")),
+            Memory::Deregistering(token) => Ok(token.poll()),
+            _ => Err(ApiError::with_detail(
+                IW_E_STATE,
+                "the memory is registered: iw_mr_deregister comes first",
+            )),
         })?;
         if over {
-            drop(bury(mr)?);
+            drop(close_handle(mr)?);
         }
         Ok(over.into())
     })
 }
 
-fn ended() -> Fault {
-    Fault::said(IW_E_STATE, "the memory's end has been asked for")
+fn already_deregistered() -> ApiError {
+    ApiError::with_detail(IW_E_STATE, "the memory's end has been asked for")
 }
 
-pub(super) fn rights(access: u32) -> Result<Access, Fault> {
+pub(super) fn parse_access(access: u32) -> Result<Access, ApiError> {
     const KNOWN: Access = Access::LOCAL_WRITE
         .union(Access::REMOTE_READ)
         .union(Access::REMOTE_WRITE)
         .union(Access::REMOTE_ATOMIC)
         .union(Access::BIND);
     let bits = u16::try_from(access).ok().and_then(Access::from_bits).filter(|all| KNOWN.contains(*all));
-    bits.ok_or_else(|| Fault::said(IW_E_VALUE, format_args!("access = {access}: IW_ACCESS_*")))
+    bits.ok_or_else(|| ApiError::with_detail(IW_E_VALUE, format_args!("access = {access}: IW_ACCESS_*")))
 }
 
 const _: () = {
@@ -266,10 +271,11 @@ const _: () = {
 
 /// # Safety
 /// As for `iw_mr_register`.
-unsafe fn lent(address: *mut c_void, length: usize) -> Result<RawMemory, Fault> {
-    let base = NonNull::new(address.cast()).ok_or_else(|| Fault::said(IW_E_POINTER, "address is null"))?;
+unsafe fn raw_memory(address: *mut c_void, length: usize) -> Result<RawMemory, ApiError> {
+    let base =
+        NonNull::new(address.cast()).ok_or_else(|| ApiError::with_detail(IW_E_POINTER, "address is null"))?;
     if length > isize::MAX as usize {
-        return Err(Fault::said(IW_E_VALUE, "length is longer than the address space"));
+        return Err(ApiError::with_detail(IW_E_VALUE, "length is longer than the address space"));
     }
     // SAFETY: the caller's promise. C has no references; it reads and writes as the function's text says.
     Ok(unsafe { RawMemory::new(base, length) })

@@ -5,7 +5,7 @@
 
 use verbs::{Context, FastRegion, ProtectionDomain, QueuePair, Quiescence, STag, SendWr, Window};
 
-use crate::boundary::{Fault, Slot, bury, call, give, give_out, with, *};
+use crate::boundary::{ApiError, Slot, alloc_handle, call, close_handle, with, write_out, *};
 use crate::objects::context::{iw_ctx, iw_pd};
 
 /// A memory window: a tag that IW_WR_BIND lends to the peer of one queue pair. Any thread may use the handle, one at a time;
@@ -22,7 +22,7 @@ handle_kind!(iw_fast_mr, Bindable<FastRegion>, 6, "the fast region");
 /// The steering tags of a memory window or fast region.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct iw_tag_info {
+pub struct iw_stag_info {
     /// The tag of the binding that was posted last, whatever has become of it; 0: none was.
     pub stag: u32,
     /// The tag that the next binding will have.
@@ -36,27 +36,27 @@ pub(crate) struct Bindable<T> {
     pd: ProtectionDomain,
     posted: STag,
     /// Of the binding that `invalidate` has ended, until no core uses it.
-    ending: Option<Quiescence>,
+    invalidation: Option<Quiescence>,
 }
 
 /// What a window and a fast region have in common.
-pub(crate) trait Tag {
+pub(crate) trait HasStag {
     /// The tag that was drawn last.
     fn stag(&self) -> STag;
     /// Draws another one.
-    fn renew(&mut self) -> STag;
+    fn next_stag(&mut self) -> STag;
     /// Ends the present binding.
     fn invalidate(&self) -> Quiescence;
 }
 
 macro_rules! tag {
     ($kind:ident) => {
-        impl Tag for $kind {
+        impl HasStag for $kind {
             fn stag(&self) -> STag {
                 self.stag()
             }
-            fn renew(&mut self) -> STag {
-                self.renew()
+            fn next_stag(&mut self) -> STag {
+                self.next_stag()
             }
             fn invalidate(&self) -> Quiescence {
                 self.invalidate()
@@ -76,9 +76,9 @@ tag!(FastRegion);
 pub unsafe extern "C" fn iw_mw_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mut iw_mw) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
+        write_out(out, "out", core::ptr::null_mut())?;
         let window = with(ctx, |context| Ok(context.create_window(pd.to_rust())?))?;
-        give(out, "out", give_out(Bindable::new(window, pd)))?;
+        write_out(out, "out", alloc_handle(Bindable::new(window, pd)))?;
         Ok(IW_OK)
     })
 }
@@ -88,9 +88,9 @@ pub unsafe extern "C" fn iw_mw_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mu
 /// # Safety
 /// `mw` is null or a handle that this library gave out; `out` is null or good for one value.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_mw_query(mw: *const iw_mw, out: *mut iw_tag_info) -> i32 {
+pub unsafe extern "C" fn iw_mw_query(mw: *const iw_mw, out: *mut iw_stag_info) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe { give(out, "out", with(mw, |window| Ok(window.info()))?).map(|()| IW_OK) })
+    call(|| unsafe { write_out(out, "out", with(mw, |window| Ok(window.info()))?).map(|()| IW_OK) })
 }
 
 /// Ends the window's present binding at once, without a request and whatever queue pair it is for: one that has ended may
@@ -106,14 +106,14 @@ pub unsafe extern "C" fn iw_mw_invalidate(mw: *mut iw_mw) -> i32 {
 }
 
 /// Destroys a window and ends its tag at once; a binding of it that waits in a send queue fails. Cores may be finishing a
-/// copy: `iw_mw_invalidate` before, or `iw_mr_released` of the memory beneath, tells when they have.
+/// copy: `iw_mw_invalidate` before, or `iw_mr_poll_deregistered` of the memory beneath, tells when they have.
 ///
 /// # Safety
 /// `mw` is null or a handle that this library gave out.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_mw_destroy(mw: *mut iw_mw) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe { bury(mw).map(|_| IW_OK) })
+    call(|| unsafe { close_handle(mw).map(|_| IW_OK) })
 }
 
 /// Makes a fast region, which takes the place of a region (`iw_limits.regions`).
@@ -124,9 +124,9 @@ pub unsafe extern "C" fn iw_mw_destroy(mw: *mut iw_mw) -> i32 {
 pub unsafe extern "C" fn iw_fast_mr_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mut *mut iw_fast_mr) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(out, "out", core::ptr::null_mut())?;
+        write_out(out, "out", core::ptr::null_mut())?;
         let region = with(ctx, |context| Ok(context.create_fast_region(pd.to_rust())?))?;
-        give(out, "out", give_out(Bindable::new(region, pd)))?;
+        write_out(out, "out", alloc_handle(Bindable::new(region, pd)))?;
         Ok(IW_OK)
     })
 }
@@ -136,9 +136,9 @@ pub unsafe extern "C" fn iw_fast_mr_create(ctx: *mut iw_ctx, pd: iw_pd, out: *mu
 /// # Safety
 /// As for `iw_mw_query`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn iw_fast_mr_query(fast_mr: *const iw_fast_mr, out: *mut iw_tag_info) -> i32 {
+pub unsafe extern "C" fn iw_fast_mr_query(fast_mr: *const iw_fast_mr, out: *mut iw_stag_info) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe { give(out, "out", with(fast_mr, |region| Ok(region.info()))?).map(|()| IW_OK) })
+    call(|| unsafe { write_out(out, "out", with(fast_mr, |region| Ok(region.info()))?).map(|()| IW_OK) })
 }
 
 /// Ends the fast region's present registration, as `iw_mw_invalidate` does a window's binding.
@@ -158,24 +158,24 @@ pub unsafe extern "C" fn iw_fast_mr_invalidate(fast_mr: *mut iw_fast_mr) -> i32 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_fast_mr_destroy(fast_mr: *mut iw_fast_mr) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe { bury(fast_mr).map(|_| IW_OK) })
+    call(|| unsafe { close_handle(fast_mr).map(|_| IW_OK) })
 }
 
-impl<T: Tag> Bindable<T> {
+impl<T: HasStag> Bindable<T> {
     fn new(mut tag: T, pd: iw_pd) -> Self {
-        tag.renew();
-        Bindable { tag, pd: pd.to_rust(), posted: STag(0), ending: None }
+        tag.next_stag();
+        Bindable { tag, pd: pd.to_rust(), posted: STag(0), invalidation: None }
     }
 
-    fn info(&self) -> iw_tag_info {
-        iw_tag_info { stag: self.posted.0, next_stag: self.tag.stag().0 }
+    fn info(&self) -> iw_stag_info {
+        iw_stag_info { stag: self.posted.0, next_stag: self.tag.stag().0 }
     }
 
     fn invalidate(&mut self) -> bool {
-        let token = self.ending.take().unwrap_or_else(|| self.tag.invalidate());
+        let token = self.invalidation.take().unwrap_or_else(|| self.tag.invalidate());
         let over = token.poll();
         if !over {
-            self.ending = Some(token);
+            self.invalidation = Some(token);
         }
         over
     }
@@ -185,19 +185,19 @@ impl<T: Tag> Bindable<T> {
         &mut self,
         context: &mut Context,
         qp: QueuePair,
-        request: impl FnOnce(&T) -> Result<SendWr<'a>, Fault>,
-    ) -> Result<(), Fault> {
+        request: impl FnOnce(&T) -> Result<SendWr<'a>, ApiError>,
+    ) -> Result<(), ApiError> {
         // Found out here, since the core could only end the connection; tags of another stack mean nothing to it.
         if context.query_qp(qp)?.pd != self.pd {
-            return Err(Fault::said(
+            return Err(ApiError::with_detail(
                 IW_E_VALUE,
                 "what is bound and the queue pair are of different protection domains",
             ));
         }
         context.post_send(qp, &request(&self.tag)?)?;
         self.posted = self.tag.stag();
-        self.ending = None;
-        self.tag.renew();
+        self.invalidation = None;
+        self.tag.next_stag();
         Ok(())
     }
 }

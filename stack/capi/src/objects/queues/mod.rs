@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use verbs::{Completion, CompletionQueue, QueuePair, SharedReceiveQueue};
 
 use super::context::{iw_ctx, iw_pd};
-use crate::boundary::{call, give, list_mut, with, *};
+use crate::boundary::{call, out_slice, with, write_out, *};
 use completion::iw_wc;
 
 /// A completion queue. 0 is none.
@@ -61,9 +61,9 @@ impl iw_qp {
 pub unsafe extern "C" fn iw_cq_create(ctx: *mut iw_ctx, depth: u32, out: *mut iw_cq) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(out, "out", iw_cq { id: 0 })?;
+        write_out(out, "out", iw_cq { id: 0 })?;
         let cq = with(ctx, |context| Ok(context.create_cq(depth)?))?;
-        give(out, "out", iw_cq { id: cq.to_bits() })?;
+        write_out(out, "out", iw_cq { id: cq.to_bits() })?;
         Ok(IW_OK)
     })
 }
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn iw_cq_resize(ctx: *mut iw_ctx, cq: iw_cq, depth: u32) -
 pub unsafe extern "C" fn iw_cq_poll(ctx: *mut iw_ctx, cq: iw_cq, wcs: *mut iw_wc, count: u32) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        let room = list_mut(wcs, (count as usize).min(i32::MAX as usize), "wcs")?;
+        let room = out_slice(wcs, (count as usize).min(i32::MAX as usize), "wcs")?;
         with(ctx, |context| {
             let mut reaped = 0;
             for chunk in room.chunks_mut(CHUNK) {
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn iw_cq_fd(ctx: *const iw_ctx, cq: iw_cq, fd: *mut i32) -
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let number = with(ctx, |context| Ok(context.cq_fd(cq.to_rust())?.as_raw_fd()))?;
-        give(fd, "fd", number)?;
+        write_out(fd, "fd", number)?;
         Ok(IW_OK)
     })
 }
@@ -144,7 +144,7 @@ pub struct iw_cq_info {
     /// Places for work requests that were posted and not reaped. A larger depth that was asked for shows once it holds.
     pub depth: u32,
     /// Places promised to work requests: posted and not reaped, and not known to have ended without an entry.
-    pub promised: u32,
+    pub reserved_cqes: u32,
     /// Uses by queue pairs: one that sends and receives into it counts twice.
     pub users: u32,
 }
@@ -158,7 +158,11 @@ pub unsafe extern "C" fn iw_cq_query(ctx: *const iw_ctx, cq: iw_cq, out: *mut iw
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_cq(cq.to_rust())?))?;
-        give(out, "out", iw_cq_info { depth: info.depth, promised: info.promised, users: info.users })?;
+        write_out(
+            out,
+            "out",
+            iw_cq_info { depth: info.depth, reserved_cqes: info.reserved_cqes, users: info.users },
+        )?;
         Ok(IW_OK)
     })
 }
@@ -174,7 +178,7 @@ pub unsafe extern "C" fn iw_cq_destroy(ctx: *mut iw_ctx, cq: iw_cq) -> i32 {
     call(|| unsafe { with(ctx, |context| Ok(context.destroy_cq(cq.to_rust()).map(|()| IW_OK)?)) })
 }
 
-/// Makes a shared receive queue for `depth` receives a core of at most `sges` elements. Allocates.
+/// Makes a shared receive queue for `depth` receives a core of at most `max_sge` elements. Allocates.
 ///
 /// # Safety
 /// `ctx` is null or a handle that this library gave out; `out` is null or good for one value.
@@ -183,19 +187,19 @@ pub unsafe extern "C" fn iw_srq_create(
     ctx: *mut iw_ctx,
     pd: iw_pd,
     depth: u32,
-    sges: u32,
+    max_sge: u32,
     out: *mut iw_srq,
 ) -> i32 {
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
-        give(out, "out", iw_srq { id: 0 })?;
-        let srq = with(ctx, |context| Ok(context.create_srq(pd.to_rust(), depth, sges as usize)?))?;
-        give(out, "out", iw_srq { id: srq.to_bits() })?;
+        write_out(out, "out", iw_srq { id: 0 })?;
+        let srq = with(ctx, |context| Ok(context.create_srq(pd.to_rust(), depth, max_sge as usize)?))?;
+        write_out(out, "out", iw_srq { id: srq.to_bits() })?;
         Ok(IW_OK)
     })
 }
 
-/// Asks for one IW_EVENT_SRQ_LIMIT when fewer than `limit` receives are left on a core. 0 asks for none.
+/// Asks for one IW_EVENT_SRQ_LIMIT_REACHED when fewer than `limit` receives are left on a core. 0 asks for none.
 ///
 /// # Safety
 /// `ctx` is null or a handle that this library gave out.
@@ -214,7 +218,7 @@ pub struct iw_srq_info {
     /// Receives posted and not yet taken by a message.
     pub posted: u32,
     /// Elements in a receive.
-    pub sges: u32,
+    pub max_sge: u32,
     /// Queue pairs that take receives from it.
     pub users: u32,
 }
@@ -228,8 +232,8 @@ pub unsafe extern "C" fn iw_srq_query(ctx: *mut iw_ctx, srq: iw_srq, out: *mut i
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_srq(srq.to_rust())?))?;
-        let (depth, posted, sges, users) = (info.depth, info.posted, info.sges as u32, info.users);
-        give(out, "out", iw_srq_info { depth, posted, sges, users })?;
+        let (depth, posted, max_sge, users) = (info.depth, info.posted, info.max_sge as u32, info.users);
+        write_out(out, "out", iw_srq_info { depth, posted, max_sge, users })?;
         Ok(IW_OK)
     })
 }

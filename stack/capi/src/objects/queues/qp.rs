@@ -3,7 +3,7 @@
 use verbs::{QpAttr, QpState};
 
 use super::{iw_cq, iw_qp, iw_srq};
-use crate::boundary::{Fault, call, give, sized, with, *};
+use crate::boundary::{ApiError, call, read_sized, with, write_out, *};
 use crate::objects::context::{iw_ctx, iw_pd};
 
 /// What a new queue pair is made for. `iw_qp_attr_init` fills it in.
@@ -26,13 +26,13 @@ pub struct iw_qp_attr {
     /// Receives outstanding.
     pub recv_depth: u32,
     /// Elements in a request, 1 to 16.
-    pub sges: u32,
+    pub max_sge: u32,
     /// Inline bytes in a request, 0 to 256.
     pub inline_bytes: u32,
     /// Reads that the peer may have outstanding here (IRD).
-    pub inbound_reads: u16,
+    pub ird: u16,
     /// Reads and atomic operations that we may have outstanding at the peer (ORD).
-    pub outbound_reads: u16,
+    pub ord: u16,
     /// Not 0: complete Sends and Writes when their bytes are copied, not when the peer has acknowledged them.
     pub complete_on_copy: u32,
 }
@@ -44,7 +44,7 @@ pub struct iw_qp_attr {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn iw_qp_attr_init(attr: *mut iw_qp_attr, cq: iw_cq) -> i32 {
     // SAFETY: the caller's promise, handed on.
-    call(|| unsafe { give(attr, "attr", iw_qp_attr::new(cq)).map(|()| IW_OK) })
+    call(|| unsafe { write_out(attr, "attr", iw_qp_attr::new(cq)).map(|()| IW_OK) })
 }
 
 /// Makes a queue pair. Allocates.
@@ -61,10 +61,10 @@ pub unsafe extern "C" fn iw_qp_create(
 ) -> i32 {
     // SAFETY: the caller's promise, handed on. The struct is made of numbers.
     call(|| unsafe {
-        give(out, "out", iw_qp { id: 0 })?;
-        let attr = sized(attr, iw_qp_attr::new(iw_cq { id: 0 }), "attr")?.to_rust()?;
+        write_out(out, "out", iw_qp { id: 0 })?;
+        let attr = read_sized(attr, iw_qp_attr::new(iw_cq { id: 0 }), "attr")?.to_rust()?;
         let qp = with(ctx, |context| Ok(context.create_qp(pd.to_rust(), &attr)?))?;
-        give(out, "out", iw_qp { id: qp.to_bits() })?;
+        write_out(out, "out", iw_qp { id: qp.to_bits() })?;
         Ok(IW_OK)
     })
 }
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_q
     // SAFETY: the caller's promise, handed on.
     call(|| unsafe {
         let info = with(ctx, |context| Ok(context.query_qp(qp.to_rust())?))?;
-        let told = iw_qp_info {
+        let c_info = iw_qp_info {
             num: qp.to_rust().num().0,
             state: number_of(info.state),
             send_depth: info.send_depth,
@@ -115,12 +115,12 @@ pub unsafe extern "C" fn iw_qp_query(ctx: *mut iw_ctx, qp: iw_qp, out: *mut iw_q
             sends_outstanding: info.sends_outstanding,
             receives_outstanding: info.receives_outstanding,
         };
-        give(out, "out", told)?;
+        write_out(out, "out", c_info)?;
         Ok(IW_OK)
     })
 }
 
-/// Destroys a queue pair at once: a connection that is up is reset, everything posted completes as IW_WC_FLUSHED.
+/// Destroys a queue pair at once: a connection that is up is reset, everything posted completes as IW_WC_WR_FLUSH_ERR.
 ///
 /// # Safety
 /// `ctx` is null or a handle that this library gave out.
@@ -151,17 +151,18 @@ impl iw_qp_attr {
             srq: iw_srq { id: 0 },
             send_depth: defaults.send_depth,
             recv_depth: defaults.recv_depth,
-            sges: defaults.sges as u32,
+            max_sge: defaults.max_sge as u32,
             inline_bytes: defaults.inline_bytes as u32,
-            inbound_reads: defaults.inbound_reads,
-            outbound_reads: defaults.outbound_reads,
+            ird: defaults.ird,
+            ord: defaults.ord,
             complete_on_copy: 0,
         }
     }
 
-    fn to_rust(self) -> Result<QpAttr, Fault> {
-        let wrong =
-            || Fault::said(IW_E_VALUE, format_args!("attr.core = {}: below iw_stack_cores", self.core));
+    fn to_rust(self) -> Result<QpAttr, ApiError> {
+        let wrong = || {
+            ApiError::with_detail(IW_E_VALUE, format_args!("attr.core = {}: below iw_stack_cores", self.core))
+        };
         let core = if self.core < 0 { None } else { Some(u16::try_from(self.core).map_err(|_| wrong())?) };
         Ok(QpAttr {
             send_cq: self.send_cq.to_rust(),
@@ -170,10 +171,10 @@ impl iw_qp_attr {
             core,
             send_depth: self.send_depth,
             recv_depth: self.recv_depth,
-            sges: self.sges as usize,
+            max_sge: self.max_sge as usize,
             inline_bytes: self.inline_bytes as usize,
-            inbound_reads: self.inbound_reads,
-            outbound_reads: self.outbound_reads,
+            ird: self.ird,
+            ord: self.ord,
             complete_on_copy: self.complete_on_copy != 0,
             ..QpAttr::new(self.send_cq.to_rust())
         })

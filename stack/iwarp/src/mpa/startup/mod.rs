@@ -86,7 +86,7 @@ pub enum StartupFault {
 impl StartupFault {
     /// What counts it.
     pub fn counter(self) -> Counter {
-        Counter::IwarpStartupFaults
+        Counter::IwarpStartupErrors
     }
 }
 

@@ -36,7 +36,7 @@ use core::ops::Range;
 
 use ironwarp_mem::{Access, Span};
 use ironwarp_stats::{CoreStats, Counter};
-use ironwarp_tcp::{EarlyBytes, Latest};
+use ironwarp_tcp::{LatestArrival, OutOfOrderBytes};
 
 use super::cursor::{MemoryView, SgeCursor};
 use super::{Io, Stream};
@@ -115,7 +115,7 @@ impl Stream {
     /// Looks at what came last beyond a gap, and places what may be placed. `scratch` is as in
     /// [`Stream::on_readable`].
     #[cold]
-    pub fn on_out_of_order<C>(&mut self, bytes: &impl EarlyBytes, scratch: &mut [u8], io: &Io<'_, C>) {
+    pub fn on_out_of_order<C>(&mut self, bytes: &impl OutOfOrderBytes, scratch: &mut [u8], io: &Io<'_, C>) {
         let Some(marker_state) =
             self.rx_markers.filter(|_| self.accepts_fpdus() && self.places_out_of_order())
         else {
@@ -144,7 +144,7 @@ impl Stream {
     fn on_out_of_order_fpdu<C>(
         &mut self,
         (fpdu, latest_start): (Range<u32>, u32),
-        bytes: &impl EarlyBytes,
+        bytes: &impl OutOfOrderBytes,
         scratch: &mut [u8],
         io: &Io<'_, C>,
     ) -> Result<(), SkipReason> {
@@ -175,7 +175,7 @@ impl Stream {
         }
         // RFC 5041 s7.1: the checks that come before any placement.
         let bytes = u32::try_from(payload.len()).map_err(|_| SkipReason::Header)?;
-        let span = io.memory.resolve(header.stag, self.reach(), header.tagged_offset, bytes, need);
+        let span = io.memory.resolve(header.stag, self.access_scope(), header.tagged_offset, bytes, need);
         let span = span.map_err(|_| SkipReason::Access)?;
         let Some(out_of_order) = self.out_of_order.as_deref_mut() else { return Ok(()) };
         let memory = span.addresses();
@@ -291,7 +291,11 @@ impl OutOfOrderPlacement {
 
 /// Where an FPDU starts at or before the octets that came last, or at least among them (RFC 5044 s6, rules 2 and 3). The
 /// marker in front of it belongs to it (s4.3).
-fn find_start(marker_state: &MarkerState, latest: &Latest, bytes: &impl EarlyBytes) -> Option<u32> {
+fn find_start(
+    marker_state: &MarkerState,
+    latest: &LatestArrival,
+    bytes: &impl OutOfOrderBytes,
+) -> Option<u32> {
     let known = |marker: u32| {
         start_from_marker(marker_state, marker, bytes).filter(|&start| start >= latest.run.start)
     };
@@ -310,7 +314,7 @@ fn find_start(marker_state: &MarkerState, latest: &Latest, bytes: &impl EarlyByt
 }
 
 /// The start of the FPDU that a marker belongs to.
-fn start_from_marker(marker_state: &MarkerState, marker: u32, bytes: &impl EarlyBytes) -> Option<u32> {
+fn start_from_marker(marker_state: &MarkerState, marker: u32, bytes: &impl OutOfOrderBytes) -> Option<u32> {
     let mut octets = [0; MARKER_BYTES];
     if !bytes.peek_at(marker, &mut octets) {
         return None;
@@ -319,7 +323,7 @@ fn start_from_marker(marker_state: &MarkerState, marker: u32, bytes: &impl Early
 }
 
 /// Where the FPDU at `at` ends, when the octets that say so are here.
-fn fpdu_end(marker_state: &MarkerState, at: u32, bytes: &impl EarlyBytes) -> Option<u32> {
+fn fpdu_end(marker_state: &MarkerState, at: u32, bytes: &impl OutOfOrderBytes) -> Option<u32> {
     let marker_state = marker_state.advanced_by(at);
     let mut head = [0; MarkerState::HEAD_BYTES_MAX];
     let head = head.get_mut(..marker_state.head_bytes())?;
@@ -334,7 +338,7 @@ fn fpdu_end(marker_state: &MarkerState, at: u32, bytes: &impl EarlyBytes) -> Opt
 fn decode<'a>(
     marker_state: &mut MarkerState,
     fpdu: &Range<u32>,
-    bytes: &'a impl EarlyBytes,
+    bytes: &'a impl OutOfOrderBytes,
     scratch: &'a mut [u8],
 ) -> Result<&'a [u8], MpaFault> {
     let size = fpdu.len();

@@ -63,7 +63,7 @@ fn the_owner_is_asked_and_its_answer_is_told_in_turn() {
         (vec![72], 5),
         "nobody else touched it"
     );
-    assert_eq!(side.counted(Counter::AtomicsOwnCore), 1);
+    assert_eq!(side.counted(Counter::AtomicsLocalCore), 1);
 }
 
 /// RFC7306-5.4-09, RFC 7306 s7: the owner is not asked while the response to a Read before it has octets to go, and is asked

@@ -3,14 +3,14 @@
 use super::*;
 use crate::completion::CompletionFlags;
 use crate::ddp::Untagged;
-use ironwarp_mem::{FastRegion, Reach, Window};
+use ironwarp_mem::{AccessScope, FastRegion, Window};
 
-const OWN_STREAM: Reach = Reach::new(PD, QpNum(1));
+const OWN_STREAM: AccessScope = AccessScope::new(PD, QpNum(1));
 
 impl Endpoint {
     /// A region of this stream alone.
     fn own(&self, access: Access) -> Region {
-        self.table.register_for(OWN_STREAM, vec![0u8; 256], access).unwrap()
+        self.table.register_in_scope(OWN_STREAM, vec![0u8; 256], access).unwrap()
     }
 
     fn window(&self) -> Window {
@@ -18,7 +18,7 @@ impl Endpoint {
     }
 
     fn bind(&mut self, wr_id: u64, window: &mut Window, over: Sge, access: Access) {
-        let stag = window.renew();
+        let stag = window.next_stag();
         self.post(wr_id, SendOpcode::Bind, |wqe| {
             wqe.set_gather(&[over]);
             (wqe.remote_stag, wqe.access) = (stag, access);
@@ -26,7 +26,7 @@ impl Endpoint {
     }
 
     fn fast_register(&mut self, wr_id: u64, region: &mut FastRegion, over: Sge, flags: SendFlags) {
-        let stag = region.renew();
+        let stag = region.next_stag();
         self.post(wr_id, SendOpcode::FastRegister, |wqe| {
             wqe.set_gather(&[over]);
             wqe.flags.insert(flags);
@@ -123,7 +123,10 @@ fn a_send_with_invalidate_for_anything_else_is_refused() {
     };
     refused(|side| side.region(64, EVERYTHING), 9);
     refused(|side| side.table.register(PdId(2), vec![0u8; 64], EVERYTHING).unwrap(), 9);
-    refused(|side| side.table.register_for(Reach::new(PD, QpNum(2)), vec![0; 64], EVERYTHING).unwrap(), 9);
+    refused(
+        |side| side.table.register_in_scope(AccessScope::new(PD, QpNum(2)), vec![0; 64], EVERYTHING).unwrap(),
+        9,
+    );
     refused(|side| side.own(Access::LOCAL_WRITE), 2);
     refused(
         |side| {
@@ -427,7 +430,7 @@ fn our_own_invalidations_complete_when_no_core_uses_the_tag() {
         run(&mut a, &mut b);
         assert!(!a.may_be_read(sink.stag(), sink.base_to()));
         assert!(a.log.sends.is_empty() && a.stream.awaits_epoch());
-        busy.park();
+        busy.go_offline();
         a.retry_after_epoch();
         assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
         assert!(!a.stream.awaits_epoch());

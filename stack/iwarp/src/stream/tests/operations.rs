@@ -3,7 +3,7 @@
 use super::*;
 use crate::completion::CompletionFlags;
 use crate::rdmap::ReadRequest;
-use ironwarp_mem::Reach;
+use ironwarp_mem::AccessScope;
 
 /// A whole untagged message in one segment, laid out by hand: control octets, the tag to invalidate, queue, number,
 /// offset 0.
@@ -104,7 +104,10 @@ fn a_send_with_invalidate_goes_out_octet_for_octet() {
 fn a_send_with_invalidate_is_taken_octet_for_octet() {
     for (ulp, solicited) in [(0x44, false), (0x46, true)] {
         let mut b = Endpoint::responder();
-        let own = b.table.register_for(Reach::new(PD, QpNum(1)), vec![0u8; 8], Access::REMOTE_READ).unwrap();
+        let own = b
+            .table
+            .register_in_scope(AccessScope::new(PD, QpNum(1)), vec![0u8; 8], Access::REMOTE_READ)
+            .unwrap();
         let inbox = b.region(4, EVERYTHING);
         b.receive(7, &[all(&inbox)]);
         b.feed(&raw_segment(ulp, own.stag().0, (0, 1), b"done")).unwrap();
@@ -112,8 +115,8 @@ fn a_send_with_invalidate_is_taken_octet_for_octet() {
         assert_eq!((received.wr_id, received.status, received.invalidated), (7, OK, own.stag()));
         assert_eq!(received.flags.contains(CompletionFlags::SOLICITED), solicited);
         assert_eq!(Endpoint::bytes(&inbox), b"done");
-        let reach = Reach::new(PD, QpNum(1));
-        assert!(b.memory.resolve(own.stag(), reach, own.base_to(), 1, Access::REMOTE_READ).is_err());
+        let scope = AccessScope::new(PD, QpNum(1));
+        assert!(b.memory.resolve(own.stag(), scope, own.base_to(), 1, Access::REMOTE_READ).is_err());
     }
 }
 
@@ -165,7 +168,10 @@ fn the_numbers_of_what_is_sent_wrap() {
 fn a_tag_to_invalidate_means_nothing_in_the_other_messages() {
     for is_own in [true, false] {
         let mut b = Endpoint::responder();
-        let own = b.table.register_for(Reach::new(PD, QpNum(1)), pattern(8), Access::REMOTE_READ).unwrap();
+        let own = b
+            .table
+            .register_in_scope(AccessScope::new(PD, QpNum(1)), pattern(8), Access::REMOTE_READ)
+            .unwrap();
         let tag = if is_own { own.stag().0 } else { !own.stag().0 };
         let inbox = b.region(4, EVERYTHING);
         (1..=2).for_each(|id| b.receive(id, &[all(&inbox)]));
@@ -311,7 +317,7 @@ fn unsignaled_sends_complete_in_silence() {
     }
     run(&mut a, &mut b);
     assert_eq!(ids(&a.log.sends), [(2, OK)]);
-    assert_eq!((a.sq.silent(), a.sends.head()), (2, 3));
+    assert_eq!((a.sq.unsignaled(), a.sends.head()), (2, 3));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::ddp::Tagged;
-use ironwarp_mem::Reach;
+use ironwarp_mem::AccessScope;
 
 /// Two sides with a target region on the far one and three receives there.
 fn pair_with_target() -> (Endpoint, Endpoint, Region, Region) {
@@ -230,8 +230,8 @@ fn rule_20_responses_keep_the_order_of_their_requests() {
 fn a_read_is_not_answered_before_the_send_in_front_of_it_completes() {
     let (mut a, mut b, source, _inbox) = pair_with_target();
     let mut busy = b.table.core(CoreId(1)).unwrap();
-    let (near, sink) = (Reach::new(PD, QpNum(1)), a.region(4096, EVERYTHING));
-    let own = b.table.register_for(near, vec![0u8; 8], Access::REMOTE_READ).unwrap();
+    let (near, sink) = (AccessScope::new(PD, QpNum(1)), a.region(4096, EVERYTHING));
+    let own = b.table.register_in_scope(near, vec![0u8; 8], Access::REMOTE_READ).unwrap();
     let _ = busy.resolve(own.stag(), near, own.base_to(), 1, Access::REMOTE_READ).unwrap();
     a.post(1, SendOpcode::SendInvalidate, |wqe| {
         wqe.set_inline(b"done");
@@ -269,7 +269,8 @@ fn reads_within_ord_never_meet_a_full_ird() {
 fn messages_of_no_bytes_complete_like_others() {
     let (mut a, mut b) = pair();
     (1..=4).for_each(|id| b.receive(id, &[]));
-    let window_like = b.table.register_for(Reach::new(PD, QpNum(1)), vec![0u8; 8], EVERYTHING).unwrap();
+    let window_like =
+        b.table.register_in_scope(AccessScope::new(PD, QpNum(1)), vec![0u8; 8], EVERYTHING).unwrap();
     for (id, opcode) in
         [SendOpcode::Send, SendOpcode::SendSolicited, SendOpcode::Write, SendOpcode::SendInvalidate]
             .into_iter()

@@ -78,7 +78,7 @@ impl Stream {
         if sink.len != WORD_BYTES {
             return Err(CompletionStatus::LocalLength);
         }
-        let found = view.memory.resolve(sink.lkey, view.reach, sink.addr, WORD_BYTES, Access::LOCAL_WRITE);
+        let found = view.memory.resolve(sink.lkey, view.scope, sink.addr, WORD_BYTES, Access::LOCAL_WRITE);
         found.map_err(|_| CompletionStatus::LocalProtection)?;
         let (stag, tagged_offset) = (wqe.remote_stag, wqe.remote_to);
         let octets = AtomicRequest { identifier: seq, stag, tagged_offset, operation }.encode();
@@ -149,10 +149,10 @@ impl Stream {
             let owned = word.claim().map_err(|_| RdmapFault::InvalidStag)?;
             owned.apply(&request.operation)
         };
-        io.stats.count(Counter::AtomicsOwnCore);
+        io.stats.count(Counter::AtomicsLocalCore);
         if let Some(out_of_order) = &mut self.out_of_order {
-            let AtomicTarget { stag, to, reach, need } = target;
-            let span = io.memory.resolve(stag, reach, to, WORD_BYTES, need)?;
+            let AtomicTarget { stag, to, scope, need } = target;
+            let span = io.memory.resolve(stag, scope, to, WORD_BYTES, need)?;
             out_of_order.on_overwrite(&span.addresses(), io.stats);
         }
         Ok(original)
@@ -160,8 +160,8 @@ impl Stream {
 
     /// The word that the peer names. RFC 7306 leaves the checks to those of a Read's source; the right is its own.
     pub(in crate::stream) fn atomic_target(&self, request: &AtomicRequest) -> AtomicTarget {
-        let (reach, need) = (self.reach(), Access::REMOTE_ATOMIC);
-        AtomicTarget { stag: request.stag, to: request.tagged_offset, reach, need }
+        let (scope, need) = (self.access_scope(), Access::REMOTE_ATOMIC);
+        AtomicTarget { stag: request.stag, to: request.tagged_offset, scope, need }
     }
 
     /// Writes a whole message of one segment, with the next number of its queue; `None` when it does not fit.

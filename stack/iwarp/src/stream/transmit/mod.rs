@@ -253,7 +253,7 @@ impl Stream {
         io: &mut Io<'_, C>,
     ) -> Option<usize> {
         let seq = self.sender.next;
-        let view = MemoryView { memory: io.memory, reach: self.reach() };
+        let view = MemoryView { memory: io.memory, scope: self.access_scope() };
         let outcome = match io.sends.at(seq) {
             Some(wqe) if wqe.opcode.is_send_or_write() => self.message_segment(wqe, view, room),
             Some(wqe) if wqe.opcode.is_read() => self.read_request(wqe, view, room),
@@ -376,7 +376,7 @@ impl Stream {
             return Err(CompletionStatus::LocalLength);
         }
         if bytes > 0 {
-            let found = view.memory.resolve(sink.lkey, view.reach, sink.addr, bytes, Access::LOCAL_WRITE);
+            let found = view.memory.resolve(sink.lkey, view.scope, sink.addr, bytes, Access::LOCAL_WRITE);
             found.map_err(|_| CompletionStatus::LocalProtection)?;
         }
         Ok(ReadRequest {
@@ -434,7 +434,7 @@ impl Stream {
         let InboundRead { request, sent, .. } = response;
         let to = request.source_to.checked_add(u64::from(*sent)).ok_or(RdmapFault::TaggedOffsetWrap)?;
         let (stag, bytes) = (request.source_stag, payload.len() as u32);
-        let span = io.memory.resolve(stag, self.reach(), to, bytes, Access::REMOTE_READ)?;
+        let span = io.memory.resolve(stag, self.access_scope(), to, bytes, Access::REMOTE_READ)?;
         span.copy_out(0, payload).map_err(|_| RdmapFault::BaseOrBounds)
     }
 

@@ -118,11 +118,11 @@ impl Net {
 
     /// Errors are read within a rate; whatever else a message is, it has its own.
     fn may_read(&mut self, now: Nanos, is_error: bool) -> Result<(), Counter> {
-        if !is_error || self.icmp_errors.allows(now) { Ok(()) } else { Err(Counter::NetDropIcmpRate) }
+        if !is_error || self.icmp_errors.allows(now) { Ok(()) } else { Err(Counter::NetDropIcmpRateLimited) }
     }
 
     fn may_echo(&mut self, now: Nanos) -> Result<(), Counter> {
-        if self.echo.allows(now) { Ok(()) } else { Err(Counter::NetDropEchoRate) }
+        if self.echo.allows(now) { Ok(()) } else { Err(Counter::NetDropEchoRateLimited) }
     }
 
     /// Answers an echo request: addresses turned round, options and padding gone, type changed and the checksum with it.
@@ -145,7 +145,7 @@ impl Net {
             turn_into_reply(message, reply);
         }
         let sent = wire.push(frame.seal(TxMeta::default()));
-        self.stats.count(if sent { Counter::NetEchoAnswered } else { Counter::NetDropReplyRing });
+        self.stats.count(if sent { Counter::NetEchoRepliesSent } else { Counter::NetDropTxRingFull });
     }
 }
 

@@ -93,7 +93,7 @@ fn a_neighbour_that_never_answers_becomes_unreachable_after_three_requests() {
     }
     assert_eq!(bench.sent().len(), 3);
     assert_eq!(route(&mut bench, PEER.addr), Route::Unreachable);
-    assert_eq!(bench.counted(), [(Counter::NetArpRequestsSent, 3), (Counter::NetNeighboursLost, 1)]);
+    assert_eq!(bench.counted(), [(Counter::NetArpRequestsSent, 3), (Counter::NetNeighboursUnreachable, 1)]);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_request_that_found_no_frame_is_made_up_for_by_the_retry() {
     bench.control.allow_allocations(u64::MAX);
     bench.pass(Nanos::from_secs(1));
     assert_eq!(bench.sent().len(), 1);
-    assert_eq!(bench.counted(), [(Counter::NetArpRequestsSent, 1), (Counter::NetNoTxFrame, 1)]);
+    assert_eq!(bench.counted(), [(Counter::NetArpRequestsSent, 1), (Counter::NetTxNoBuffer, 1)]);
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn an_announcement_updates_a_known_neighbour_only() {
     assert_eq!(mac_of(route(&mut bench, PEER.addr)), Some(moved.mac));
     let expected = [
         (Counter::NetArpRepliesSent, 1),
-        (Counter::NetArpLearnt, 1),
-        (Counter::NetNeighboursMoved, 1),
+        (Counter::NetArpUpdates, 1),
+        (Counter::NetNeighboursChanged, 1),
         (Counter::NetDropArpOther, 1),
     ];
     assert_eq!(bench.counted(), expected);
@@ -324,7 +324,7 @@ fn a_path_follows_a_neighbour_that_moved() {
     bench.receive(&request_from(Station { mac: mac(77), ..PEER }));
     assert!(bench.net.refresh(bench.now, &mut path, &mut bench.wire));
     assert_eq!((path.remote_mac(), path.remote_addr()), (mac(77), PEER.addr));
-    assert_eq!(bench.stats.read(Counter::NetPathsMoved), 1);
+    assert_eq!(bench.stats.read(Counter::NetPathsUpdated), 1);
 }
 
 /// A neighbour that connections lean on is asked before its entry grows stale, though nobody asks for the way.
@@ -341,7 +341,7 @@ fn refreshing_a_path_keeps_its_neighbour_known() {
             bench.receive(&reply_from(PEER));
         }
     }
-    assert_eq!(bench.stats.read(Counter::NetNeighboursLost), 0);
+    assert_eq!(bench.stats.read(Counter::NetNeighboursUnreachable), 0);
     assert!(mac_of(route(&mut bench, PEER.addr)).is_some());
 }
 

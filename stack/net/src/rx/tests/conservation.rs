@@ -19,14 +19,14 @@ use crate::{Received, VlanTag};
 const NOT_AN_END: [Counter; 10] = [
     Counter::NetArpRequestsSent,
     Counter::NetNdSolicitationsSent,
-    Counter::NetNdAnnouncementsSent,
+    Counter::NetNdUnsolicitedSent,
     Counter::NetAddressesDuplicate,
     Counter::NetAddressesDefended,
-    Counter::NetPathsMoved,
-    Counter::NetNeighboursMoved,
-    Counter::NetNeighboursLost,
-    Counter::NetNeighboursFull,
-    Counter::NetNoTxFrame,
+    Counter::NetPathsUpdated,
+    Counter::NetNeighboursChanged,
+    Counter::NetNeighboursUnreachable,
+    Counter::NetNeighbourTableFull,
+    Counter::NetTxNoBuffer,
 ];
 
 fn ends(bench: &Bench) -> u64 {

@@ -27,7 +27,7 @@ fn an_echo_request_is_answered_with_its_own_data() {
         let mut bench = Bench::new();
         assert!(bench.receive(&echo_frame(data)).is_none());
         assert_reply(&bench.sent()[0], data);
-        assert_eq!(bench.counted(), [(Counter::NetEchoAnswered, 1)]);
+        assert_eq!(bench.counted(), [(Counter::NetEchoRepliesSent, 1)]);
     }
 }
 
@@ -59,7 +59,7 @@ fn requests_beyond_the_rate_are_counted_and_the_rate_recovers() {
     for _ in 0..5 {
         bench.receive(&echo_frame(b"1"));
     }
-    assert_eq!(bench.counted(), [(Counter::NetEchoAnswered, 2), (Counter::NetDropEchoRate, 3)]);
+    assert_eq!(bench.counted(), [(Counter::NetEchoRepliesSent, 2), (Counter::NetDropEchoRateLimited, 3)]);
     bench.pass(Nanos::from_millis(100));
     bench.receive(&echo_frame(b"1"));
     assert_eq!(bench.sent().len(), 3);
@@ -72,7 +72,7 @@ fn an_answer_that_finds_the_ring_full_is_counted() {
     for _ in 0..40 {
         bench.receive(&echo_frame(b"1"));
     }
-    assert_eq!(bench.counted(), [(Counter::NetEchoAnswered, 32), (Counter::NetDropReplyRing, 8)]);
+    assert_eq!(bench.counted(), [(Counter::NetEchoRepliesSent, 32), (Counter::NetDropTxRingFull, 8)]);
 }
 
 #[test]

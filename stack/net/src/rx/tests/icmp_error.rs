@@ -113,7 +113,7 @@ fn errors_beyond_the_rate_are_dropped_unread_and_the_rate_recovers() {
     let mut bench = Bench::with(MemoryConfig::default(), |cfg| cfg.icmp_errors_per_second = 100);
     let frame = icmp_error_frame(3, 1, 0, &quoted_packet());
     let read = (0..300).filter(|_| report(&mut bench, &frame).is_some()).count();
-    assert_eq!((read, bench.counted()), (256, vec![(Counter::NetDropIcmpRate, 44)]));
+    assert_eq!((read, bench.counted()), (256, vec![(Counter::NetDropIcmpRateLimited, 44)]));
     bench.pass(Nanos::from_millis(10));
     assert!(report(&mut bench, &frame).is_some());
 }

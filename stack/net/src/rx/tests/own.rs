@@ -116,7 +116,7 @@ fn send_to_self(bench: &mut Bench, to: IpAddr) -> MemoryFrame {
     frame.resize(at + 20);
     frame.bytes_mut()[at..]
         .copy_from_slice(&[0xc3, 0x50, 0x11, 0x44, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 0x10, 0, 0, 0, 0, 0]);
-    path.write(frame.bytes_mut(), 20, 1, Ecn::NotCapable);
+    path.write(frame.bytes_mut(), 20, 1, Ecn::NotEct);
     let meta = path.finish_tcp(frame.bytes_mut(), 20);
     assert!(bench.wire.push(frame.seal(meta)));
     let mut burst = Burst::new();

@@ -90,7 +90,7 @@ impl AppQp {
     #[inline]
     fn check_may_send(&self) -> Result<(), VerbsError> {
         if self.closing || matches!(self.shared.state(), QpState::Idle | QpState::Draining) {
-            self.check_open()?;
+            self.check_not_closing()?;
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ impl AppQp {
         if !self.sq.has_room(1) {
             return Err(VerbsError::QueueFull);
         }
-        cq.promise()?;
+        cq.reserve_cqe()?;
         self.sq.stage(|slot| write_send(slot, wr)).map_err(|_| VerbsError::QueueFull)?;
         Ok(())
     }
@@ -113,8 +113,8 @@ impl AppQp {
         if !self.sq.has_room(wrs.len()) {
             return Err(VerbsError::QueueFull);
         }
-        for promised in 0..wrs.len() {
-            cq.promise().inspect_err(|_| cq.give_back(promised as u32))?;
+        for reserved_cqes in 0..wrs.len() {
+            cq.reserve_cqe().inspect_err(|_| cq.release(reserved_cqes as u32))?;
         }
         wrs.iter()
             .try_for_each(|wr| self.sq.stage(|slot| write_send(slot, wr)).map(drop))
@@ -127,7 +127,7 @@ impl AppQp {
         let has = |profile: &Rfc7306Profile| profile.swap || wr.opcode != SendOpcode::Swap;
         self.extensions.filter(has).ok_or(VerbsError::NoSuchOperation)?;
         match wr.source {
-            Source::Atomic([sink], _) if sink.len != 8 => Err(VerbsError::AtomicSink),
+            Source::Atomic([sink], _) if sink.len != 8 => Err(VerbsError::AtomicSinkLength),
             _ => Ok(()),
         }
     }
@@ -136,43 +136,43 @@ impl AppQp {
         if wr.opcode.is_extended() {
             return self.check_extended(wr);
         }
-        let (asked, bytes) = match wr.source {
+        let (requested, bytes) = match wr.source {
             Source::Inline(bytes) if bytes.len() > self.inline_bytes => {
-                return Err(VerbsError::InlineTooLong { asked: bytes.len(), allowed: self.inline_bytes });
+                return Err(VerbsError::InlineTooLong { requested: bytes.len(), allowed: self.inline_bytes });
             }
             Source::Inline(bytes) => (0, bytes.len() as u64),
             // What nearly always comes; the sum of a list is a long way round.
             Source::Gather([sge]) => (1, u64::from(sge.len)),
-            Source::Gather(sges) => (sges.len(), sges.iter().map(|sge| u64::from(sge.len)).sum()),
+            Source::Gather(sge_list) => (sge_list.len(), sge_list.iter().map(|sge| u64::from(sge.len)).sum()),
             // Looked at already.
             Source::Atomic(..) => return Ok(()),
         };
-        if asked > self.sges {
-            return Err(VerbsError::TooManySges { asked, allowed: self.sges });
+        if requested > self.max_sge {
+            return Err(VerbsError::TooManySges { requested, allowed: self.max_sge });
         }
-        if wr.opcode.is_read() && asked != 1 {
-            return Err(VerbsError::ReadSink);
+        if wr.opcode.is_read() && requested != 1 {
+            return Err(VerbsError::ReadSinkCount);
         }
         if bytes > u64::from(MESSAGE_BYTES_MAX) { Err(VerbsError::MessageTooLong(bytes)) } else { Ok(()) }
     }
 
     fn stage_recv(&mut self, cq: &mut AppCq, wr: &RecvWr<'_>) -> Result<(), VerbsError> {
         if self.srq.is_some() {
-            return Err(VerbsError::SharedReceives);
+            return Err(VerbsError::UsesSharedReceiveQueue);
         }
-        if wr.scatter.len() > self.sges {
-            return Err(VerbsError::TooManySges { asked: wr.scatter.len(), allowed: self.sges });
+        if wr.scatter.len() > self.max_sge {
+            return Err(VerbsError::TooManySges { requested: wr.scatter.len(), allowed: self.max_sge });
         }
         if !self.rq.has_room(1) {
             return Err(VerbsError::QueueFull);
         }
-        cq.promise()?;
+        cq.reserve_cqe()?;
         self.rq.stage(|slot| write_recv(slot, wr)).map_err(|_| VerbsError::QueueFull)?;
         Ok(())
     }
 
-    fn ring(&self, cores: &mut [crate::link::CoreLink]) {
-        let Some((core, slot)) = self.home else { return };
+    fn ring(&self, cores: &mut [crate::channel::CoreChannel]) {
+        let Some((core, slot)) = self.assigned else { return };
         if let Some(link) = cores.get_mut(usize::from(core)) {
             link.doorbell.ring(slot, &self.bell);
         }
@@ -187,7 +187,7 @@ fn write_send(slot: &mut SendWqe, wr: &SendWr<'_>) {
     slot.remote_to = wr.remote.tagged_offset;
     slot.access = wr.access;
     match wr.source {
-        Source::Gather(sges) => slot.set_gather(sges),
+        Source::Gather(sge_list) => slot.set_gather(sge_list),
         Source::Atomic([sink], operation) => slot.set_atomic(operation, *sink),
         Source::Inline(bytes) => {
             slot.flags.insert(SendFlags::INLINE);

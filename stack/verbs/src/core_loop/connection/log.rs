@@ -8,8 +8,8 @@ use crate::event::{DisconnectReason, Event};
 #[inline(never)]
 pub(in crate::core_loop) fn log_event(core: u16, event: &Event) {
     match event {
-        Event::Established { qp, settled, .. } => {
-            let (qp, reads, revision) = (qp.num().0, settled.reads, settled.revision);
+        Event::Established { qp, negotiated, .. } => {
+            let (qp, reads, revision) = (qp.num().0, negotiated.reads, negotiated.revision);
             let (ird, ord) = (reads.ird, reads.ord);
             tracing::info!(core, qp, "connected; MPA revision {revision}, IRD {ird}, ORD {ord}");
         }

@@ -20,9 +20,9 @@ use ironwarp_iwarp::mpa::startup::{
 };
 use ironwarp_tcp::{ByteStream, ListenerId, UnitSource};
 
-use crate::context::{Parcel, Terms};
-use crate::event::{Asked, ConnectFailure, ConnectionRequest, Event, PrivateData};
-use crate::link::Notice;
+use crate::channel::Notification;
+use crate::context::{CmParams, MpaParams};
+use crate::event::{ConnectFailure, ConnectionRequest, Event, MpaRequestInfo, PrivateData};
 
 /// Where an incoming connection is.
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
@@ -204,7 +204,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let responder = Responder::new(self.mpa.crc, self.mpa.markers);
         let slot = context.and_then(|context| self.insert_passive(now, conn, context, responder));
         let Some(slot) = slot else {
-            self.stats.count(Counter::VerbsArrivalsRefused);
+            self.stats.count(Counter::VerbsHalfOpenDropped);
             self.tcp.abort(now, conn, &mut self.wire);
             return self.tcp.release(conn);
         };
@@ -224,7 +224,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let host = self.tcp.flow(conn)?.remote.ip();
         if self.passives.free.is_empty() {
             let slot = self.passives.eviction_candidate(host)?;
-            self.stats.count(Counter::VerbsArrivalsDisplaced);
+            self.stats.count(Counter::VerbsHalfOpenEvicted);
             self.abort_passive(now, slot);
         }
         self.passives.insert(conn, host, context, responder)
@@ -245,7 +245,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if events.intersects(TcpEvents::WRITABLE | TcpEvents::RETRANSMIT) {
             self.enqueue_tx(TxSource::Passive(slot));
         }
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.release_passive(slot, conn);
         } else if events.contains(TcpEvents::PEER_CLOSED) {
             self.on_passive_peer_closed(now, slot);
@@ -270,7 +270,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 self.report_connect_request(slot, decision, private_data);
             }
             Progress::Request { .. } => {
-                self.stats.count(Counter::VerbsArrivalsRefused);
+                self.stats.count(Counter::VerbsHalfOpenDropped);
                 self.abort_passive(now, slot);
             }
             Progress::Fault(fault) => self.on_bad_request(now, slot, fault),
@@ -291,7 +291,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let limit = usize::from(self.shared.config.limits.private_data_bytes);
         let context = self.passives.at(slot).map(|passive| usize::from(passive.context));
         let link = context.and_then(|context| self.contexts.get(context)).and_then(Option::as_ref);
-        private_data.len() <= limit && link.is_some_and(|link| !link.is_behind())
+        private_data.len() <= limit && link.is_some_and(|link| !link.has_delayed())
     }
 
     fn report_connect_request(&mut self, slot: u32, decision: Decision, private_data: PrivateData) {
@@ -299,7 +299,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(flow) = self.tcp.flow(passive.conn) else { return };
         passive.state = PassiveState::AwaitingDecision(decision);
         let enhanced = decision.peer_enhanced();
-        let asked = Asked {
+        let mpa_request = MpaRequestInfo {
             revision: decision.revision(),
             peer_reads: enhanced.map(|enhanced| enhanced.reads),
             peer_to_peer: enhanced.is_some_and(|enhanced| enhanced.peer_to_peer),
@@ -307,7 +307,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let (core, generation, enhanced) = (self.core, passive.generation, enhanced.is_some());
         let request = ConnectionRequest { core, slot, generation, enhanced };
         let (context, local, remote) = (passive.context, flow.local, flow.remote);
-        self.send_event(context, Event::ConnectRequest { request, local, remote, private_data, asked });
+        self.send_event(context, Event::ConnectRequest { request, local, remote, private_data, mpa_request });
     }
 
     /// The context binds a request to a queue pair.
@@ -316,12 +316,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         now: Nanos,
         request: (u32, u32),
         slot: u32,
-        parcel: Box<Parcel>,
+        cm_params: Box<CmParams>,
     ) {
-        let reply = self.accept_reply(request, slot, &parcel);
+        let reply = self.accept_reply(request, slot, &cm_params);
         let Some(qp) = self.qps.at(slot) else { return };
         let context = qp.context;
-        self.send_notice(context, Notice::Spent(parcel));
+        self.send_notification(context, Notification::CmParamsReturned(cm_params));
         let passive = reply.and_then(|reply| Some((reply, self.remove_passive(request.0)?)));
         let Some(((frame, agreed), passive)) = passive else {
             // The peer has gone, or start-up took too long.
@@ -340,13 +340,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         &mut self,
         request: (u32, u32),
         slot: u32,
-        parcel: &Parcel,
+        cm_params: &CmParams,
     ) -> Option<(StartupFrameSource, Negotiated)> {
-        let Terms { reads, rtr, .. } = parcel.terms;
+        let MpaParams { reads, rtr, .. } = cm_params.mpa_params;
         let reads = reads.unwrap_or(self.qps.at(slot)?.reads);
         let answer = ResponderParams { reads, rtr: rtr.unwrap_or(self.mpa.rtr()) };
         let (frame, agreed) =
-            self.passives.pending_decision(request)?.accept(answer, &parcel.private_data).ok()?;
+            self.passives.pending_decision(request)?.accept(answer, &cm_params.private_data).ok()?;
         Some((StartupFrameSource::new(frame), agreed))
     }
 
@@ -356,15 +356,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         now: Nanos,
         context: u16,
         request: (u32, u32),
-        parcel: Box<Parcel>,
+        cm_params: Box<CmParams>,
     ) {
-        let wanted = parcel.terms.reads.unwrap_or_default();
+        let wanted = cm_params.mpa_params.reads.unwrap_or_default();
         let reply = self.passives.pending_decision(request);
-        let reply = reply.and_then(|decision| decision.reject(wanted, &parcel.private_data).ok());
+        let reply = reply.and_then(|decision| decision.reject(wanted, &cm_params.private_data).ok());
         if let Some(reply) = reply {
             self.send_reject(now, request.0, reply);
         }
-        self.send_notice(context, Notice::Spent(parcel));
+        self.send_notification(context, Notification::CmParamsReturned(cm_params));
     }
 
     fn send_reject(&mut self, now: Nanos, slot: u32, reply: FrameBytes) {
@@ -383,7 +383,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             // The place and its timer stay until the connection is over, so that those who close are bounded too.
             passive.state = PassiveState::Closing;
             let events = self.tcp.close(now, conn, &mut self.wire);
-            if events.intersects(TcpEvents::OVER) {
+            if events.intersects(TcpEvents::ENDED) {
                 self.release_passive(slot, conn);
             }
         }

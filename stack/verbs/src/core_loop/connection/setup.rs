@@ -17,7 +17,7 @@ use ironwarp_net::Route;
 use ironwarp_tcp::UnitSource;
 use ironwarp_types::Flow;
 
-use crate::context::Parcel;
+use crate::context::CmParams;
 use crate::event::ConnectFailure;
 
 /// How far set-up has come.
@@ -36,7 +36,7 @@ pub(in crate::core_loop) enum Setup {
 /// not be the last.
 pub(in crate::core_loop) struct ConnectTarget {
     pub(super) remote: SocketAddr,
-    pub(super) parcel: Box<Parcel>,
+    pub(super) cm_params: Box<CmParams>,
 }
 
 impl Setup {
@@ -67,9 +67,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         now: Nanos,
         slot: u32,
         remote: SocketAddr,
-        parcel: Box<Parcel>,
+        cm_params: Box<CmParams>,
     ) {
-        self.begin_connect(now, slot, ConnectTarget { remote, parcel });
+        self.begin_connect(now, slot, ConnectTarget { remote, cm_params });
     }
 
     /// Begins an attempt.
@@ -126,7 +126,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.set_owner(conn, ConnOwner::Qp(slot));
         if let Some(qp) = self.qps.at(slot) {
             qp.conn = Some(conn);
-            self.tcp.set_patience(conn, qp.patience.over(self.patience));
+            self.tcp.set_timeouts(conn, qp.timeouts.resolve(self.timeouts));
         }
     }
 

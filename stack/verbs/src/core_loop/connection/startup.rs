@@ -15,14 +15,14 @@ use ironwarp_iwarp::mpa::startup::{
 };
 use ironwarp_iwarp::{Role, StreamStart};
 
-use crate::context::{Framing, Terms};
-use crate::event::{ConnectFailure, Event, PrivateData, Settled};
-use crate::link::Notice;
+use crate::channel::Notification;
+use crate::context::{Framing, MpaParams};
+use crate::event::{ConnectFailure, Event, NegotiatedParams, PrivateData};
 
 /// A start-up that has come to its end.
 struct CompletedStartup {
     start: StreamStart,
-    settled: Settled,
+    negotiated: NegotiatedParams,
     private_data: PrivateData,
     /// What the initiator waits before its first FPDU.
     holdoff: Nanos,
@@ -33,7 +33,7 @@ impl CompletedStartup {
         let Negotiated { revision, peer_reads, reads, .. } = *agreed;
         CompletedStartup {
             start: StreamStart::agreed(role, agreed, startup_bytes_sent as u64),
-            settled: Settled { revision, peer_reads, reads },
+            negotiated: NegotiatedParams { revision, peer_reads, reads },
             private_data: PrivateData::new(),
             holdoff: Nanos::ZERO,
         }
@@ -47,9 +47,9 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     pub(in crate::core_loop) fn on_tcp_established(&mut self, slot: u32) {
         let Some(qp) = self.qps.at(slot) else { return };
         let Phase::Setup(Setup::Opening { target }) = &qp.phase else { return };
-        let proposal = proposal(&self.mpa, &target.parcel.terms, qp.reads);
+        let proposal = proposal(&self.mpa, &target.cm_params.mpa_params, qp.reads);
         // The private data was measured when it was handed in, so this cannot fail.
-        let request = Initiator::start(proposal, &target.parcel.private_data);
+        let request = Initiator::start(proposal, &target.cm_params.private_data);
         let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
         if let (Ok((initiator, frame)), Phase::Setup(Setup::Opening { target })) = (request, phase) {
             qp.enter(Phase::Setup(Setup::Requesting {
@@ -75,7 +75,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if !frame.is_done() {
             return;
         }
-        let holdoff = target.parcel.terms.holdoff.unwrap_or(self.mpa.first_fpdu_holdoff());
+        let holdoff = target.cm_params.mpa_params.holdoff.unwrap_or(self.mpa.first_fpdu_holdoff());
         match initiator.on_bytes(&mut self.tcp.rx(conn)) {
             Progress::NeedMore => {}
             Progress::Accepted { private_data, agreed, fault } => {
@@ -119,7 +119,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let on_enhanced = matches!(&qp.phase,
             Phase::Setup(Setup::Requesting { initiator, frame, .. }) if initiator.is_enhanced() && frame.is_done());
         let closed = matches!(reason, ConnectFailure::Closed | ConnectFailure::Protocol);
-        if on_enhanced && closed && self.mpa.fallback {
+        if on_enhanced && closed && self.mpa.revision_fallback {
             self.retry_with_revision_1(now, slot);
         } else {
             self.fail_connect(now, slot, reason);
@@ -132,10 +132,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         self.abort_conn(now, slot);
         let Some(qp) = self.qps.at(slot) else { return };
         let phase = core::mem::replace(&mut qp.phase, Phase::Idle);
-        if let Phase::Setup(Setup::Requesting { target: ConnectTarget { remote, mut parcel }, .. }) = phase {
-            parcel.terms.revision = 1;
+        if let Phase::Setup(Setup::Requesting { target: ConnectTarget { remote, mut cm_params }, .. }) = phase
+        {
+            cm_params.mpa_params.revision = 1;
             self.stats.count(Counter::IwarpRevisionFallbacks);
-            self.begin_connect(now, slot, ConnectTarget { remote, parcel });
+            self.begin_connect(now, slot, ConnectTarget { remote, cm_params });
         }
     }
 
@@ -147,14 +148,14 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         started: CompletedStartup,
         fault: Option<MpaFault>,
     ) {
-        let CompletedStartup { start, settled, private_data, holdoff } = started;
-        self.count_start(&start, &settled);
+        let CompletedStartup { start, negotiated, private_data, holdoff } = started;
+        self.count_start(&start, &negotiated);
         let Some(qp) = self.qps.at(slot) else { return };
         qp.stream.start(start);
         if let Some(conn) = qp.conn.filter(|_| qp.stream.places_out_of_order()) {
-            self.tcp.tell_early(conn);
+            self.tcp.report_out_of_order(conn);
         }
-        qp.shared.settle(settled, Framing { crc: start.crc, markers: start.markers });
+        qp.shared.set_negotiated(negotiated, Framing { crc: start.crc, markers: start.markers });
         qp.rtr_awaited = start.role == Role::Responder && !start.rtr_awaited.is_empty();
         qp.awaits_first_message = start.role == Role::Responder;
         let (context, awaits) = (qp.context, qp.rtr_awaited);
@@ -186,11 +187,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    fn count_start(&self, start: &StreamStart, settled: &Settled) {
+    fn count_start(&self, start: &StreamStart, negotiated: &NegotiatedParams) {
         if start.markers.sent || start.markers.received {
-            self.stats.count(Counter::IwarpMarkedStreams);
+            self.stats.count(Counter::IwarpStreamsWithMarkers);
         }
-        if settled.peer_reads.is_some() {
+        if negotiated.peer_reads.is_some() {
             self.stats.count(Counter::IwarpEnhancedStartups);
         }
     }
@@ -198,8 +199,8 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Tells the context that its connection is up.
     fn report_established(&mut self, slot: u32, private_data: PrivateData) {
         let Some(qp) = self.qps.at(slot) else { return };
-        let Some(settled) = qp.shared.settled() else { return };
-        let (context, event) = (qp.context, Event::Established { qp: qp.handle, private_data, settled });
+        let Some(negotiated) = qp.shared.negotiated() else { return };
+        let (context, event) = (qp.context, Event::Established { qp: qp.handle, private_data, negotiated });
         self.stats.count(Counter::VerbsConnectionsEstablished);
         self.send_event(context, event);
     }
@@ -233,7 +234,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Gives back what a connection was begun with.
     pub(super) fn return_params(&mut self, context: u16, setup: Setup) {
         if let Some(target) = setup.into_connect_target() {
-            self.send_notice(context, Notice::Spent(target.parcel));
+            self.send_notification(context, Notification::CmParamsReturned(target.cm_params));
         }
     }
 
@@ -286,13 +287,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 }
 
 /// What a connection is begun with: what was asked for, else what the configuration and the queue pair say.
-fn proposal(mpa: &MpaConfig, terms: &Terms, limits: ReadDepths) -> Proposal {
-    let offer = terms.reads.unwrap_or(limits);
+fn proposal(mpa: &MpaConfig, mpa_params: &MpaParams, limits: ReadDepths) -> Proposal {
+    let offer = mpa_params.reads.unwrap_or(limits);
     // A number that is not negotiated stays what the queue pair was made for.
     let own = |offer, limits| if offer == READS_UNNEGOTIATED { limits } else { offer };
     let reads = ReadDepths { ird: own(offer.ird, limits.ird), ord: own(offer.ord, limits.ord) };
-    let peer_to_peer = terms.peer_to_peer.unwrap_or(mpa.peer_to_peer);
-    let rtr = if peer_to_peer { terms.rtr.unwrap_or(mpa.rtr()) } else { RtrKinds::empty() };
-    let enhanced = (terms.revision > 1).then_some(Enhanced { peer_to_peer, rtr, reads: offer });
+    let peer_to_peer = mpa_params.peer_to_peer.unwrap_or(mpa.peer_to_peer);
+    let rtr = if peer_to_peer { mpa_params.rtr.unwrap_or(mpa.rtr()) } else { RtrKinds::empty() };
+    let enhanced = (mpa_params.revision > 1).then_some(Enhanced { peer_to_peer, rtr, reads: offer });
     Proposal { crc: mpa.crc, markers: mpa.markers, enhanced, reads, ird_max: limits.ird }
 }

@@ -15,8 +15,8 @@ use crate::core_loop::qp::Phase;
 use ironwarp_iwarp::StreamError;
 use ironwarp_iwarp::stream::StreamState;
 
+use crate::channel::Notification;
 use crate::event::{ConnectFailure, DisconnectReason, Event};
-use crate::link::Notice;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// The application closes the connection: what was posted is carried out first.
@@ -25,7 +25,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         match qp.phase {
             Phase::Running => {
                 qp.enter(Phase::Draining);
-                qp.drain_deadline = now + qp.patience.over(self.patience).user_timeout;
+                qp.drain_deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
                 let acked = qp.conn.map_or(0, |conn| self.tcp.acked_bytes(conn));
                 qp.drain_progress = (acked, qp.stream.read_progress());
                 // A hold-off that still runs keeps the timer; draining takes it over when the hold-off ends.
@@ -63,7 +63,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if let Some(qp) = self.qps.at(slot) {
             qp.enter(Phase::HalfClosed);
             qp.rx_since_timer = false;
-            qp.drain_deadline = now + qp.patience.over(self.patience).user_timeout;
+            qp.drain_deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
         }
         self.send_fin(now, slot, conn);
     }
@@ -80,7 +80,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     fn send_fin(&mut self, now: Nanos, slot: u32, conn: ConnId) {
         self.arm_qp(slot, now + self.mpa.terminate_timeout());
         let events = self.tcp.close(now, conn, &mut self.wire);
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.on_qp_closing(now, slot, conn, events);
         }
     }
@@ -88,10 +88,10 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// Sends FIN on a connection that nobody owns any more. Its end, or TCP's patience, releases it.
     pub(in crate::core_loop) fn close_unowned(&mut self, now: Nanos, conn: ConnId) {
         self.set_owner(conn, ConnOwner::Unowned);
-        let patience = Patience { user_timeout: self.mpa.terminate_timeout(), keep_alive: None };
-        self.tcp.set_patience(conn, patience);
+        let timeouts = TcpTimeouts { user_timeout: self.mpa.terminate_timeout(), keep_alive: None };
+        self.tcp.set_timeouts(conn, timeouts);
         let events = self.tcp.close(now, conn, &mut self.wire);
-        if events.intersects(TcpEvents::OVER) {
+        if events.intersects(TcpEvents::ENDED) {
             self.tcp.release(conn);
         }
     }
@@ -122,8 +122,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         };
         // No Terminate goes behind our FIN.
         let has_terminate = !found_here || (qp.stream.may_send_terminate(terminate) && !half_closed);
-        qp.reason =
-            if has_terminate { DisconnectReason::Terminated } else { DisconnectReason::Failed(terminate) };
+        qp.reason = if has_terminate {
+            DisconnectReason::Terminated
+        } else {
+            DisconnectReason::LocalError(terminate)
+        };
         if let Some(cq) = self.queues.take_overflowed_cq() {
             self.send_event(context, Event::CompletionQueueError { cq, qp: handle });
         } else if found_here && terminate.is_local_catastrophic() {
@@ -147,13 +150,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// A peer has answered its first atomic operation: whoever remembers that it has none is wrong.
     #[cold]
     pub(in crate::core_loop) fn on_peer_with_atomics(&mut self, slot: u32) {
-        if !self.shared.remembers_lacking() {
+        if !self.shared.may_lack_atomics() {
             return;
         }
         let Some(qp) = self.qps.at(slot) else { return };
         let context = qp.context;
         if let Some(flow) = qp.conn.and_then(|conn| self.tcp.flow(conn)) {
-            self.send_notice(context, Notice::HasAtomics(flow.remote.ip()));
+            self.send_notification(context, Notification::PeerHasAtomics(flow.remote.ip()));
         }
     }
 
@@ -177,7 +180,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
     /// What came in order before an orderly end is delivered first (RFC 5040 s5.5): a delivery that waits until nobody
     /// uses the steering tag that it ended, and what has arrived behind it. A reset waits for nothing.
     pub(in crate::core_loop) fn defer_close(&mut self, slot: u32, conn: ConnId, events: TcpEvents) -> bool {
-        let orderly = !events.intersects(TcpEvents::OVER.difference(TcpEvents::CLOSED));
+        let orderly = !events.intersects(TcpEvents::ENDED.difference(TcpEvents::CLOSED));
         let Some(qp) = self.qps.at(slot).filter(|qp| qp.conn == Some(conn)) else { return false };
         let waits = orderly && qp.stream.has_pending_delivery();
         if waits {
@@ -245,7 +248,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             // What came instead of the indication has ended what never was up.
             true => Event::ConnectFailed { qp: handle, reason: reason.into() },
         };
-        let last = qp.uses_srq().then_some(Event::LastReceiveReached { qp: qp.handle });
+        let last = qp.uses_srq().then_some(Event::LastWqeReached { qp: qp.handle });
         self.arm_qp(slot, Nanos::MAX);
         self.abort_stream(slot);
         if let Some(last) = last {
@@ -307,7 +310,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         if core::mem::replace(&mut qp.drain_progress, seen) == seen {
             return self.end_on_timeout(now, slot);
         }
-        qp.drain_deadline = now + qp.patience.over(self.patience).user_timeout;
+        qp.drain_deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
         let deadline = qp.drain_deadline;
         self.arm_qp(slot, deadline);
     }
@@ -354,7 +357,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             if qp.awaits_memory {
                 self.memory_waiters.retain(|waiting| *waiting != slot);
             }
-            self.send_notice(qp.context, Notice::QpGone(qp));
+            self.send_notification(qp.context, Notification::QpReturned(qp));
         }
     }
 
@@ -378,7 +381,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 impl DisconnectReason {
     /// Whether it is known better than by how TCP ended.
     fn is_error(self) -> bool {
-        matches!(self, DisconnectReason::Terminated | DisconnectReason::Failed(_))
+        matches!(self, DisconnectReason::Terminated | DisconnectReason::LocalError(_))
     }
 
     fn from_events(events: TcpEvents) -> Self {
@@ -394,8 +397,10 @@ impl From<DisconnectReason> for ConnectFailure {
     fn from(reason: DisconnectReason) -> Self {
         match reason {
             DisconnectReason::Terminated => ConnectFailure::Terminated,
-            DisconnectReason::Failed(error) if error.is_local_catastrophic() => ConnectFailure::Failed,
-            DisconnectReason::Failed(_) => ConnectFailure::Protocol,
+            DisconnectReason::LocalError(error) if error.is_local_catastrophic() => {
+                ConnectFailure::LocalError
+            }
+            DisconnectReason::LocalError(_) => ConnectFailure::Protocol,
             DisconnectReason::TimedOut => ConnectFailure::TimedOut,
             DisconnectReason::Closed | DisconnectReason::Reset => ConnectFailure::Closed,
         }

@@ -149,7 +149,7 @@ impl<F> OtherCores<F> {
         let channel = self.channels.get_mut(usize::from(to)).and_then(Option::as_mut);
         let staged_frame = channel.is_some_and(|channel| channel.frames_out.stage(what).is_ok());
         self.staged |= staged_frame;
-        stats.count(if staged_frame { Counter::CoresSteered } else { Counter::CoresSteerDrops });
+        stats.count(if staged_frame { Counter::CoresSteeredOut } else { Counter::CoresSteeredDropped });
     }
 
     /// Lets the others see what was handed to them.
@@ -189,7 +189,7 @@ impl<F> OtherCores<F> {
             } else if !channel.backlog.is_empty()
                 || channel.messages_out.push(InterCoreMessage::Net(port, net_message)).is_err()
             {
-                stats.count(Counter::CoresNewsDropped);
+                stats.count(Counter::CoresMessagesDropped);
             }
         }
         self.update_has_backlog();

@@ -51,7 +51,7 @@ fn a_full_ring_drops_the_newest_frame_and_counts_it() {
         .map(|steered| if let Steered::ForLeader(0, frame) = steered { frame } else { u32::MAX })
         .collect();
     assert_eq!(frames, [0, 1, 2, 3]);
-    assert_eq!((stats.read(Counter::CoresSteered), stats.read(Counter::CoresSteerDrops)), (4, 2));
+    assert_eq!((stats.read(Counter::CoresSteeredOut), stats.read(Counter::CoresSteeredDropped)), (4, 2));
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn what_a_core_writes_shares_no_line_with_what_another_writes() {
     const LINE: usize = 64;
     assert_eq!(align_of::<CachePadded<CoreChannel<u32>>>() % LINE, 0);
     assert_eq!(size_of::<CachePadded<CoreChannel<u32>>>() % LINE, 0);
-    assert_eq!(align_of::<ironwarp_rings::doorbell::Bell>() % LINE, 0);
-    assert_eq!(align_of::<ironwarp_rings::notify::Armed>() % LINE, 0);
+    assert_eq!(align_of::<ironwarp_rings::doorbell::DoorbellFlag>() % LINE, 0);
+    assert_eq!(align_of::<ironwarp_rings::notify::NotifyState>() % LINE, 0);
     assert_eq!(align_of::<CachePadded<crate::shared::CoreShared>>() % LINE, 0);
     type Loop = crate::core_loop::CoreLoop<ironwarp_port::memory::MemoryPort, Still>;
     assert_eq!((align_of::<Loop>() % LINE, size_of::<Loop>() % LINE), (0, 0));
@@ -94,7 +94,7 @@ fn what_a_core_writes_shares_no_line_with_what_another_writes() {
         [align_of::<QpCore>(), align_of::<CqCore>(), align_of::<SrqCore>(), align_of::<RemoteAtomics>()];
     assert!(boxed.iter().all(|align| align % LINE == 0), "{boxed:?}");
     let page = ironwarp_stats::StatsPage::private(3);
-    let words: Vec<usize> = (0..3).map(|core| page.core(core).place()).collect();
+    let words: Vec<usize> = (0..3).map(|core| page.core(core).address()).collect();
     assert!(words.iter().all(|word| word % LINE == 0) && words.windows(2).all(|two| two[1] - two[0] >= LINE));
 }
 

@@ -4,11 +4,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ironwarp_iwarp::{Completion, CompletionFlags, CompletionStatus};
-use ironwarp_rings::notify::Armed;
+use ironwarp_rings::notify::NotifyState;
 use ironwarp_rings::spsc;
 
 use crate::context::CompletionQueue;
-use crate::shared::{Lease, Places};
+use crate::shared::{CqReservations, SlotLease};
 
 /// The core's end of a completion ring.
 pub(crate) type CqRing = spsc::Producer<Completion>;
@@ -18,8 +18,8 @@ pub(crate) type CqRing = spsc::Producer<Completion>;
 pub(crate) struct CqCore {
     pub(super) handle: CompletionQueue,
     ring: CqRing,
-    pub(super) places: Arc<Places>,
-    armed: Arc<Armed>,
+    pub(super) reservations: Arc<CqReservations>,
+    armed: Arc<NotifyState>,
     eventfd: Arc<OwnedFd>,
     /// Completions came since the last look at who is to be woken.
     pub(super) has_new_completions: bool,
@@ -27,25 +27,25 @@ pub(crate) struct CqCore {
     solicited: bool,
     /// The context that owns it, by place.
     pub(in crate::core_loop) context: u16,
-    pub(super) lease: Lease,
+    pub(super) lease: SlotLease,
 }
 
 /// What a completion queue's half on a core is made from.
 pub(crate) struct CqParts {
     pub(crate) handle: CompletionQueue,
     pub(crate) ring: CqRing,
-    pub(crate) places: Arc<Places>,
-    pub(crate) armed: Arc<Armed>,
+    pub(crate) reservations: Arc<CqReservations>,
+    pub(crate) armed: Arc<NotifyState>,
     pub(crate) eventfd: Arc<OwnedFd>,
 }
 
 impl CqCore {
-    pub(crate) fn new(lease: Lease, parts: CqParts) -> Self {
-        let CqParts { handle, ring, places, armed, eventfd } = parts;
+    pub(crate) fn new(lease: SlotLease, parts: CqParts) -> Self {
+        let CqParts { handle, ring, reservations, armed, eventfd } = parts;
         CqCore {
             handle,
             ring,
-            places,
+            reservations,
             armed,
             eventfd,
             has_new_completions: false,

@@ -233,7 +233,7 @@ impl QueueTable {
             self.cqs_to_notify.push(slot);
         }
         if !cq.push(completion) {
-            self.stats.count(Counter::VerbsCompletionOverruns);
+            self.stats.count(Counter::VerbsCqOverruns);
         }
     }
 
@@ -250,7 +250,7 @@ impl QueueTable {
     #[cold]
     #[inline(never)]
     fn report_share_exceeded(&mut self, srq: SrqSlot, qp_slot: u32) {
-        self.stats.count(Counter::VerbsSharesExceeded);
+        self.stats.count(Counter::VerbsSrqShareExceeded);
         if self.shares.get_mut(qp_slot as usize).is_some_and(SrqShare::queue_event) {
             self.srq_events.push_back(SrqEvent::ShareExceeded(srq, qp_slot));
         }
@@ -278,11 +278,11 @@ impl QueueTable {
         let srq = self.srqs.get_mut(event.srq())?.as_deref_mut()?;
         let SrqEvent::ShareExceeded(_, qp_slot) = event else {
             srq.limit_reached = false;
-            return Some(Event::SharedReceiveLimit { srq: srq.handle });
+            return Some(Event::SrqLimitReached { srq: srq.handle });
         };
         let share = self.shares.get_mut(qp_slot as usize)?;
         share.clear_event_queued();
-        Some(Event::SharedReceiveShare { srq: srq.handle, qp: share.qp? })
+        Some(Event::SrqShareExceeded { srq: srq.handle, qp: share.qp? })
     }
 
     /// The completion queue that had no place left, if that is why the queue pair ended.
@@ -350,8 +350,8 @@ impl SharedReceives for QueueTable {
         }
         let limit_reached = srq.take_from_srq(rq_producer, cq).inspect_err(|why| {
             let counter = match why {
-                SrqError::Empty => Counter::VerbsSharedReceivesEmpty,
-                SrqError::CqFull => Counter::VerbsCompletionsRefused,
+                SrqError::Empty => Counter::VerbsSrqEmptyDisconnects,
+                SrqError::CqFull => Counter::VerbsCqFullDisconnects,
             };
             self.stats.count(counter);
             if *why == SrqError::CqFull {

@@ -9,7 +9,7 @@ use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
 use super::cq::CqCore;
 use super::share::{ConsumedReceives, SrqShare};
 use crate::context::SharedReceiveQueue;
-use crate::shared::Lease;
+use crate::shared::SlotLease;
 
 /// Posts that a message looks at which finds no room to be noted. One would do; with more, the next ones find room.
 const CREDIT_BATCH: u32 = 4;
@@ -26,11 +26,11 @@ pub(crate) struct SrqCore {
     pub(super) limit_reached: bool,
     /// The context that owns it, by place.
     pub(in crate::core_loop) context: u16,
-    pub(super) lease: Lease,
+    pub(super) lease: SlotLease,
 }
 
 impl SrqCore {
-    pub(crate) fn new(lease: Lease, handle: SharedReceiveQueue, ring: SlotConsumer<RecvWqe>) -> Self {
+    pub(crate) fn new(lease: SlotLease, handle: SharedReceiveQueue, ring: SlotConsumer<RecvWqe>) -> Self {
         let consumed = ConsumedReceives::new(ring.depth());
         SrqCore { handle, ring, consumed, limit: 0, limit_reached: false, context: 0, lease }
     }
@@ -52,12 +52,12 @@ impl SrqCore {
             return Err(SrqError::Empty);
         }
         let Some(wqe) = self.ring.at(head) else { return Err(SrqError::Empty) };
-        if !cq.places.take() {
+        if !cq.reservations.try_reserve() {
             return Err(SrqError::CqFull);
         }
         if rq_producer.post(|slot| slot.clone_from(wqe)).is_err() {
             // A queue pair asks for the next receive when its last one is done, so its ring has room.
-            cq.places.give_back(1);
+            cq.reservations.release(1);
             return Err(SrqError::Empty);
         }
         self.ring.release_to(head.wrapping_add(1));

@@ -195,9 +195,9 @@ fn forbidden(bench: &mut Bench, victim: &Victim, why: Why) -> Region {
     match why {
         Why::Unknown | Why::GivenUp => node.ctx.register(node.pd, filled(), every()),
         Why::OtherDomain => node.ctx.register(node.ctx.alloc_pd(), filled(), every()),
-        Why::OtherStream => node.ctx.register_for(other, filled(), every()),
+        Why::OtherStream => node.ctx.register_for_qp(other, filled(), every()),
         Why::NoRight => node.ctx.register(node.pd, filled(), every().difference(Access::REMOTE_ATOMIC)),
-        Why::Invalidated | Why::InvalidatedByPeer => node.ctx.register_for(victim.qp, filled(), every()),
+        Why::Invalidated | Why::InvalidatedByPeer => node.ctx.register_for_qp(victim.qp, filled(), every()),
     }
     .unwrap()
 }

@@ -70,8 +70,8 @@ fn a_tag_that_ends_before_the_turn_ends_the_stream() {
     for at in [0, 1] {
         let (mut a, mut b) = out_of_order_pair();
         // A tag of the stream's own, which its peer may end (RFC 5040 s8.1.1).
-        let reach = Reach::new(PD, QpNum(1));
-        let target = b.table.register_for(reach, vec![0u8; 6000], EVERYTHING).unwrap();
+        let scope = AccessScope::new(PD, QpNum(1));
+        let target = b.table.register_in_scope(scope, vec![0u8; 6000], EVERYTHING).unwrap();
         let (source, inbox) = (a.filled(6000, EVERYTHING), b.region(16, EVERYTHING));
         b.receive(1, &[all(&inbox)]);
         if at == 0 {

@@ -7,7 +7,7 @@ mod oracle;
 use std::collections::BTreeSet;
 use std::ops::{Bound, Range, RangeBounds};
 
-use ironwarp_tcp::{EarlyBytes, Latest};
+use ironwarp_tcp::{LatestArrival, OutOfOrderBytes};
 
 use super::*;
 use crate::mpa::startup::Markers;
@@ -74,12 +74,13 @@ impl ByteStream for Arrival {
     }
 }
 
-impl EarlyBytes for Arrival {
-    fn latest(&self) -> Option<Latest> {
+impl OutOfOrderBytes for Arrival {
+    fn latest(&self) -> Option<LatestArrival> {
         let place =
             |range: Range<usize>| (range.start - self.consumed) as u32..(range.end - self.consumed) as u32;
         let run = self.start_of_run(self.latest.start)..self.end_of_run(self.latest.start);
-        (run.start > self.consumed).then(|| Latest { piece: place(self.latest.clone()), run: place(run) })
+        (run.start > self.consumed)
+            .then(|| LatestArrival { piece: place(self.latest.clone()), run: place(run) })
     }
 
     fn piece(&self, at: u32) -> &[u8] {

@@ -1,0 +1,230 @@
+//! What a context is told, and which of it may be told when.
+
+use ironwarp::{ConnectFailure, DisconnectReason, Event, PrivateData, QueuePair, Terminate};
+use ironwarp_types::Nanos;
+
+use super::lifecycle::{ACCEPT_DATA, ATTEMPTS_MAX, REJECT_DATA};
+use super::oracle::AttackOutcome;
+use super::{App, Oracle, Session, Side, Stage};
+use crate::plan::Ending;
+
+impl App {
+    pub(super) fn on_event(&mut self, now: Nanos, event: Event) {
+        let oracle = self.oracle.clone();
+        let mut oracle = oracle.borrow_mut();
+        if let Event::ConnectRequest { request, private_data, .. } = event {
+            return self.on_request(now, &mut oracle, request, &private_data);
+        }
+        if let (Event::ListenFailed { .. }, true) = (&event, self.has_restarted) {
+            // The listener of the context before this one is still there.
+            self.listens = false;
+            return;
+        }
+        if let (Event::SrqLimitReached { .. }, Some(app_srq)) = (&event, &self.app_srq) {
+            let outcome = app_srq.borrow_mut().on_limit_event();
+            oracle.hash_event(now, 0, 0, &[0xfd]);
+            return outcome.unwrap_or_else(|fault| oracle.report_failure(usize::MAX, 0, &fault));
+        }
+        let Some((qp, what)) = of_queue_pair(&event) else {
+            return oracle.report_failure(usize::MAX, 0, &format!("unexpected news: {event:?}"));
+        };
+        let Some(&(number, side)) = self.by_qp.get(&qp.num().0) else {
+            return oracle.report_failure(usize::MAX, 0, &format!("news of no queue pair: {event:?}"));
+        };
+        oracle.hash_event(now, number, side, &[0xff, what]);
+        let outcome = match event {
+            Event::Established { private_data, .. } => {
+                on_established(&mut oracle, number, side, &private_data)
+            }
+            Event::CommunicationEstablished { .. } => on_communicating(&oracle.sessions[number], side),
+            Event::Rejected { private_data, .. } => {
+                on_rejected(now, &mut oracle.sessions[number], side, &private_data)
+            }
+            Event::ConnectFailed { reason, .. } => on_connect_failed(now, &mut oracle, number, side, reason),
+            Event::Terminated { sent, terminate, .. } => {
+                oracle.totals.terminated += 1;
+                let is_well = sent && !oracle.faulty;
+                oracle.sessions[number].sides[side].terminated_on_clean_link = is_well;
+                on_terminated(&mut oracle.sessions[number], side, sent, terminate)
+            }
+            Event::LastWqeReached { .. } => on_last_receive(&mut oracle.sessions[number].sides[side]),
+            Event::QueuePairFatal { .. } => on_fatal(&oracle.sessions[number], side),
+            Event::Disconnected { reason, .. } => on_disconnected(now, &mut oracle, number, side, reason),
+            _ => Err(format!("unexpected news: {event:?}")),
+        };
+        if let Err(fault) = outcome {
+            oracle.report_failure(number, side, &fault);
+        }
+    }
+}
+
+fn on_established(
+    oracle: &mut Oracle,
+    number: usize,
+    side: usize,
+    private_data: &PrivateData,
+) -> Result<(), String> {
+    let ours = &mut oracle.sessions[number].sides[side];
+    if ours.stage != Stage::Connecting {
+        return Err(format!("established in {:?}", ours.stage));
+    }
+    ours.stage = Stage::Up;
+    let expected = if side == 0 { ACCEPT_DATA } else { &[] };
+    if private_data[..] != *expected && !oracle.undetected_corruption {
+        return Err(format!("established with {private_data:?}"));
+    }
+    oracle.totals.established += u64::from(side == 0);
+    Ok(())
+}
+
+/// The first message came: to the accepting side. Where the message is the ready-to-receive indication, connected is what
+/// it makes this side, so that news comes second.
+fn on_communicating(session: &Session, side: usize) -> Result<(), String> {
+    let stage = session.sides[side].stage;
+    if side == 0 || stage == Stage::Waiting {
+        Err(format!("told of a first message in {stage:?}"))
+    } else {
+        Ok(())
+    }
+}
+
+/// RFC 5040 s5.4: the error has a name, whoever finds it says so, and only once.
+fn on_terminated(session: &mut Session, side: usize, sent: bool, terminate: Terminate) -> Result<(), String> {
+    session.sides[side].terminates += 1;
+    if session.sides[side].terminates > 1 {
+        return Err(format!("a second Terminate: {terminate}"));
+    }
+    let expected = match (session.posted_bad_request, session.attack_outcome) {
+        (Some((by, bad_request)), _) => {
+            Some(((side == by) == bad_request.is_local(), bad_request.terminate()))
+        }
+        (None, Some(AttackOutcome::VictimTerminates(terminate))) => Some((true, terminate)),
+        (None, Some(AttackOutcome::VictimReports(terminate))) => Some((false, terminate)),
+        (None, Some(AttackOutcome::NoTerminate) | None) => None,
+    };
+    if session.undetected_corruption || expected == Some((sent, terminate)) {
+        return Ok(());
+    }
+    Err(format!(
+        "a Terminate {terminate}, sent {sent}, where {expected:?} was expected of {:?}",
+        session.plan.ending
+    ))
+}
+
+/// Told once of a queue pair on a shared receive queue, before it is told that its connection has ended.
+fn on_last_receive(ours: &mut Side) -> Result<(), String> {
+    if ours.app_srq.is_none() || core::mem::replace(&mut ours.last_receive, true) {
+        return Err("told again, or for nothing, that it takes no more receives".into());
+    }
+    Ok(())
+}
+
+/// A request of our own was wrong: only one that was meant to be.
+fn on_fatal(session: &Session, side: usize) -> Result<(), String> {
+    match session.posted_bad_request {
+        Some((by, bad_request)) if by == side && bad_request.is_local() => Ok(()),
+        _ => Err("told that a request of its own was wrong".into()),
+    }
+}
+
+fn on_rejected(
+    now: Nanos,
+    session: &mut Session,
+    side: usize,
+    private_data: &PrivateData,
+) -> Result<(), String> {
+    session.sides[side].stage = Stage::Ended;
+    session.ended_at.get_or_insert(now);
+    let wanted = session.plan.ending == Ending::Reject && private_data[..] == *REJECT_DATA;
+    session.any_end_allowed |= session.plan.over_limits;
+    if wanted || session.any_end_allowed || session.undetected_corruption {
+        Ok(())
+    } else {
+        Err(format!("rejected with {private_data:?}"))
+    }
+}
+
+fn on_connect_failed(
+    now: Nanos,
+    oracle: &mut Oracle,
+    number: usize,
+    side: usize,
+    reason: ConnectFailure,
+) -> Result<(), String> {
+    let (faulty, undetected_corruption) = (oracle.faulty, oracle.undetected_corruption);
+    let session = &mut oracle.sessions[number];
+    // Whoever closed and was not heard in time resets: that may arrive after the links are well.
+    let was_faulty = faulty || session.tried_at < oracle.healed_at;
+    session.sides[side].stage = Stage::Ended;
+    session.ended_at.get_or_insert(now);
+    if !session.sides[side].has_no_signaled_pending() {
+        return Err("requests have no completion though the attempt has failed".into());
+    }
+    let silent = matches!(reason, ConnectFailure::Unreachable | ConnectFailure::TimedOut);
+    let peer = session.sides[1 - side].stage;
+    if side == 0 && silent && peer == Stage::Waiting && session.attempts < ATTEMPTS_MAX {
+        session.retry = true;
+        oracle.totals.retried += 1;
+        return Ok(());
+    }
+    session.any_end_allowed |=
+        was_faulty || undetected_corruption || session.plan.over_limits || session.attack_outcome.is_some();
+    let left = matches!(peer, Stage::Closing | Stage::Ended | Stage::Destroyed | Stage::Gone);
+    if session.any_end_allowed || left { Ok(()) } else { Err(format!("connecting failed: {reason:?}")) }
+}
+
+fn on_disconnected(
+    now: Nanos,
+    oracle: &mut Oracle,
+    number: usize,
+    side: usize,
+    reason: DisconnectReason,
+) -> Result<(), String> {
+    let undetected_corruption = oracle.undetected_corruption;
+    let session = &mut oracle.sessions[number];
+    let was = core::mem::replace(&mut session.sides[side].stage, Stage::Ended);
+    session.ended_at.get_or_insert(now);
+    let is_cut_off = matches!(reason, DisconnectReason::Reset | DisconnectReason::TimedOut);
+    session.sides[side].was_aborted = is_cut_off;
+    let ours = &session.sides[side];
+    if !ours.has_no_signaled_pending() {
+        return Err(format!("requests have no completion though the connection has ended: {reason:?}"));
+    }
+    if ours.app_srq.is_some() && !ours.last_receive {
+        return Err("not told that it takes no more shared receives".into());
+    }
+    let failed = ours.send_failed;
+    let left = |stage: Stage| !matches!(stage, Stage::Waiting | Stage::Connecting | Stage::Up);
+    let planned = match session.plan.ending {
+        Ending::Graceful { .. } => session.was_done,
+        Ending::Early { by, .. } if by == side && was == Stage::Closing => {
+            // What was posted before a disconnect is carried out.
+            !failed || reason != DisconnectReason::Closed
+        }
+        Ending::Early { by, .. } | Ending::Destroy { by, .. } => left(session.sides[by].stage),
+        Ending::Reject => false,
+        Ending::BadRequest { .. } => session.posted_bad_request.is_some(),
+        Ending::Attack { .. } => true,
+    };
+    let left_alone = left(session.sides[1 - side].stage);
+    session.any_end_allowed |= !planned && undetected_corruption;
+    if planned || undetected_corruption || (left_alone && session.any_end_allowed) {
+        return Ok(());
+    }
+    Err(format!("the connection ended in {was:?} by {reason:?}, with work left"))
+}
+
+/// The queue pair that news are about, and a number for the kind of news.
+fn of_queue_pair(event: &Event) -> Option<(QueuePair, u8)> {
+    match event {
+        Event::Established { qp, .. } => Some((*qp, 1)),
+        Event::Rejected { qp, .. } => Some((*qp, 2)),
+        Event::ConnectFailed { qp, .. } => Some((*qp, 3)),
+        Event::Terminated { qp, .. } => Some((*qp, 4)),
+        Event::Disconnected { qp, .. } => Some((*qp, 5)),
+        Event::CommunicationEstablished { qp } => Some((*qp, 6)),
+        Event::QueuePairFatal { qp } => Some((*qp, 7)),
+        Event::LastWqeReached { qp } => Some((*qp, 8)),
+        _ => None,
+    }
+}

@@ -1,0 +1,288 @@
+//! Work requests that must not succeed, each of which ends its own connection and nothing else.
+//!
+//! Takes an [`BadRequest`] that the plan drew; posts the request and notes that it was posted. What is allowed to come of it
+//! stands in `check_completion`: no byte changes anywhere, and nobody but the two sides of the session notices.
+//!
+//! Sources: RFC 5040 s7 and s8.2 (errors found by the remote peer), RFC 5041 s7 (untagged buffers), the verbs of M2.
+
+use ironwarp::{Access, CompletionOpcode, RemoteMemory, STag, SendWr, Sge, VerbsError};
+use ironwarp_types::{Entropy, SeededEntropy};
+
+use super::draft::ignore_queue_full;
+use crate::app::memory::{Grant, GrantState, GrantUse, Pattern, Piece, Tag};
+use crate::app::oracle::{Message, Posted, Side, SideMemory};
+use crate::app::{App, Session};
+use crate::plan::{BadRequest, SessionPlan};
+
+/// Bytes of an offending message that fits one segment.
+const SHORT_LEN: usize = 16;
+
+/// What such a message holds.
+const BYTES: [u8; SHORT_LEN] = [0xee; SHORT_LEN];
+
+impl App {
+    /// Posts the request that ends the connection, if it can be posted now.
+    pub(in crate::app) fn post_bad_request(
+        &mut self,
+        session: &mut Session,
+        side: usize,
+        bad_request: BadRequest,
+    ) -> Result<(), VerbsError> {
+        let (plan, ours, theirs) = session.split(side);
+        let bad_request = ours.feasible(theirs, bad_request, plan.reads);
+        let grant = theirs.grant_misused_by(bad_request);
+        let aimed = theirs.aim(bad_request, grant, &mut self.rng);
+        let (Some(qp), Some(remote)) = (ours.qp, aimed) else { return Ok(()) };
+        let stale = ours.stale.unwrap_or(STag(0));
+        let Some(near) = &mut ours.memory else { return Ok(()) };
+        let prepared = prepare(near, ours.posted, bad_request, plan, &mut self.rng);
+        let Some(posted) = prepared else { return Ok(()) };
+        let gather = [posted.gather(near, bad_request, stale)];
+        let mut tag = None;
+        if bad_request == BadRequest::BindNoRight {
+            tag = Tag::make(&self.ctx, self.pd, true)?;
+            // Places for regions may be few.
+            if tag.is_none() {
+                return self.post_bad_request(session, side, BadRequest::LocalKey);
+            }
+        }
+        let wr = request(&posted, bad_request, &gather, remote, &mut tag);
+        match self.ctx.post_send(qp, &wr).map_or_else(ignore_queue_full, |()| Ok(true)) {
+            Ok(true) => {
+                self.work += 1;
+                tag.into_iter().for_each(|tag| ours.local_tags.push((u64::MAX, tag)));
+                // Until the end its owner does not know that nobody uses it.
+                theirs.add_grant_use(grant);
+                ours.pending_read_grants.extend(grant);
+                ours.on_bad_request_posted(theirs, posted);
+                session.posted_bad_request = Some((side, bad_request));
+                Ok(())
+            }
+            other => {
+                posted.sources.iter().for_each(|piece| near.source.release(*piece));
+                if bad_request.is_read() {
+                    near.sink.release(posted.target);
+                }
+                other.map(|_| ())
+            }
+        }
+    }
+}
+
+/// The work request.
+fn request<'a>(
+    posted: &Posted,
+    bad_request: BadRequest,
+    gather: &'a [Sge; 1],
+    remote: RemoteMemory,
+    tag: &mut Option<Tag>,
+) -> SendWr<'a> {
+    let id = posted.wr_id;
+    match (bad_request, tag) {
+        (BadRequest::BindNoRight, Some(tag)) => tag.bind(id, gather, Access::REMOTE_READ, true),
+        (BadRequest::InvalidateUnknown, _) => SendWr::invalidate(id, remote.stag),
+        (BadRequest::SendTooLong, _) => SendWr::send(id, gather),
+        (BadRequest::SendUnexpected, _) => SendWr::send_inline(id, &BYTES),
+        (BadRequest::InvalidateForeign | BadRequest::InvalidateStale, _) => {
+            SendWr::send_inline(id, &BYTES[..posted.len]).with_invalidate(remote.stag)
+        }
+        (BadRequest::LocalKey | BadRequest::LocalBeyond | BadRequest::LocalStale, _) => {
+            SendWr::write(id, gather, remote)
+        }
+        (bad_request, _) if bad_request.is_read() => SendWr::read(id, gather, remote),
+        _ => SendWr::write_inline(id, &BYTES, remote),
+    }
+}
+
+impl Side {
+    /// The offence itself, or another one where it would be none.
+    fn feasible(&self, theirs: &Side, bad_request: BadRequest, reads: u16) -> BadRequest {
+        let has_receive = theirs.has_receive(self);
+        let read_only_grant =
+            |grant: &&_| is_granted(grant) && grant.only && matches!(grant.usage, GrantUse::Read(_));
+        let write_only_grant = |grant: &&_| is_granted(grant) && grant.only && grant.usage == GrantUse::Write;
+        let fitting = match bad_request {
+            BadRequest::SendTooLong if !has_receive || theirs.app_srq.is_some() => BadRequest::WriteUnknown,
+            BadRequest::InvalidateForeign | BadRequest::InvalidateStale if !theirs.has_credit(self) => {
+                BadRequest::WriteUnknown
+            }
+            BadRequest::InvalidateStale if theirs.ended.is_empty() => BadRequest::InvalidateForeign,
+            BadRequest::SendUnexpected if has_receive => BadRequest::WriteBeyond,
+            BadRequest::WriteStale if theirs.ended.is_empty() => BadRequest::WriteForeign,
+            BadRequest::ReadStale if theirs.ended.is_empty() => BadRequest::ReadForeign,
+            BadRequest::LocalStale if self.stale.is_none() => BadRequest::LocalKey,
+            BadRequest::WriteGrantBeyond if !theirs.grants.iter().any(is_writable) => BadRequest::WriteWrap,
+            BadRequest::WriteGrantNoRight if theirs.grants.iter().find(read_only_grant).is_none() => {
+                BadRequest::WriteNoRight
+            }
+            BadRequest::ReadGrantBeyond if !theirs.grants.iter().any(is_readable) => BadRequest::ReadWrap,
+            BadRequest::ReadGrantNoRight if theirs.grants.iter().find(write_only_grant).is_none() => {
+                BadRequest::ReadNoRight
+            }
+            bad_request => bad_request,
+        };
+        if fitting.is_read() && reads == 0 { BadRequest::WriteNoRight } else { fitting }
+    }
+
+    /// Whether a Send would find a receive.
+    fn has_receive(&self, sender: &Side) -> bool {
+        match &self.app_srq {
+            Some(app_srq) => !app_srq.borrow().is_empty(),
+            None => self.receives_posted > sender.sends_posted,
+        }
+    }
+
+    fn on_bad_request_posted(&mut self, theirs: &mut Side, posted: Posted) {
+        if posted.opcode == CompletionOpcode::Send {
+            if posted.bad_request == Some(BadRequest::SendUnexpected) {
+                self.sends_posted += 1;
+            } else {
+                theirs.take_credit(self);
+            }
+            let Posted { wr_id, len, pattern, .. } = posted;
+            self.messages.push_back(Message { wr_id, len, pattern, solicited: false, grant: None });
+        }
+        self.posted += 1;
+        self.sends.push_back(posted);
+    }
+
+    /// The loan of this side that an offence misuses.
+    fn grant_misused_by(&self, bad_request: BadRequest) -> Option<u64> {
+        let fits = |grant: &&Grant| match bad_request {
+            BadRequest::WriteGrantBeyond => is_writable(grant),
+            BadRequest::ReadGrantBeyond => is_readable(grant),
+            BadRequest::WriteGrantNoRight => is_readable(grant) && grant.only,
+            BadRequest::ReadGrantNoRight => is_writable(grant) && grant.only,
+            _ => false,
+        };
+        self.grants.iter().find(fits).map(|grant| grant.id)
+    }
+
+    fn add_grant_use(&mut self, grant: Option<u64>) {
+        if let Some(grant) = grant.and_then(|id| self.grant_mut(id)) {
+            grant.uses += 1;
+        }
+    }
+
+    /// Where an offence against this side is aimed at.
+    fn aim(
+        &self,
+        bad_request: BadRequest,
+        grant: Option<u64>,
+        rng: &mut SeededEntropy,
+    ) -> Option<RemoteMemory> {
+        let far = self.memory.as_ref()?;
+        let first = far.shared.remote(Piece { at: 0, len: SHORT_LEN });
+        let ended = || self.ended.last().copied();
+        let beyond = |remote: RemoteMemory, len: usize| RemoteMemory {
+            tagged_offset: remote.tagged_offset + len as u64 - 1,
+            ..remote
+        };
+        let grant = || grant.and_then(|id| self.grants.iter().find(|grant| grant.id == id));
+        Some(match bad_request {
+            BadRequest::WriteUnknown | BadRequest::ReadUnknown | BadRequest::InvalidateUnknown => {
+                let wrong = 1 + rng.below(u64::from(u32::MAX)) as u32;
+                RemoteMemory { stag: STag(first.stag.0 ^ wrong), ..first }
+            }
+            BadRequest::WriteBeyond | BadRequest::ReadBeyond => outside(far, rng),
+            BadRequest::WriteWrap | BadRequest::ReadWrap => {
+                RemoteMemory { tagged_offset: u64::MAX - rng.below(SHORT_LEN as u64 - 1), ..first }
+            }
+            BadRequest::WriteNoRight => far.sink.remote(Piece { at: 0, len: SHORT_LEN }),
+            BadRequest::ReadNoRight => far.source.remote(Piece { at: 0, len: SHORT_LEN }),
+            BadRequest::WriteForeign | BadRequest::ReadForeign => {
+                far.foreign.remote(Piece { at: 0, len: SHORT_LEN })
+            }
+            BadRequest::WriteStale | BadRequest::ReadStale | BadRequest::InvalidateStale => ended()?,
+            BadRequest::WriteGrantBeyond | BadRequest::ReadGrantBeyond => {
+                grant().map(|grant| beyond(grant.remote, grant.piece.len))?
+            }
+            BadRequest::WriteGrantNoRight | BadRequest::ReadGrantNoRight => grant()?.remote,
+            _ => first,
+        })
+    }
+}
+
+fn is_granted(grant: &Grant) -> bool {
+    grant.state == GrantState::Granted
+}
+
+fn is_writable(grant: &Grant) -> bool {
+    is_granted(grant) && grant.usage == GrantUse::Write
+}
+
+fn is_readable(grant: &Grant) -> bool {
+    is_granted(grant) && matches!(grant.usage, GrantUse::Read(_))
+}
+
+/// Behind the shared region, across its end, or before it.
+fn outside(far: &SideMemory, rng: &mut SeededEntropy) -> RemoteMemory {
+    let end = far.shared.len();
+    let at = [end, end - 1, end - SHORT_LEN + 1][rng.below(3) as usize];
+    let remote = far.shared.remote(Piece { at, len: SHORT_LEN });
+    let first = far.shared.remote(Piece { at: 0, len: SHORT_LEN }).tagged_offset;
+    let before = first.wrapping_sub(1 + rng.below(SHORT_LEN as u64));
+    if rng.next_u64() & 3 == 0 { RemoteMemory { tagged_offset: before, ..remote } } else { remote }
+}
+
+/// The request as it is remembered, with the memory that it takes.
+fn prepare(
+    near: &mut SideMemory,
+    wr_id: u64,
+    bad_request: BadRequest,
+    plan: &SessionPlan,
+    rng: &mut SeededEntropy,
+) -> Option<Posted> {
+    let mut posted = Posted {
+        wr_id,
+        opcode: bad_request.opcode(),
+        signaled: true,
+        locally_fenced: false,
+        len: SHORT_LEN,
+        pattern: Pattern::new(plan.key ^ BAD_REQUEST_KEY, wr_id),
+        sources: Vec::new(),
+        target: Piece { at: 0, len: 0 },
+        read_source_offset: 0,
+        placed: false,
+        bad_request: Some(bad_request),
+        grant: None,
+    };
+    if bad_request == BadRequest::SendTooLong {
+        let piece = near.source.alloc(plan.bytes_max + 1, rng)?;
+        near.source.write(piece, posted.pattern, 0);
+        (posted.len, posted.sources) = (piece.len, vec![piece]);
+    } else if posted.opcode == CompletionOpcode::Send {
+        // It must fit the receive that it finds.
+        posted.len = SHORT_LEN.min(plan.bytes_max);
+    } else if bad_request.is_read() && bad_request != BadRequest::LocalNoRight {
+        posted.target = near.sink.alloc(SHORT_LEN, rng)?;
+    }
+    Some(posted)
+}
+
+impl Posted {
+    /// The one element of the request, wrong where that is the offence.
+    fn gather(&self, near: &SideMemory, bad_request: BadRequest, stale: STag) -> Sge {
+        let first = Piece { at: 0, len: SHORT_LEN };
+        match bad_request {
+            BadRequest::SendTooLong => near.source.sge(self.sources[0]),
+            BadRequest::LocalKey => {
+                let sge = near.source.sge(first);
+                Sge { lkey: STag(sge.lkey.0 ^ 0x0100_0100), ..sge }
+            }
+            BadRequest::LocalStale => Sge { lkey: stale, ..near.source.sge(first) },
+            BadRequest::LocalBeyond => {
+                let last = near.source.sge(Piece { at: near.source.len() - 1, len: 1 });
+                Sge { len: SHORT_LEN as u32, ..last }
+            }
+            // A region without a right to be written, or to be lent.
+            BadRequest::LocalNoRight => near.source.sge(first),
+            BadRequest::BindNoRight => near.landing.sge(first),
+            bad_request if bad_request.is_read() => near.sink.sge(self.target),
+            _ => near.source.sge(first),
+        }
+    }
+}
+
+/// Sets an offence's bytes apart from those of messages.
+const BAD_REQUEST_KEY: u64 = 0x0ff3_0000_0000_0000;

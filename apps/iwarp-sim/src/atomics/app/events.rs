@@ -1,0 +1,152 @@
+//! What an application is told of its connections, and which of it may be told when.
+
+use ironwarp::{AcceptParams, ConnectionRequest, DisconnectReason, Event, PrivateData, QueuePair, Terminate};
+use ironwarp_types::Nanos;
+
+use super::{AtomicsApp, CLIENT, SERVER};
+use crate::app::lifecycle::session_of;
+use crate::atomics::atomics_oracle::EndpointStage;
+use crate::plan::{AtomicsConnEnding, BadAtomic};
+
+impl AtomicsApp {
+    pub(super) fn on_event(&mut self, now: Nanos, event: Event) {
+        let (qp, what) = match event {
+            Event::ConnectRequest { request, private_data, .. } => {
+                return self.on_request(now, request, &private_data);
+            }
+            Event::Established { qp, .. } => (qp, ConnEvent::Up),
+            Event::CommunicationEstablished { .. } => return,
+            Event::Rejected { qp, .. } | Event::ConnectFailed { qp, .. } => (qp, ConnEvent::Failed),
+            Event::Terminated { qp, sent, terminate } => (qp, ConnEvent::Terminated(sent, terminate)),
+            Event::Disconnected { qp, reason } => (qp, ConnEvent::Ended(reason)),
+            other => return self.report_failure(usize::MAX, &format!("unexpected news: {other:?}")),
+        };
+        self.on_conn_event(now, qp, what);
+    }
+
+    fn on_conn_event(&mut self, now: Nanos, qp: QueuePair, event: ConnEvent) {
+        if self.retired.contains(&qp.num().0) {
+            return;
+        }
+        let Some(&conn) = self.by_qp.get(&qp.num().0) else {
+            return self.report_failure(usize::MAX, &format!("news of no queue pair: {event:?}"));
+        };
+        self.oracle.borrow_mut().hash_event(now, conn, self.role, &[0xff, event.number()]);
+        let outcome = match event {
+            ConnEvent::Up => {
+                self.atomics_oracle.borrow_mut().conns[conn].endpoints[self.role].stage = EndpointStage::Up;
+                self.oracle.borrow_mut().totals.established += u64::from(self.role == CLIENT);
+                Ok(())
+            }
+            ConnEvent::Failed => {
+                self.schedule_retry(now, conn);
+                Ok(())
+            }
+            ConnEvent::Terminated(sent, terminate) => self.on_terminated(conn, sent, terminate),
+            ConnEvent::Ended(reason) => self.on_ended(now, conn, reason),
+        };
+        if let Err(fault) = outcome {
+            self.report_failure(conn, &fault);
+        }
+    }
+
+    /// RFC 7306 s8: only a wrong request ends a connection so, and the error has its name; that of a name which has ended is
+    /// the one of a tag that nobody has.
+    fn on_terminated(&mut self, conn: usize, sent: bool, terminate: Terminate) -> Result<(), String> {
+        let faulty = self.oracle.borrow().faulty;
+        self.oracle.borrow_mut().totals.terminated += 1;
+        let conn = &mut self.atomics_oracle.borrow_mut().conns[conn];
+        let end = &mut conn.endpoints[self.role];
+        end.terminates += 1;
+        end.terminated_on_clean_link = sent && !faulty;
+        let found = (terminate.layer, terminate.etype, terminate.code);
+        if conn.may_be_refused() && found == BadAtomic::Unknown.terminate() && sent == (self.role == SERVER) {
+            conn.is_ending = true;
+            return Ok(());
+        }
+        match conn.plan.ending {
+            AtomicsConnEnding::BadAtomic { bad_atomic, .. }
+                if conn.bad_atomic_posted
+                    && found == bad_atomic.terminate()
+                    && sent == (self.role == SERVER) =>
+            {
+                Ok(())
+            }
+            ending => {
+                Err(format!("a Terminate {terminate}, sent {sent}, where the end was to be {ending:?}"))
+            }
+        }
+    }
+
+    fn on_ended(&mut self, now: Nanos, conn: usize, reason: DisconnectReason) -> Result<(), String> {
+        self.complete_unsignaled(conn)?;
+        let was_heard = {
+            let conn = &mut self.atomics_oracle.borrow_mut().conns[conn];
+            conn.endpoints[self.role].was_aborted =
+                matches!(reason, DisconnectReason::Reset | DisconnectReason::TimedOut);
+            // A caller whose attempt failed may have been heard all the same.
+            let was_heard = self.role == SERVER && conn.endpoints[CLIENT].stage != EndpointStage::Up;
+            if !conn.is_ending && !was_heard {
+                return Err(format!("the connection ended by {reason:?}, with work left"));
+            }
+            was_heard && !conn.is_ending
+        };
+        if was_heard {
+            self.schedule_retry(now, conn)
+        } else {
+            self.destroy_and_leave(now, conn)
+        }
+        Ok(())
+    }
+
+    /// A caller asks: the connection that it names is prepared, anew where an attempt before this one came so far.
+    fn on_request(&mut self, now: Nanos, request: ConnectionRequest, private_data: &PrivateData) {
+        let named = session_of(private_data).filter(|conn| *conn < self.atomics_oracle.borrow().conns.len());
+        let Some(conn) = named else {
+            return self.report_failure(usize::MAX, &format!("a request says {private_data:?}"));
+        };
+        self.oracle.borrow_mut().hash_event(now, conn, self.role, &[0xfe]);
+        let is_wanted =
+            self.atomics_oracle.borrow().conns[conn].endpoints[CLIENT].stage == EndpointStage::Connecting;
+        if !is_wanted {
+            // It was given up meanwhile.
+            let _ = self.ctx.reject(&request, b"too late");
+            return;
+        }
+        self.destroy_conn_qp(conn);
+        self.atomics_oracle.borrow_mut().conns[conn].reset(SERVER);
+        let extensions = Some(self.atomics_oracle.borrow().plan.extensions);
+        let outcome = self.create_conn_qp(conn).and_then(|qp| {
+            self.ctx.accept_with(&request, qp, &AcceptParams { extensions, ..AcceptParams::default() })?;
+            // They are bound before the caller's first message can come.
+            self.bind_names(conn)
+        });
+        match outcome {
+            Ok(()) => {
+                self.atomics_oracle.borrow_mut().conns[conn].endpoints[SERVER].stage =
+                    EndpointStage::Connecting
+            }
+            Err(error) => self.report_failure(conn, &format!("a request could not be answered: {error}")),
+        }
+    }
+}
+
+/// What a queue pair's news says.
+#[derive(Debug)]
+enum ConnEvent {
+    Up,
+    Failed,
+    Terminated(bool, Terminate),
+    Ended(DisconnectReason),
+}
+
+impl ConnEvent {
+    fn number(&self) -> u8 {
+        match self {
+            ConnEvent::Up => 1,
+            ConnEvent::Failed => 2,
+            ConnEvent::Terminated(..) => 3,
+            ConnEvent::Ended(_) => 4,
+        }
+    }
+}

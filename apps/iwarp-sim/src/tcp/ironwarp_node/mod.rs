@@ -1,0 +1,435 @@
+//! A node of our network and TCP layers, driven as the core loop drives them, with tasks for its connections.
+//!
+//! One poll is one iteration: receive, timers, dial, read, transmit, acknowledgements. Takes frames from its port and
+//! time; a connection that ends leaves its work behind among the finished. [`Node::check`] passes on what the engine
+//! says about itself and what its tasks say about the bytes.
+
+mod setup;
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use ironwarp_net::{Net, NetConfig, Received};
+use ironwarp_port::memory::{MemoryControl, MemoryFrame, MemoryPort};
+use ironwarp_port::{Burst, Frame, Wire};
+use ironwarp_sim::Node;
+use ironwarp_stats::{CoreStats, Counter};
+use ironwarp_tcp::{Blocked, ByteStream, ConnId, ConnectError, ListenError, State, Tcp, TcpEvents};
+use ironwarp_types::{Flow, Nanos};
+
+pub use setup::{Connector, EndCounts, Finished, IronwarpSetup, address, link_address};
+
+use super::progress::{Task, TaskProgress};
+
+struct Session {
+    id: ConnId,
+    task_progress: TaskProgress,
+    /// Whether it stands in the list of those that want to send.
+    queued: bool,
+    /// Whether [`IronwarpNode`]'s dialler opened it.
+    by_connector: bool,
+}
+
+/// Looks at a received frame and answers whether it is to be lost.
+pub type RxFilter = Box<dyn FnMut(Nanos, &[u8]) -> bool>;
+
+/// A host with our engine.
+pub struct IronwarpNode {
+    host: u8,
+    net: Net,
+    /// The engine, for whoever examines it.
+    pub tcp: Tcp<MemoryPort>,
+    wire: Wire<MemoryPort>,
+    control: MemoryControl,
+    frames_made: usize,
+    stats: CoreStats,
+    received: Burst<MemoryFrame>,
+    fired: Vec<(ConnId, TcpEvents)>,
+    sessions: Vec<Option<Session>>,
+    open: usize,
+    ready: VecDeque<u32>,
+    /// Sessions that read at a pace.
+    rate_limited: Vec<u32>,
+    /// What connections to a port do.
+    task_by_port: Vec<(u16, Task)>,
+    /// Opens connections, where there is one.
+    pub connector: Option<Connector>,
+    /// Loses received frames that it picks.
+    pub rx_filter: Option<RxFilter>,
+    /// How connections ended.
+    pub ends: EndCounts,
+    /// What finished connections left behind.
+    pub finished: Vec<Finished>,
+    /// Whether to keep what finished connections leave behind.
+    pub keeps_finished: bool,
+    check_every: u64,
+    polls: u64,
+}
+
+impl IronwarpNode {
+    /// A host over `port`, which is what `setup.device` describes.
+    pub fn new(setup: IronwarpSetup, port: MemoryPort) -> Self {
+        let IronwarpSetup { host, device, tcp, seed, check_every, connections } = setup;
+        let stats = CoreStats::detached();
+        let addr = Ipv4Addr::new(10, 0, 0, host);
+        let secret = [seed, u64::from(host)];
+        let config = NetConfig::new(link_address(host), addr, 24, device.mtu_bytes, secret);
+        let control = port.control();
+        let wire = Wire::new(port);
+        let net = Net::new(config, wire.caps(), stats.clone());
+        let session_slots = tcp.connections_max as usize;
+        IronwarpNode {
+            host,
+            tcp: Tcp::new(tcp, net.hasher(), secret, stats.clone()),
+            net,
+            wire,
+            control,
+            frames_made: device.rx_frames + device.tx_frames,
+            stats,
+            received: Burst::new(),
+            fired: Vec::with_capacity(session_slots),
+            sessions: (0..session_slots).map(|_| None).collect(),
+            open: 0,
+            ready: VecDeque::with_capacity(session_slots),
+            rate_limited: Vec::with_capacity(session_slots),
+            task_by_port: Vec::new(),
+            connector: None,
+            rx_filter: None,
+            ends: EndCounts::default(),
+            finished: Vec::with_capacity(connections),
+            keeps_finished: true,
+            check_every,
+            polls: 0,
+        }
+    }
+
+    /// Listens; every connection to this port does `task`.
+    pub fn listen(&mut self, port: u16, task: Task) -> Result<(), ListenError> {
+        self.tcp.listen(address(self.host, port))?;
+        self.task_by_port.push((port, task));
+        Ok(())
+    }
+
+    /// Connects from a port of its own or, where none is given, an ephemeral one.
+    pub fn connect(
+        &mut self,
+        now: Nanos,
+        from: Option<u16>,
+        to: (u8, u16),
+        task: Task,
+    ) -> Result<ConnId, ConnectError> {
+        let (ours, remote) = (address(self.host, 0), address(to.0, to.1));
+        let port = from.or_else(|| self.tcp.ephemeral_port(ours.ip(), remote)).ok_or(ConnectError::InUse)?;
+        let flow = Flow { local: SocketAddr::new(ours.ip(), port), remote };
+        let path = self.net.path_to(&flow, link_address(to.0));
+        let id = self.tcp.connect(now, flow, path, &mut self.wire)?;
+        self.add_session(id, task);
+        Ok(id)
+    }
+
+    /// A counter of this host.
+    pub fn read(&self, counter: Counter) -> u64 {
+        self.stats.read(counter)
+    }
+
+    /// The port's knobs, pools and counts.
+    pub fn control(&self) -> &MemoryControl {
+        &self.control
+    }
+
+    /// Buffers that its port has in both pools.
+    pub fn frames_made(&self) -> usize {
+        self.frames_made
+    }
+
+    /// Connections that have not ended.
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// The work of a connection that has not ended.
+    pub fn task_progress(&self, id: ConnId) -> Option<&TaskProgress> {
+        let session = self.sessions.get(id.index())?.as_ref()?;
+        (session.id == id).then_some(&session.task_progress)
+    }
+
+    /// The connections that have not ended.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnId, &TaskProgress)> {
+        self.sessions.iter().flatten().map(|session| (session.id, &session.task_progress))
+    }
+
+    fn add_session(&mut self, id: ConnId, task: Task) {
+        let Some(session_slot) = self.sessions.get_mut(id.index()) else { return };
+        if task.read_rate.is_some() {
+            self.rate_limited.push(id.index() as u32);
+        }
+        *session_slot =
+            Some(Session { id, task_progress: TaskProgress::new(task), queued: false, by_connector: false });
+        self.open += 1;
+    }
+
+    fn receive(&mut self, now: Nanos) {
+        for _ in 0..BURSTS {
+            self.wire.rx_burst(&mut self.received);
+            if self.received.is_empty() {
+                return;
+            }
+            let mut burst = core::mem::take(&mut self.received);
+            burst.drain(..).for_each(|frame| self.on_frame(now, frame));
+            self.received = burst;
+        }
+    }
+
+    fn on_frame(&mut self, now: Nanos, frame: MemoryFrame) {
+        if self.rx_filter.as_mut().is_some_and(|is_lost| is_lost(now, frame.bytes())) {
+            return;
+        }
+        let Some(Received::Segment(segment)) = self.net.on_frame(now, frame, &mut self.wire) else { return };
+        let (net, flow, mac) = (&self.net, segment.flow, segment.remote_mac);
+        let path = || net.path_to(&flow, mac);
+        if let Some((id, events)) = self.tcp.on_segment(now, segment, path, &mut self.wire) {
+            self.on_events(now, id, events);
+        }
+    }
+
+    fn timers(&mut self, now: Nanos) {
+        self.net.on_timers(now, &mut self.wire);
+        let fired = &mut self.fired;
+        self.tcp.on_timers(now, &mut self.wire, &mut |id, events| fired.push((id, events)));
+        while let Some((id, events)) = self.fired.pop() {
+            self.on_events(now, id, events);
+        }
+    }
+
+    fn on_events(&mut self, now: Nanos, id: ConnId, events: TcpEvents) {
+        if self.session(id).is_none() && events.contains(TcpEvents::ESTABLISHED) {
+            self.assign_task(id);
+        }
+        let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::as_mut) else {
+            return self.release_session(id, events);
+        };
+        session.task_progress.set_now(now);
+        if events.contains(TcpEvents::READABLE) {
+            self.read_from(id);
+        }
+        if events.contains(TcpEvents::PEER_CLOSED)
+            && let Some(session) = self.session(id)
+        {
+            session.task_progress.peer_closed_at = Some(now);
+        }
+        if events.intersects(TcpEvents::ENDED) {
+            self.finish(now, id, events);
+        } else {
+            self.make_ready(id.index() as u32);
+        }
+    }
+
+    /// A connection has come: it does what those to its port do.
+    fn assign_task(&mut self, id: ConnId) {
+        let port = self.tcp.flow(id).map(|flow| flow.local.port());
+        let task = self.task_by_port.iter().find(|(of, _)| Some(*of) == port).map(|(_, task)| task.clone());
+        self.add_session(id, task.unwrap_or_default());
+    }
+
+    /// A connection that never was established, or that nobody works on any more.
+    fn release_session(&mut self, id: ConnId, events: TcpEvents) {
+        if events.intersects(TcpEvents::ENDED) {
+            self.tcp.release(id);
+        }
+    }
+
+    fn session(&mut self, id: ConnId) -> Option<&mut Session> {
+        self.sessions.get_mut(id.index())?.as_mut().filter(|session| session.id == id)
+    }
+
+    /// Reads as much as the task's pace allows.
+    fn read_from(&mut self, id: ConnId) {
+        let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::as_mut) else { return };
+        let mut stream = self.tcp.rx(id);
+        if stream.available() == 0 {
+            return;
+        }
+        let mut room = session.task_progress.may_read();
+        while room > 0 && stream.available() > 0 {
+            let front = stream.front();
+            let front = front.get(..front.len().min(room)).unwrap_or(front);
+            let len = front.len();
+            session.task_progress.take(front);
+            stream.consume(len);
+            room -= len;
+        }
+        session.task_progress.record_arrivals();
+    }
+
+    fn read_rate_limited(&mut self, now: Nanos) {
+        for at in 0..self.rate_limited.len() {
+            let Some(session_slot) = self.rate_limited.get(at).copied() else { return };
+            let Some(session) = self.sessions.get_mut(session_slot as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            session.task_progress.set_now(now);
+            let id = session.id;
+            self.read_from(id);
+            self.make_ready(session_slot);
+        }
+    }
+
+    fn make_ready(&mut self, session_slot: u32) {
+        let Some(session) = self.sessions.get_mut(session_slot as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        if !core::mem::replace(&mut session.queued, true) {
+            self.ready.push_back(session_slot);
+        }
+    }
+
+    fn transmit(&mut self, now: Nanos) {
+        for _ in 0..self.ready.len() {
+            if !self.wire.has_room() {
+                return;
+            }
+            let Some(session_slot) = self.ready.pop_front() else { return };
+            self.serve(now, session_slot);
+        }
+    }
+
+    fn serve(&mut self, now: Nanos, session_slot: u32) {
+        let Some(session) = self.sessions.get_mut(session_slot as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        session.queued = false;
+        session.task_progress.set_now(now);
+        let id = session.id;
+        let sent = self.tcp.transmit(now, id, &mut session.task_progress, &mut self.wire, TURN_UNITS);
+        if matches!(sent.blocked, Blocked::Pool | Blocked::Wire) || sent.units == TURN_UNITS {
+            self.make_ready(session_slot);
+        }
+        self.end_if_due(now, id);
+    }
+
+    fn end_if_due(&mut self, now: Nanos, id: ConnId) {
+        let open = matches!(self.tcp.state(id), State::Established | State::CloseWait);
+        let Some(session) = self.session(id).filter(|_| open) else { return };
+        if session.task_progress.wants_abort() {
+            session.task_progress.closed = true;
+            self.tcp.abort(now, id, &mut self.wire);
+            self.finish(now, id, TcpEvents::empty());
+        } else if session.task_progress.wants_close() {
+            session.task_progress.closed = true;
+            let events = self.tcp.close(now, id, &mut self.wire);
+            // A FIN that found no room now goes with a later turn.
+            if self.tcp.wants_transmit(id) {
+                self.make_ready(id.index() as u32);
+            }
+            if events.intersects(TcpEvents::ENDED) {
+                self.finish(now, id, events);
+            }
+        }
+    }
+
+    fn finish(&mut self, now: Nanos, id: ConnId, events: TcpEvents) {
+        // What a slow reader has left is still there.
+        if let Some(session) = self.session(id) {
+            session.task_progress.task.read_rate = None;
+        }
+        self.read_from(id);
+        self.tcp.release(id);
+        let Some(session) = self.sessions.get_mut(id.index()).and_then(Option::take) else { return };
+        self.open -= 1;
+        self.rate_limited.retain(|session_slot| *session_slot != id.index() as u32);
+        let ends = &mut self.ends;
+        ends.closed += u64::from(events.contains(TcpEvents::CLOSED));
+        ends.reset += u64::from(events.contains(TcpEvents::RESET));
+        ends.timed_out += u64::from(events.contains(TcpEvents::TIMED_OUT));
+        ends.refused += u64::from(events.contains(TcpEvents::REFUSED));
+        ends.aborted += u64::from(events.is_empty());
+        if session.by_connector
+            && let Some(connector) = &mut self.connector
+        {
+            connector.at_once += 1;
+        }
+        if self.keeps_finished {
+            self.finished.push(Finished { id, task_progress: session.task_progress, events, at: now });
+        }
+    }
+
+    fn open_connections(&mut self, now: Nanos) {
+        while let Some(connector) = &mut self.connector
+            && connector.opened < connector.total
+            && connector.at_once > 0
+            && connector.next_at <= now
+        {
+            let (to, task, every) =
+                ((connector.host, connector.port), connector.task.clone(), connector.every);
+            let opened = self.connect(now, None, to, task);
+            let Some(connector) = &mut self.connector else { return };
+            match opened {
+                Ok(id) => {
+                    connector.opened += 1;
+                    connector.at_once -= 1;
+                    connector.next_at = now + every;
+                    if let Some(session) = self.session(id) {
+                        session.by_connector = true;
+                    }
+                }
+                Err(_) => {
+                    connector.deferred += 1;
+                    connector.next_at = now + RETRY;
+                }
+            }
+        }
+    }
+
+    fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        let busy = self.tcp.has_pending_acks() || !self.ready.is_empty() || self.wire.waiting_frames() > 0;
+        if busy || self.control.rx_waiting_frames() > 0 {
+            return Some(now);
+        }
+        let rate_limited = self
+            .rate_limited
+            .iter()
+            .filter_map(|session_slot| self.sessions.get(*session_slot as usize)?.as_ref());
+        let reads = rate_limited.filter_map(|session| session.task_progress.next_read());
+        let dials = self
+            .connector
+            .iter()
+            .filter(|connector| connector.opened < connector.total && connector.at_once > 0);
+        let others = reads.chain(dials.map(|connector| connector.next_at));
+        others.chain(self.tcp.next_deadline()).chain(self.net.next_deadline()).min()
+    }
+}
+
+impl Node for IronwarpNode {
+    fn poll(&mut self, now: Nanos) -> Option<Nanos> {
+        self.polls += 1;
+        self.receive(now);
+        self.timers(now);
+        self.open_connections(now);
+        self.read_rate_limited(now);
+        self.transmit(now);
+        self.tcp.flush_acks(now, &mut self.wire);
+        self.wire.flush();
+        self.next_deadline(now)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let due = self.polls.checked_rem(self.check_every) == Some(0);
+        if due {
+            self.tcp.check()?;
+            self.connections().try_for_each(|(_, task_progress)| task_progress.check())?;
+        }
+        match self.finished.last() {
+            Some(last) => last.task_progress.check(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Bursts received in one iteration.
+const BURSTS: usize = 4;
+
+/// Units that one connection may pull in its turn, as in the core loop.
+const TURN_UNITS: usize = 16;
+
+/// How long an attempt waits that found no port or no place.
+const RETRY: Nanos = Nanos::from_micros(10);

@@ -1,0 +1,165 @@
+//! What a network of more than two hosts needs: a switch, and a host that forges SYNs.
+
+use std::net::Ipv4Addr;
+
+use ironwarp_port::memory::{MemoryFrame, MemoryPort};
+use ironwarp_port::{Burst, Frame, Port, TxMeta, Wire};
+use ironwarp_sim::Node;
+use ironwarp_types::{Entropy, Nanos, SeededEntropy};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Packet, Ipv4Repr,
+    TcpControl, TcpPacket, TcpRepr, TcpSeqNumber,
+};
+
+use super::ironwarp_node::link_address;
+
+/// A switch: a frame leaves through the port of the host whose address it bears, or not at all.
+pub struct UnicastSwitch {
+    /// Each with the number of the host behind it.
+    ports: Vec<(u8, MemoryPort)>,
+    received: Burst<MemoryFrame>,
+    /// Frames for nobody.
+    pub unknown: u64,
+    /// Frames that found no buffer or no place in a ring.
+    pub lost: u64,
+}
+
+impl UnicastSwitch {
+    /// A switch with these hosts behind its ports.
+    pub fn new(ports: Vec<(u8, MemoryPort)>) -> Self {
+        UnicastSwitch { ports, received: Burst::new(), unknown: 0, lost: 0 }
+    }
+
+    fn forward(&mut self, frame: &MemoryFrame) {
+        let to = frame.bytes().first_chunk::<6>().map(|mac| mac[5]);
+        let Some((_, port)) = self.ports.iter_mut().find(|(host, _)| Some(*host) == to) else {
+            self.unknown += 1;
+            return;
+        };
+        let copy = port.alloc().map(|mut copy| {
+            copy.resize(frame.bytes().len());
+            copy.bytes_mut().copy_from_slice(frame.bytes());
+            copy.seal(TxMeta::default())
+        });
+        let had_buffer = copy.is_some();
+        let mut burst = Burst::from_iter(copy);
+        port.tx_burst(&mut burst);
+        // What the ring did not take, and what found no buffer.
+        self.lost += u64::from(!burst.is_empty() || !had_buffer);
+    }
+}
+
+impl Node for UnicastSwitch {
+    fn poll(&mut self, now: Nanos) -> Option<Nanos> {
+        let mut is_busy = false;
+        for at in 0..self.ports.len() {
+            if let Some((_, port)) = self.ports.get_mut(at) {
+                port.rx_burst(&mut self.received);
+            }
+            let mut burst = core::mem::take(&mut self.received);
+            is_busy |= burst.is_full();
+            burst.drain(..).for_each(|frame| self.forward(&frame));
+            self.received = burst;
+        }
+        is_busy.then_some(now)
+    }
+}
+
+/// Sends SYNs from addresses and ports that are nobody's, at a steady pace.
+pub struct SynFlooder {
+    wire: Wire<MemoryPort>,
+    rng: SeededEntropy,
+    host: u8,
+    to: (u8, u16),
+    /// SYNs to send in all.
+    pub total: u64,
+    /// SYNs sent until now.
+    pub sent: u64,
+    /// When the first is due.
+    pub start: Nanos,
+    /// From one to the next.
+    pub every: Nanos,
+    received: Burst<MemoryFrame>,
+    /// Frames that came back.
+    pub answers: u64,
+}
+
+impl SynFlooder {
+    /// A forger at `host` that attacks a host's port.
+    pub fn new(host: u8, port: MemoryPort, to: (u8, u16), total: u64, every: Nanos, seed: u64) -> Self {
+        let rng = SeededEntropy::new(seed);
+        let (wire, received, start) = (Wire::new(port), Burst::new(), Nanos::ZERO);
+        SynFlooder { wire, rng, host, to, total, sent: 0, start, every, received, answers: 0 }
+    }
+
+    fn due(&self) -> Nanos {
+        self.start + self.every.times(self.sent)
+    }
+
+    /// One SYN with the options that everybody sends, from a neighbour of the victim that is reached through here.
+    fn send_syn(&mut self) -> bool {
+        let Some(mut frame) = self.wire.alloc() else { return false };
+        let chance = self.rng.next_u64();
+        let tcp = syn(chance, self.to.1);
+        let source = Ipv4Addr::new(10, 0, 0, 100 + (chance % 150) as u8);
+        let ip = Ipv4Repr {
+            src_addr: source,
+            dst_addr: Ipv4Addr::new(10, 0, 0, self.to.0),
+            next_header: IpProtocol::Tcp,
+            payload_len: tcp.buffer_len(),
+            hop_limit: 64,
+        };
+        let link = EthernetRepr {
+            src_addr: EthernetAddress(link_address(self.host).0),
+            dst_addr: EthernetAddress(link_address(self.to.0).0),
+            ethertype: EthernetProtocol::Ipv4,
+        };
+        frame.resize(link.buffer_len() + ip.buffer_len() + tcp.buffer_len());
+        emit(frame.bytes_mut(), &link, &ip, &tcp);
+        self.wire.push(frame.seal(TxMeta::default()))
+    }
+}
+
+fn emit(frame: &mut [u8], link: &EthernetRepr, ip: &Ipv4Repr, tcp: &TcpRepr<'_>) {
+    let checksums = ChecksumCapabilities::default();
+    let mut frame = EthernetFrame::new_unchecked(frame);
+    link.emit(&mut frame);
+    let mut packet = Ipv4Packet::new_unchecked(frame.payload_mut());
+    ip.emit(&mut packet, &checksums);
+    let mut segment = TcpPacket::new_unchecked(packet.payload_mut());
+    tcp.emit(&mut segment, &ip.src_addr.into(), &ip.dst_addr.into(), &checksums);
+}
+
+impl Node for SynFlooder {
+    fn poll(&mut self, now: Nanos) -> Option<Nanos> {
+        self.wire.rx_burst(&mut self.received);
+        let more = self.received.is_full();
+        self.answers += self.received.len() as u64;
+        self.received.clear();
+        while self.sent < self.total && self.due() <= now && self.send_syn() {
+            self.sent += 1;
+        }
+        self.wire.flush();
+        let next = (self.sent < self.total).then(|| self.due());
+        if more { Some(now) } else { next }
+    }
+}
+
+/// A SYN with maximum segment size, window scale and SACK-permitted, its port and number chosen by chance.
+fn syn(chance: u64, to_port: u16) -> TcpRepr<'static> {
+    TcpRepr {
+        src_port: (chance >> 16) as u16 | 0x400,
+        dst_port: to_port,
+        control: TcpControl::Syn,
+        seq_number: TcpSeqNumber((chance >> 32) as i32),
+        ack_number: None,
+        window_len: 0xffff,
+        window_scale: Some(7),
+        max_seg_size: Some(1_460),
+        sack_permitted: true,
+        sack_ranges: [None; 3],
+        timestamp: None,
+        payload: &[],
+    }
+}

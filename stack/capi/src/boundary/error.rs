@@ -1,0 +1,180 @@
+//! From what went wrong in Rust to a number, and a line that the caller may ask for.
+//!
+//! Every exported function runs in [`call`], which also stops panics. What is expected on the data path, a full queue or
+//! a busy core, costs no allocation.
+
+use core::cell::RefCell;
+use core::ffi::c_char;
+use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use verbs::{ConfigError, RangeError, RegisterError, SetupError, VerbsError};
+
+use super::codes::{text_of, *};
+
+/// What a call could not do.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    pub(crate) code: i32,
+    /// More than the number says.
+    detail: Option<String>,
+}
+
+impl ApiError {
+    pub(crate) fn new(code: i32) -> Self {
+        ApiError { code, detail: None }
+    }
+
+    pub(crate) fn with_detail(code: i32, detail: impl core::fmt::Display) -> Self {
+        ApiError { code, detail: Some(detail.to_string()) }
+    }
+}
+
+enum LastError {
+    None,
+    Number(i32),
+    Line(CString),
+}
+
+thread_local! {
+    static LAST: RefCell<LastError> = const { RefCell::new(LastError::None) };
+}
+
+/// What the last call that failed on this thread has to say, as one line. Good until the thread's next call that fails;
+/// never null.
+#[unsafe(no_mangle)]
+pub extern "C" fn iw_last_error() -> *const c_char {
+    LAST.with_borrow(|last| match last {
+        LastError::None => c"no error".as_ptr(),
+        LastError::Number(code) => text_of(*code).as_ptr(),
+        LastError::Line(line) => line.as_ptr(),
+    })
+}
+
+/// Runs the body of an exported function: what it answers, or the number of what went wrong.
+#[inline]
+pub(crate) fn call(body: impl FnOnce() -> Result<i32, ApiError>) -> i32 {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(fault)) => set_last_error(fault),
+        Err(payload) => {
+            let message = payload.downcast_ref::<String>().map(String::as_str);
+            let message = message.or(payload.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            let code = set_last_error(ApiError::with_detail(
+                IW_E_INTERNAL,
+                format_args!("{}: {message}", IN_LIBRARY),
+            ));
+            tracing::error!("{IN_LIBRARY}: {message}");
+            // Dropping what was thrown could throw again.
+            core::mem::forget(payload);
+            code
+        }
+    }
+}
+
+const IN_LIBRARY: &str = "a fault in the library";
+
+#[cold]
+fn set_last_error(fault: ApiError) -> i32 {
+    let ApiError { code, detail } = fault;
+    let line = detail.and_then(|detail| CString::new(detail.replace('\n', " ")).ok());
+    // A thread that is ending has no place for it any more.
+    let _ = LAST.try_with(|last| {
+        if let Ok(mut last) = last.try_borrow_mut() {
+            *last = line.map_or(LastError::Number(code), LastError::Line);
+        }
+    });
+    code
+}
+
+impl From<VerbsError> for ApiError {
+    #[cold]
+    fn from(error: VerbsError) -> Self {
+        let code = match &error {
+            VerbsError::QueueFull => return ApiError::new(IW_E_QUEUE_FULL),
+            VerbsError::CqFull => return ApiError::new(IW_E_CQ_FULL),
+            VerbsError::Busy => return ApiError::new(IW_E_BUSY),
+            VerbsError::UnknownQueuePair => IW_E_NO_QP,
+            VerbsError::UnknownCompletionQueue => IW_E_NO_CQ,
+            VerbsError::UnknownSharedReceiveQueue => IW_E_NO_SRQ,
+            VerbsError::UnknownProtectionDomain => IW_E_NO_PD,
+            VerbsError::CompletionQueueInUse
+            | VerbsError::SharedReceiveQueueInUse
+            | VerbsError::CqDepthTooSmall { .. } => IW_E_STILL_USED,
+            VerbsError::UsesSharedReceiveQueue | VerbsError::WrongState(_) => IW_E_STATE,
+            VerbsError::TooManySges { .. }
+            | VerbsError::InlineTooLong { .. }
+            | VerbsError::MessageTooLong(_)
+            | VerbsError::PrivateDataTooLong(_) => IW_E_TOO_LONG,
+            VerbsError::NoSuchOperation => IW_E_NO_OPERATION,
+            VerbsError::LimitReached(_)
+            | VerbsError::Register(RegisterError::TableFull { .. } | RegisterError::QuotaExceeded { .. }) => {
+                IW_E_LIMIT
+            }
+            VerbsError::WorkerDropped => IW_E_WORKER_CLOSED,
+            VerbsError::Register(_) | VerbsError::Word(_) => IW_E_MEMORY,
+            VerbsError::System { .. } => IW_E_SYSTEM,
+            _ => IW_E_VALUE,
+        };
+        ApiError::with_detail(code, error)
+    }
+}
+
+impl From<SetupError> for ApiError {
+    fn from(error: SetupError) -> Self {
+        let code = match &error {
+            SetupError::Config(_) => IW_E_CONFIG,
+            SetupError::Thread { .. } | SetupError::Entropy(_) | SetupError::StatsPage(_) => IW_E_SYSTEM,
+            _ => IW_E_DEVICE,
+        };
+        ApiError::with_detail(code, error)
+    }
+}
+
+impl From<ConfigError> for ApiError {
+    fn from(error: ConfigError) -> Self {
+        ApiError::with_detail(IW_E_CONFIG, error)
+    }
+}
+
+impl From<RangeError> for ApiError {
+    fn from(error: RangeError) -> Self {
+        ApiError::with_detail(IW_E_VALUE, error)
+    }
+}
+
+/// The thread's last line, for tests in Rust.
+#[cfg(test)]
+pub(crate) fn last_line() -> String {
+    // SAFETY: the function answers a NUL-terminated text that lives until the next failure.
+    unsafe { core::ffi::CStr::from_ptr(iw_last_error()) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_number_with_its_own_words() {
+        assert_eq!(call(|| panic!("index {} of {}", 7, 3)), IW_E_INTERNAL);
+        assert_eq!(last_line(), "a fault in the library: index 7 of 3");
+        assert_eq!(call(|| std::panic::panic_any(7u8)), IW_E_INTERNAL);
+        assert_eq!(last_line(), "a fault in the library: a panic");
+    }
+
+    #[test]
+    fn a_fault_leaves_one_line_and_a_success_leaves_it_alone() {
+        assert_eq!(call(|| Err(ApiError::with_detail(IW_E_CONFIG, "one\ntwo"))), IW_E_CONFIG);
+        assert_eq!(call(|| Ok(3)), 3);
+        assert_eq!(last_line(), "one two");
+        assert_eq!(call(|| Err(VerbsError::QueueFull.into())), IW_E_QUEUE_FULL);
+        assert_eq!(last_line(), "the work queue is full");
+    }
+
+    #[test]
+    fn each_thread_has_its_own_line() {
+        call(|| Err(ApiError::with_detail(IW_E_VALUE, "here")));
+        let there = std::thread::spawn(last_line).join();
+        assert_eq!(there.ok().as_deref(), Some("no error"));
+    }
+}

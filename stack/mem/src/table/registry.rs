@@ -1,0 +1,189 @@
+//! Who owns which slot: the part of the table behind the lock, which no core takes on its data path.
+
+use super::owner_map::OwnerMap;
+use super::tag::TagRng;
+use arrayvec::ArrayVec;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What keeps a region's memory alive. Regions registered raw have none.
+pub(crate) type KeepAlive = Option<Box<dyn Send>>;
+
+/// What a slot in use stands for: what is kept alive, and whom it counts for, where somebody counts.
+#[derive(Default)]
+pub(crate) struct Registration {
+    pub buffer: KeepAlive,
+    pub quota: Option<Arc<Quota>>,
+}
+
+impl Registration {
+    pub(crate) fn has_room(&self) -> bool {
+        self.quota.as_ref().is_none_or(|quota| quota.has_room())
+    }
+}
+
+/// One of those who share a table: how many regions it has, those in the graveyard included, and how many it may have.
+/// Changed within the lock alone.
+pub(crate) struct Quota {
+    used: AtomicU32,
+    pub(crate) regions_max: u32,
+}
+
+impl Quota {
+    pub(crate) fn new(regions_max: u32) -> Self {
+        Self { used: AtomicU32::new(0), regions_max }
+    }
+
+    fn has_room(&self) -> bool {
+        self.used.load(Ordering::Relaxed) < self.regions_max
+    }
+
+    fn adjust(&self, by: i32) {
+        self.used.store(self.used.load(Ordering::Relaxed).saturating_add_signed(by), Ordering::Relaxed);
+    }
+}
+
+/// Graves emptied per call: enough that a table in steady use never fills with them, few enough that no caller pays
+/// for a thousand others.
+pub(crate) const RECLAIM_MAX: usize = 4;
+
+/// Free slots, owners, and revoked regions that wait for quiescence. Sized at the start.
+pub(crate) struct Registry {
+    /// First in, first out: a slot rests as long as possible, and its last tag with it.
+    free: VecDeque<u32>,
+    registrations: Box<[Registration]>,
+    /// In the order of their epochs.
+    pending_frees: VecDeque<PendingFree>,
+    regions_max: usize,
+    pub(crate) owner_map: OwnerMap,
+    pub(crate) rng: TagRng,
+}
+
+struct PendingFree {
+    slot: u32,
+    /// Quiescent once no core is in an earlier epoch.
+    target: u64,
+}
+
+/// A region that nobody can reach any more.
+pub(crate) struct Reclaimed {
+    pub slot: u32,
+    /// To be dropped after the lock is released: it may run the application's code.
+    pub buffer: KeepAlive,
+}
+
+impl Registry {
+    /// Books for `slots` slots of which `regions_max` may be in use at once.
+    pub(crate) fn new(slots: u32, regions_max: usize, owner_map: OwnerMap, mut rng: TagRng) -> Self {
+        Self {
+            free: shuffled(slots, &mut rng),
+            registrations: (0..slots).map(|_| Registration::default()).collect(),
+            pending_frees: VecDeque::with_capacity(slots as usize),
+            regions_max,
+            owner_map,
+            rng,
+        }
+    }
+
+    /// Regions that exist or wait in the graveyard.
+    pub(crate) fn in_use(&self) -> usize {
+        self.registrations.len() - self.free.len()
+    }
+
+    /// The slot that the next registration gets.
+    pub(crate) fn next_slot(&self) -> Option<u32> {
+        self.free.front().copied()
+    }
+
+    /// A slot for what is to be kept, or that back if the limit of all or of its tenant is reached.
+    pub(crate) fn take_slot(&mut self, registration: Registration) -> Result<u32, Registration> {
+        if self.in_use() >= self.regions_max || !registration.has_room() {
+            return Err(registration);
+        }
+        let Some(slot) = self.free.pop_front() else { return Err(registration) };
+        if let Some(quota) = &registration.quota {
+            quota.adjust(1);
+        }
+        self.registrations[slot as usize] = registration;
+        Ok(slot)
+    }
+
+    /// Puts a revoked region aside until no core is in an epoch before `target`.
+    pub(crate) fn defer_free(&mut self, slot: u32, target: u64) {
+        debug_assert!(self.pending_frees.back().is_none_or(|last| last.target < target));
+        self.pending_frees.push_back(PendingFree { slot, target });
+    }
+
+    /// Takes out some of the regions that are quiescent, given the oldest epoch that a core is in.
+    pub(crate) fn reclaim(&mut self, oldest: u64) -> ArrayVec<Reclaimed, RECLAIM_MAX> {
+        let mut taken = ArrayVec::new();
+        while !taken.is_full() && self.pending_frees.front().is_some_and(|first| first.target <= oldest) {
+            let Some(pending) = self.pending_frees.pop_front() else { break };
+            self.owner_map.remove(pending.slot);
+            let Registration { buffer, quota } =
+                core::mem::take(&mut self.registrations[pending.slot as usize]);
+            if let Some(quota) = quota {
+                quota.adjust(-1);
+            }
+            taken.push(Reclaimed { slot: pending.slot, buffer });
+            self.free.push_back(pending.slot);
+        }
+        taken
+    }
+}
+
+/// The numbers below `count` in an order that the secret decides.
+fn shuffled(count: u32, rng: &mut TagRng) -> VecDeque<u32> {
+    let mut list: Vec<u32> = (0..count).collect();
+    for end in (1..count).rev() {
+        list.swap(end as usize, rng.below(end + 1) as usize);
+    }
+    list.into()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::table::BaseToMode;
+
+    fn registry(slots: u32) -> Registry {
+        Registry::new(slots, slots as usize, OwnerMap::new(slots, BaseToMode::Address), TagRng::new([5, 6]))
+    }
+
+    #[test]
+    fn a_slot_rests_until_all_others_had_their_turn() {
+        let mut registry = registry(8);
+        let first = registry.take_slot(Registration::default()).ok();
+        registry.defer_free(first.unwrap(), 2);
+        assert_eq!(registry.reclaim(2).len(), 1);
+        for _ in 0..7 {
+            assert_ne!(registry.take_slot(Registration::default()).ok(), first);
+        }
+        assert_eq!(registry.take_slot(Registration::default()).ok(), first);
+    }
+
+    #[test]
+    fn the_limit_counts_regions_in_the_graveyard_too() {
+        let mut registry = Registry::new(4, 1, OwnerMap::new(4, BaseToMode::Address), TagRng::new([5, 6]));
+        let slot = registry.take_slot(Registration::default()).ok().unwrap();
+        assert!(registry.take_slot(Registration::default()).is_err());
+        registry.defer_free(slot, 2);
+        assert!(registry.take_slot(Registration::default()).is_err());
+        assert_eq!(registry.reclaim(1).len(), 0);
+        assert_eq!(registry.reclaim(2).len(), 1);
+        assert!(registry.take_slot(Registration::default()).is_ok());
+    }
+
+    #[test]
+    fn one_call_empties_a_bounded_number_of_graves() {
+        let mut registry = registry(16);
+        for target in 1..=6 {
+            let slot = registry.take_slot(Registration::default()).ok().unwrap();
+            registry.defer_free(slot, target);
+        }
+        assert_eq!(registry.reclaim(u64::MAX).len(), RECLAIM_MAX);
+        assert_eq!(registry.reclaim(u64::MAX).len(), 2);
+        assert_eq!(registry.in_use(), 0);
+    }
+}

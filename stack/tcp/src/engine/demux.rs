@@ -1,0 +1,145 @@
+//! A segment arrives: to its connection, to TIME-WAIT, to a listener, or to nobody.
+
+use ironwarp_net::{Path, TcpSegment};
+use ironwarp_port::{Port, Wire};
+use ironwarp_stats::Counter;
+use ironwarp_types::{Flow, Nanos};
+
+use super::Tcp;
+use crate::events::TcpEvents;
+use crate::header::{Flags, Segment};
+use crate::ids::ConnId;
+use crate::output::TcpIo;
+
+impl<P: Port> Tcp<P> {
+    /// Takes a segment from `net` and answers what it meant for its connection, when it meant anything.
+    ///
+    /// `path` leads back to where the segment came from; it is asked for only to answer a stranger or to open a
+    /// connection.
+    #[inline]
+    pub fn on_segment(
+        &mut self,
+        now: Nanos,
+        arrived: TcpSegment<P::Frame>,
+        path: impl FnOnce() -> Path,
+        wire: &mut Wire<P>,
+    ) -> Option<(ConnId, TcpEvents)> {
+        self.shared.stats.count(Counter::TcpRxSegments);
+        let Some(segment) = Segment::parse(&arrived) else {
+            self.shared.stats.count(Counter::TcpDropBadHeader);
+            return None;
+        };
+        match self.find(arrived.hash, &arrived.flow) {
+            Some(at) if at < self.shared.config.connections_max => {
+                self.on_connection_segment(now, at, segment, arrived, wire)
+            }
+            Some(at) => {
+                self.on_segment_in_time_wait(now, at, &segment, &arrived, path(), wire);
+                None
+            }
+            None => self.on_unknown_flow(now, segment, arrived, path, wire),
+        }
+    }
+
+    /// No connection, or none that anybody remembers.
+    #[cold]
+    fn on_unknown_flow(
+        &mut self,
+        now: Nanos,
+        segment: Segment,
+        arrived: TcpSegment<P::Frame>,
+        path: impl FnOnce() -> Path,
+        wire: &mut Wire<P>,
+    ) -> Option<(ConnId, TcpEvents)> {
+        let path = path();
+        match self.accept_syn_cookie(now, &segment, &arrived, &path) {
+            Some(at) => return self.on_connection_segment(now, at?, segment, arrived, wire),
+            None => self.on_no_connection(now, &segment, &arrived, path, wire),
+        }
+        None
+    }
+
+    /// What the flow table knows of a flow: a connection's place, or beyond them one in the TIME-WAIT table.
+    #[inline]
+    pub(super) fn find(&self, hash: u32, flow: &Flow) -> Option<u32> {
+        self.flows.lookup(hash, |at| match self.slots.get(at as usize) {
+            Some(slot) => slot.conn.as_ref().is_some_and(|conn| conn.flow.same_as(flow)),
+            None => self.time_wait.flow(at - self.shared.config.connections_max) == Some(flow),
+        })
+    }
+
+    #[inline]
+    fn on_connection_segment(
+        &mut self,
+        now: Nanos,
+        at: u32,
+        segment: Segment,
+        arrived: TcpSegment<P::Frame>,
+        wire: &mut Wire<P>,
+    ) -> Option<(ConnId, TcpEvents)> {
+        let slot = self.slots.get_mut(at as usize)?;
+        let conn = slot.conn.as_mut()?;
+        let id = ConnId { slot: at, generation: slot.generation };
+        let before = conn.state;
+        let mut io = TcpIo::for_path(&conn.path, now, wire, &mut self.shared);
+        let events = conn.on_segment(&mut io, segment, arrived);
+        if conn.state != before {
+            self.on_state_change(at, before, now);
+        }
+        (!events.is_empty()).then_some((id, events))
+    }
+
+    #[cold]
+    fn on_segment_in_time_wait(
+        &mut self,
+        now: Nanos,
+        at: u32,
+        segment: &Segment,
+        arrived: &TcpSegment<P::Frame>,
+        path: Path,
+        wire: &mut Wire<P>,
+    ) {
+        self.shared.stats.count(Counter::TcpRxTimeWait);
+        let base = self.shared.config.connections_max;
+        let wanted = self.listeners.find(arrived.flow.local).is_some();
+        let iss_is_free = !self.is_half_open_full();
+        if wanted && self.time_wait.may_reuse_for_syn(at - base, segment, iss_is_free) {
+            self.reused_snd_nxt = self.time_wait.remove(at - base, &mut self.flows, base);
+            self.on_no_connection(now, segment, arrived, path, wire);
+            self.reused_snd_nxt = None;
+            return;
+        }
+        let answer = self.time_wait.on_segment(at - base, now, segment);
+        let mut io = TcpIo::for_path(&path, now, wire, &mut self.shared);
+        if let Some(header) = answer
+            && io.may_reply()
+        {
+            io.send_control(&path, &arrived.flow, header, &[]);
+        }
+    }
+
+    /// RFC 9293 s3.10.7.1 and s3.10.7.2: no connection. A SYN opens one where somebody listens; anything else but a
+    /// reset is answered with one.
+    #[cold]
+    fn on_no_connection(
+        &mut self,
+        now: Nanos,
+        segment: &Segment,
+        arrived: &TcpSegment<P::Frame>,
+        path: Path,
+        wire: &mut Wire<P>,
+    ) {
+        if !segment.has(Flags::RST | Flags::ACK)
+            && segment.has(Flags::SYN)
+            && let Some(listener) = self.listeners.find(arrived.flow.local)
+        {
+            return self.open_passively(now, listener, segment, arrived, path, wire);
+        }
+        self.shared.stats.count(Counter::TcpDropNoConnection);
+        let mut io = TcpIo::for_path(&path, now, wire, &mut self.shared);
+        if !segment.has(Flags::RST) && io.may_reply() {
+            let ack = segment.has(Flags::ACK).then_some(segment.ack);
+            io.send_reset(&path, &arrived.flow, (ack, segment.seq.plus(segment.seq_len())));
+        }
+    }
+}

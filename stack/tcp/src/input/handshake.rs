@@ -1,0 +1,148 @@
+//! The handshake: SYN-SENT (RFC 9293 s3.10.7.3) and the ACK that ends SYN-RECEIVED.
+
+use ironwarp_net::TcpSegment;
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+use ironwarp_types::Nanos;
+
+use super::{DONE, NEXT, Step};
+use crate::conn::{Conn, State};
+use crate::events::TcpEvents;
+use crate::header::{Flags, Segment, SynOptions};
+use crate::output::TcpIo;
+
+impl Conn {
+    /// RFC 9293 s3.10.7.3.
+    pub(super) fn on_segment_in_syn_sent<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        segment: Segment,
+        arrived: TcpSegment<P::Frame>,
+        events: &mut TcpEvents,
+    ) {
+        if segment.has(Flags::ACK) && segment.ack != self.snd.snd_max {
+            return self.on_bad_ack_in_syn_sent(io, &segment);
+        }
+        if segment.has(Flags::RST) {
+            return self.on_reset_in_syn_sent(io, &segment, events);
+        }
+        if !segment.has(Flags::SYN) {
+            io.count(Counter::TcpDropNoConnection);
+            return;
+        }
+        let options = SynOptions::parse(segment.option_list(&arrived));
+        self.on_peer_syn(io.now, &segment, options);
+        if segment.has(Flags::ACK) {
+            self.on_syn_ack(io, segment, arrived, events);
+        } else {
+            self.on_crossing_syn(io, &segment);
+        }
+    }
+
+    /// First step: an ACK of something that this incarnation never sent.
+    fn on_bad_ack_in_syn_sent<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
+        io.count(Counter::TcpDropUnacceptableAck);
+        if !segment.has(Flags::RST) && io.may_reply() {
+            io.send_reset(&self.path, &self.flow, (Some(segment.ack), segment.seq));
+        }
+    }
+
+    /// Second step: a reset that acknowledges our SYN is believed, any other is not.
+    fn on_reset_in_syn_sent<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        segment: &Segment,
+        events: &mut TcpEvents,
+    ) {
+        if segment.has(Flags::ACK) {
+            io.count(Counter::TcpRxResets);
+            self.end(TcpEvents::REFUSED, events);
+        } else {
+            io.count(Counter::TcpDropOutsideWindow);
+        }
+    }
+
+    /// Fourth step, our SYN acknowledged: the connection is open, and what came with the SYN is taken.
+    fn on_syn_ack<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        mut segment: Segment,
+        arrived: TcpSegment<P::Frame>,
+        events: &mut TcpEvents,
+    ) {
+        // The window of a SYN is never scaled (RFC 7323 s2.2).
+        let window = u32::from(segment.window);
+        self.rcv.advertise_window();
+        self.establish(io, &segment, window, events);
+        self.schedule_ack_now(io);
+        segment.seq = segment.seq.plus(1);
+        segment.flags.remove(Flags::SYN);
+        if self.state.may_receive() {
+            let _ = self.process_text_and_fin(io, segment, arrived.frame, events);
+        }
+    }
+
+    /// Fourth step, our SYN not acknowledged: both opened at once.
+    fn on_crossing_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
+        self.state = State::SynReceived;
+        self.snd.snd_wl1 = segment.seq;
+        self.snd.snd_wnd = u32::from(segment.window);
+        self.send_syn(io);
+    }
+
+    /// Fifth step in SYN-RECEIVED: the ACK of our SYN opens the connection; any other is answered with a reset.
+    pub(super) fn check_ack_in_syn_received<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        segment: &Segment,
+        events: &mut TcpEvents,
+    ) -> Step {
+        if segment.ack == self.snd.snd_max {
+            let window = u32::from(segment.window) << self.snd.wscale;
+            self.establish(io, segment, window, events);
+            return NEXT;
+        }
+        io.count(Counter::TcpDropUnacceptableAck);
+        if io.may_reply() {
+            io.send_reset(&self.path, &self.flow, (Some(segment.ack), segment.seq));
+        }
+        DONE
+    }
+
+    /// Both SYNs are acknowledged.
+    #[cold]
+    fn establish<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        segment: &Segment,
+        window: u32,
+        events: &mut TcpEvents,
+    ) {
+        io.count(Counter::TcpEstablished);
+        self.state = if self.snd.fin_queued { State::FinWait1 } else { State::Established };
+        let snd = &mut self.snd;
+        snd.rtt.on_ack(io.now, segment.ack, io.shared.config.rto_min);
+        snd.snd_una = segment.ack;
+        snd.snd_nxt = segment.ack;
+        (snd.snd_wl1, snd.snd_wl2) = (segment.seq, segment.ack);
+        (snd.snd_wnd, snd.snd_wnd_max) = (window, window);
+        snd.progress_at = io.now;
+        snd.timer_at = Nanos::MAX;
+        self.init_cwnd(&io.shared.config);
+        io.arm(self);
+        *events |= TcpEvents::ESTABLISHED;
+        // A close that came before the handshake was done waits with its FIN.
+        if self.snd.fin_queued {
+            self.transmit_retained(io, events);
+        }
+    }
+
+    /// The peer asks again for our SYN or SYN-ACK. Not a timeout: nothing backs off.
+    pub(crate) fn retransmit_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
+        io.count(Counter::TcpTxRetransmits);
+        // RFC 3168 s6.1.1.1: something on the way may swallow a SYN that asks for ECN.
+        self.opts.ecn &= self.state != State::SynSent;
+        self.send_syn(io);
+        self.snd.rtt.on_retransmit();
+    }
+}

@@ -1,0 +1,146 @@
+//! The first, second and fourth step of RFC 9293 s3.10.7.4: sequence number, reset, SYN.
+
+use ironwarp_port::Port;
+use ironwarp_stats::Counter;
+
+use super::{DONE, NEXT, Step};
+use crate::conn::{Conn, State};
+use crate::events::TcpEvents;
+use crate::header::{Flags, Segment};
+use crate::output::TcpIo;
+
+impl Conn {
+    /// RFC 9293 figure 7: after a simultaneous open each side's SYN-ACK repeats its SYN. The SYN is old; what the segment
+    /// acknowledges is not, so it is taken without its SYN.
+    pub(super) fn complete_simultaneous_open(&self, segment: &mut Segment) {
+        let repeats =
+            segment.flags.contains(Flags::SYN | Flags::ACK) && segment.seq.plus(1) == self.rcv.rcv_nxt;
+        if repeats && self.state == State::SynReceived && self.cold.listener.is_none() {
+            segment.flags.remove(Flags::SYN);
+            segment.seq = self.rcv.rcv_nxt;
+            // RFC 7323 s2.2: it is not scaled, and will be taken as if it were.
+            segment.window >>= self.snd.wscale;
+        }
+    }
+
+    /// RFC 7323 s5.3, before the first step: a segment that is older than what was seen before is a duplicate from before
+    /// its number wrapped. It is dropped and, as any duplicate, answered.
+    pub(super) fn check_paws<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
+        // A reset proves itself by its number alone; a SYN may be of a peer that began anew and is never taken.
+        if !self.opts.timestamps || segment.has(Flags::RST | Flags::SYN) {
+            return NEXT;
+        }
+        let Some(stamp) = segment.options.timestamps else {
+            // RFC 7323 s3.2: every segment has them or none, so this one is not of our peer.
+            io.count(Counter::TcpDropNoTimestamps);
+            return DONE;
+        };
+        if !self.ts.is_before_ts_recent(stamp.tsval) || self.ts.is_ts_recent_expired(io.now) {
+            return NEXT;
+        }
+        io.count(Counter::TcpDropPaws);
+        if segment.len() > 0 || segment.has(Flags::FIN) {
+            self.schedule_ack_now(io);
+        } else {
+            self.challenge(io);
+        }
+        DONE
+    }
+
+    /// RFC 7323 s5.3, R3: an acceptable segment moves TS.Recent. Only one whose acknowledgement holds: a guess that hit the
+    /// window could otherwise set it so far ahead that everything the peer sends would be too old (RFC 5961 s5).
+    pub(super) fn update_ts_recent<P: Port>(&mut self, io: &TcpIo<'_, P>, segment: &Segment) {
+        if let Some(stamp) = segment.options.timestamps {
+            self.ts.update_recent(io.now, segment.seq, stamp.tsval);
+        }
+    }
+
+    /// First step: at least a part of the segment must lie in the window.
+    pub(super) fn check_sequence<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &mut Segment) -> Step {
+        if self.rcv.acceptable(segment) {
+            return NEXT;
+        }
+        if self.is_ack_to_closed_window(segment) {
+            self.schedule_ack_now(io);
+            segment.end = segment.start;
+            segment.flags.remove(Flags::FIN);
+            return NEXT;
+        }
+        self.on_unacceptable(io, segment);
+        DONE
+    }
+
+    /// "If the RCV.WND is zero, no segments will be acceptable, but special allowance should be made to accept valid
+    /// ACKs": the payload stays out.
+    fn is_ack_to_closed_window(&self, segment: &Segment) -> bool {
+        self.rcv.rcv_adv == self.rcv.rcv_nxt
+            && segment.seq == self.rcv.rcv_nxt
+            && !segment.has(Flags::SYN | Flags::RST)
+    }
+
+    #[cold]
+    fn on_unacceptable<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
+        io.count(Counter::TcpDropOutsideWindow);
+        if segment.has(Flags::RST) {
+            return;
+        }
+        let repeats_syn = segment.has(Flags::SYN) && segment.seq.plus(1) == self.rcv.rcv_nxt;
+        if self.state == State::SynReceived && repeats_syn {
+            // The peer has not seen our SYN-ACK; an ACK alone would not help it.
+            self.retransmit_syn(io);
+        } else if segment.len() > 0 || segment.has(Flags::FIN) {
+            // Payload or a FIN that we have: the peer waits for this ACK.
+            self.rcv
+                .sack_ranges
+                .on_duplicate(segment.seq, segment.seq.plus(segment.len()).min(self.rcv.rcv_nxt));
+            self.schedule_ack_now(io);
+        } else {
+            // Two ends that disagree could answer each other for ever.
+            self.challenge(io);
+        }
+    }
+
+    /// Second step, with the checks of RFC 5961 s3: only a reset that names the next byte exactly is believed; one that
+    /// lies elsewhere in the window draws a challenge.
+    pub(super) fn check_reset<P: Port>(
+        &mut self,
+        io: &mut TcpIo<'_, P>,
+        segment: &Segment,
+        events: &mut TcpEvents,
+    ) -> Step {
+        if !segment.has(Flags::RST) {
+            return NEXT;
+        }
+        if segment.seq != self.rcv.rcv_nxt {
+            self.challenge(io);
+            return DONE;
+        }
+        io.count(Counter::TcpRxResets);
+        let passive = self.cold.listener.is_some();
+        match self.state {
+            State::SynReceived if passive => self.state = State::Listen,
+            State::SynReceived => self.end(TcpEvents::REFUSED, events),
+            // Nothing of ours or the peer's is left undone but the goodbye.
+            State::Closing | State::LastAck if self.snd.payload_acked() => {
+                self.end(TcpEvents::CLOSED, events);
+            }
+            _ => self.end(TcpEvents::RESET, events),
+        }
+        DONE
+    }
+
+    /// Fourth step: a SYN in a synchronised state draws a challenge ACK (RFC 5961 s4); in a half-open connection it says
+    /// that the peer began anew.
+    pub(super) fn check_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
+        if !segment.has(Flags::SYN) {
+            return NEXT;
+        }
+        io.count(Counter::TcpDropUnexpectedSyn);
+        if self.state == State::SynReceived && self.cold.listener.is_some() {
+            self.state = State::Listen;
+        } else {
+            self.challenge(io);
+        }
+        DONE
+    }
+}

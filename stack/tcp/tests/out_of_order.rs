@@ -1,0 +1,150 @@
+//! What TCP shows of the bytes that it holds beyond a gap (RFC 5044 appendix A.3).
+
+mod common;
+
+use common::pattern::bytes_at;
+use common::script::Script;
+use ironwarp_stats::Counter;
+use ironwarp_tcp::{ByteStream, LatestArrival, OutOfOrderBytes, TcpConfig, TcpEvents};
+use proptest::prelude::*;
+
+/// A connection whose layer above wants to hear of early bytes. Numbers begin just before the wrap (RFC5044-4.3-05).
+fn listening() -> Script {
+    let mut script = Script::accepted(TcpConfig::default(), 64_000);
+    let id = script.id();
+    script.node.tcp.report_out_of_order(id);
+    script
+}
+
+fn segment(script: &mut Script, start: u32, len: u32) -> TcpEvents {
+    script.peer(&format!("P. {}:{}({len}) ack 1 win 64000", 1 + start, 1 + start + len));
+    script.events()
+}
+
+fn latest(script: &mut Script) -> Option<LatestArrival> {
+    let id = script.id();
+    script.node.tcp.rx(id).latest()
+}
+
+fn peek_at(script: &mut Script, at: u32, bytes: usize) -> Option<Vec<u8>> {
+    let id = script.id();
+    let mut out = vec![0; bytes];
+    script.node.tcp.rx(id).peek_at(at, &mut out).then_some(out)
+}
+
+#[test]
+fn nothing_is_told_to_those_who_did_not_ask() {
+    let mut s = Script::accepted(TcpConfig::default(), 64_000);
+    assert_eq!(segment(&mut s, 1_000, 500), TcpEvents::empty());
+}
+
+/// RFC5044-3-10, RFC5041-3-06: with the bytes comes their place in the order of the sender.
+#[test]
+fn early_bytes_are_told_and_shown_with_their_place() {
+    let mut s = listening();
+    assert_eq!(segment(&mut s, 1_000, 500), TcpEvents::OUT_OF_ORDER);
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 1_000..1_500, run: 1_000..1_500 }));
+    assert_eq!(segment(&mut s, 3_000, 500), TcpEvents::OUT_OF_ORDER);
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 3_000..3_500, run: 3_000..3_500 }));
+    segment(&mut s, 1_500, 500);
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 1_500..2_000, run: 1_000..2_000 }));
+    assert_eq!(peek_at(&mut s, 1_100, 900), Some(bytes_at(1_100, 900)));
+    assert_eq!(peek_at(&mut s, 1_100, 901), None);
+    assert_eq!((peek_at(&mut s, 900, 200), peek_at(&mut s, 2_000, 1)), (None, None));
+    let id = s.id();
+    let stream = s.node.tcp.rx(id);
+    assert_eq!(stream.piece(1_400), bytes_at(1_400, 100));
+    assert_eq!(stream.piece(3_499), bytes_at(3_499, 1));
+    assert_eq!((stream.piece(999).len(), stream.piece(2_000).len(), stream.available()), (0, 0, 0));
+}
+
+/// RFC 5044 A.3, 3: when the gap closes the bytes come in order, and nothing is shown any more.
+#[test]
+fn nothing_is_shown_once_the_gap_has_closed() {
+    let mut s = listening();
+    segment(&mut s, 1_000, 500);
+    assert_eq!(segment(&mut s, 0, 1_000), TcpEvents::READABLE);
+    assert_eq!((latest(&mut s), peek_at(&mut s, 1_000, 1)), (None, None));
+    assert_eq!(s.read(), 1_500);
+}
+
+/// Places count from the first byte that has not been read.
+#[test]
+fn places_move_with_what_is_read() {
+    let mut s = listening();
+    segment(&mut s, 0, 400);
+    segment(&mut s, 1_000, 500);
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 1_000..1_500, run: 1_000..1_500 }));
+    let id = s.id();
+    s.node.tcp.rx(id).consume(300);
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 700..1_200, run: 700..1_200 }));
+    assert_eq!(peek_at(&mut s, 700, 500), Some(bytes_at(1_000, 500)));
+}
+
+/// RFC5044-A.3-02: what a check of TCP refuses, or what TCP does not keep, is not shown.
+#[test]
+fn what_is_not_kept_is_not_shown() {
+    let mut s = Script::accepted(TcpConfig { ooo_frames_max: 1, ..TcpConfig::default() }, 64_000);
+    let id = s.id();
+    s.node.tcp.report_out_of_order(id);
+    assert_eq!(segment(&mut s, 600_000, 500), TcpEvents::empty(), "beyond the window");
+    assert_eq!(segment(&mut s, 1_000, 500), TcpEvents::OUT_OF_ORDER);
+    assert_eq!(segment(&mut s, 3_000, 500), TcpEvents::empty(), "no room for a second frame");
+    assert_eq!(s.node.read(Counter::TcpDropOutOfOrderFull), 1);
+    assert_eq!(latest(&mut s), Some(LatestArrival { piece: 1_000..1_500, run: 1_000..1_500 }));
+    assert_eq!(peek_at(&mut s, 3_000, 1), None);
+    let mut old = Script::accepted_with(
+        TcpConfig::default(),
+        "S 0 win 65535 <mss 1460, TS val 100 ecr 0>",
+        ". 1 ack 1 win 64000 <TS val 101 ecr 0>",
+    );
+    let id = old.id();
+    old.node.tcp.report_out_of_order(id);
+    old.peer("P. 1001:1501(500) ack 1 win 64000 <TS val 50 ecr 0>");
+    assert_eq!((old.events(), latest(&mut old)), (TcpEvents::empty(), None), "an old time stamp");
+}
+
+#[test]
+fn a_connection_that_is_gone_shows_nothing() {
+    let mut s = listening();
+    let id = s.id();
+    segment(&mut s, 1_000, 500);
+    s.node.tcp.release(id);
+    assert_eq!((latest(&mut s), peek_at(&mut s, 1_000, 1)), (None, None));
+    assert!(s.node.tcp.rx(id).piece(1_000).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Segments of any size in any order, overlaps and repetitions included: what is shown is what was sent, where it
+    /// was sent, and the bytes that came last are among it.
+    #[test]
+    fn what_is_shown_is_what_was_sent(
+        segments in proptest::collection::vec((0..6_000u32, 1..1_400u32), 1..60),
+        probe in proptest::collection::vec((0..8_000u32, 1..2_000usize), 1..20),
+    ) {
+        let mut s = listening();
+        let mut here = [false; 8_000];
+        for (start, len) in segments {
+            let events = segment(&mut s, start, len);
+            here[start as usize..(start + len) as usize].fill(true);
+            let taken = s.read() as u32;
+            s.sent();
+            if events.contains(TcpEvents::OUT_OF_ORDER) {
+                let shown = latest(&mut s).expect("it is told");
+                prop_assert_eq!((shown.piece.start + taken, shown.piece.end + taken), (start.max(taken), start + len));
+                prop_assert!(shown.run.start <= shown.piece.start && shown.piece.end <= shown.run.end);
+                let run = peek_at(&mut s, shown.run.start, shown.run.len());
+                prop_assert_eq!(run, Some(bytes_at((shown.run.start + taken).into(), shown.run.len())));
+            }
+            for &(at, bytes) in &probe {
+                let whole = (at..at + bytes as u32).all(|at| here.get(at as usize).is_some_and(|&here| here));
+                if at > taken {
+                    let expected = whole.then(|| bytes_at(at.into(), bytes));
+                    prop_assert_eq!(peek_at(&mut s, at - taken, bytes), expected);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `configs/memif-server.toml` explains every key that the parser knows, and every file in `configs/` is accepted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ironwarp::Config;
+
+/// The tables of a configuration; the first is the top level.
+const TABLES: [&str; 12] =
+    ["", "eal", "port", "net", "core", "mpa", "ddp", "rdmap", "tcp", "tcp.keep_alive", "limits", "stats"];
+
+#[test]
+fn the_explained_configuration_names_every_key() {
+    let explained = fs::read_to_string(configs().join("memif-server.toml")).expect("the file is there");
+    let mut missing = Vec::new();
+    for table in TABLES {
+        let keys = known_keys(table);
+        assert!(!keys.is_empty(), "the parser names no key of [{table}]");
+        missing.extend(
+            keys.into_iter()
+                .filter(|key| !is_explained(&explained, table, key))
+                .map(|key| format!("[{table}] {key}")),
+        );
+    }
+    assert!(missing.is_empty(), "configs/memif-server.toml does not explain {missing:?}");
+}
+
+#[test]
+fn every_configuration_in_the_repository_is_accepted() {
+    let files = fs::read_dir(configs()).expect("the folder is there");
+    let files: Vec<PathBuf> = files.map(|entry| entry.expect("an entry").path()).collect();
+    assert!(files.len() > 5, "found only {files:?}");
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a file");
+        Config::from_toml(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
+}
+
+fn configs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs")
+}
+
+/// The keys that the parser accepts in a table: it lists them when it refuses an unknown one.
+fn known_keys(table: &str) -> Vec<String> {
+    let text = match table {
+        "" => "no_such_key = 1".to_owned(),
+        table => format!("[{table}]\nno_such_key = 1"),
+    };
+    let error = Config::from_toml(&text).expect_err("the key is unknown").to_string();
+    let (_, expected) =
+        error.split_once("expected ").unwrap_or_else(|| panic!("no list of keys in: {error}"));
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// Returns whether a line, commented out or not, sets the key in its table, sets it in an inline table, or begins its table.
+fn is_explained(text: &str, table: &str, key: &str) -> bool {
+    let mut current = String::new();
+    for line in text.lines() {
+        let line = line.trim_start_matches(['#', ' ']);
+        if let Some(header) = line.strip_prefix('[') {
+            current = header.trim_start_matches('[').split(']').next().unwrap_or_default().to_owned();
+            let path = if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") };
+            if current == path {
+                return true;
+            }
+            continue;
+        }
+        let Some((name, value)) = line.split_once('=') else { continue };
+        let name = name.trim();
+        let sets_key = current == table && name.split('.').next() == Some(key);
+        let sets_inline = format!("{current}.{name}") == table && value.contains(&format!("{key} ="));
+        if sets_key || sets_inline {
+            return true;
+        }
+    }
+    false
+}
