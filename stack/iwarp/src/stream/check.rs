@@ -1,9 +1,9 @@
-//! What always holds of a stream between two calls. Compiled always, called by tests and the simulator.
+//! Invariants of a stream between two calls. Always compiled; tests and the simulator call it.
 
 use super::{Io, Stream, StreamState};
 
 impl Stream {
-    /// Whether the stream's parts agree with each other and with its rings.
+    /// Checks that the parts of the stream agree with each other and with the rings.
     pub fn check<C>(&self, io: &Io<'_, C>) -> Result<(), &'static str> {
         let begun = self.sender.next().wrapping_sub(io.sends.head());
         let posted = io.sends.tail().wrapping_sub(io.sends.head());
@@ -28,7 +28,7 @@ impl Stream {
         }
     }
 
-    /// Every Read that was sent is outstanding, or answered and waiting behind an earlier request.
+    /// Returns whether every sent Read is outstanding, or answered and not yet reported.
     fn reads_accounted_for<C>(&self, io: &Io<'_, C>) -> bool {
         let (mut seq, mut reads) = (io.sends.head(), 0);
         while seq != self.sender.next() {

@@ -1,8 +1,8 @@
-//! Completions of the send queue: in the order of posting, when each request is done (RFC 5040 s5.5).
+//! Completions of the send queue, in the order of posting (RFC 5040 s5.5).
 //!
-//! A Send or Write is done when TCP's peer has acknowledged its last octet, a Read or an atomic
-//! operation when the last octet of its response has been placed. A request that is done waits behind earlier ones that are not. Errors complete
-//! everything at once: one request may have failed, the rest is flushed.
+//! A Send or Write is done when the peer's TCP has acknowledged its last octet. A Read or atomic operation is done
+//! when the last octet of its response was placed. A request that is done waits for all earlier ones. An error
+//! completes all requests at once: one may have failed, and the others are flushed.
 
 use ironwarp_mem::{CoreMem, Epoch};
 use ironwarp_stats::Counter;
@@ -19,24 +19,24 @@ pub(super) enum DoneWhen {
     Now,
     /// The peer has acknowledged this many payload octets of the stream.
     Acked(u64),
-    /// This epoch has passed, so no core uses the invalidated memory any more.
+    /// This epoch has passed, so no core uses the invalidated memory.
     Quiescent(Epoch),
 }
 
-/// What has been acknowledged, and what each request waits for.
+/// What was acknowledged, and the condition of each request.
 pub(super) struct SendProgress {
     /// One entry for each slot of the send ring. The entry of request `seq` is at `seq & mask`.
     done_when: Box<[DoneWhen]>,
     mask: u32,
-    /// Payload octets of ours that TCP has pulled.
+    /// Payload octets that TCP has pulled.
     pulled_bytes: u64,
-    /// Payload octets of ours that the peer has acknowledged.
+    /// Payload octets that the peer has acknowledged.
     acked_bytes: u64,
-    /// Reads answered in full whose completion has not been reported.
+    /// Completely answered Reads whose completion was not reported.
     reads_done: u32,
-    /// The oldest request is done but for memory that some core may still use.
+    /// The oldest request waits only until no core uses its memory.
     awaits_epoch: bool,
-    /// The oldest Read that is outstanding is nobody's request: a ready-to-receive indication.
+    /// The oldest outstanding Read is the ready-to-receive indication, which no application posted.
     rtr_read: bool,
 }
 
@@ -56,11 +56,11 @@ impl SendProgress {
 
     pub(super) fn start(&mut self, startup_bytes_sent: u64) {
         self.pulled_bytes = startup_bytes_sent;
-        // A connection before this one, which fell back to revision 1, may have had more acknowledged.
+        // An earlier connection, which fell back to revision 1, may have had more octets acknowledged.
         self.acked_bytes = self.acked_bytes.min(startup_bytes_sent);
     }
 
-    /// TCP pulled `bytes` more.
+    /// TCP has pulled `bytes` more.
     #[inline]
     pub(super) fn on_pulled(&mut self, bytes: usize) {
         self.pulled_bytes += bytes as u64;
@@ -89,7 +89,7 @@ impl SendProgress {
         self.awaits_epoch
     }
 
-    /// Returns whether no core uses the memory any more whose tag request `seq` invalidated.
+    /// Returns whether no core uses the memory whose tag request `seq` invalidated.
     #[cold]
     fn is_quiescent(&mut self, seq: u32, memory: &CoreMem) -> bool {
         self.awaits_epoch = match self.done_when(seq) {
@@ -99,23 +99,23 @@ impl SendProgress {
         !self.awaits_epoch
     }
 
-    /// One more Read was answered in full. The indication's was the first, and completes nothing.
+    /// One more Read is completely answered. The indication is the first and completes nothing.
     #[inline]
     pub(super) fn read_done(&mut self) {
         self.reads_done += u32::from(!core::mem::take(&mut self.rtr_read));
     }
 
-    /// A Read was sent that is nobody's request.
+    /// The ready-to-receive indication was sent as a Read.
     pub(super) fn rtr_read_sent(&mut self) {
         self.rtr_read = true;
     }
 
-    /// Whether it is unanswered.
+    /// Returns whether that Read is not answered yet.
     pub(super) fn awaits_rtr_read(&self) -> bool {
         self.rtr_read
     }
 
-    /// Takes one of them back, for the oldest request.
+    /// Consumes one answered Read for the oldest request. Returns whether there was one.
     fn take_done_read(&mut self) -> bool {
         let done = self.reads_done > 0;
         self.reads_done -= u32::from(done);
@@ -136,7 +136,8 @@ impl SendProgress {
 }
 
 impl Stream {
-    /// The peer has acknowledged `total` payload octets since the connection began. Completes what that covers.
+    /// The peer has acknowledged `total` payload octets since the connection began. Completes the requests that this
+    /// covers.
     pub fn on_acked<C: CompletionSink>(&mut self, total: u64, io: &mut Io<'_, C>) {
         self.send_progress.acked_bytes = self.send_progress.acked_bytes.max(total);
         if self.state == StreamState::Open {
@@ -174,7 +175,7 @@ impl Stream {
         }
     }
 
-    /// The same for a request that waits for an answer or for memory, or for nothing.
+    /// [`Stream::is_done`] for a request that waits for a response, for memory, or for nothing.
     #[inline(never)]
     fn is_non_message_done(&mut self, seq: u32, opcode: SendOpcode, memory: &CoreMem) -> bool {
         match opcode {
@@ -187,13 +188,13 @@ impl Stream {
                     && self.send_progress.take_done_read()
             }
             SendOpcode::Invalidate => self.send_progress.is_quiescent(seq, memory),
-            // Done as soon as they are carried out. Messages never come here.
+            // Done when they are carried out. Sends and Writes do not reach this match.
             _ => true,
         }
     }
 
-    /// Completes every request that is posted as flushed. For a stream that has ended; work may be posted to it
-    /// until its application knows.
+    /// Completes every posted request as flushed, on a stream that has ended. The application may post until it
+    /// learns of the end.
     pub fn flush<C: CompletionSink>(&mut self, io: &mut Io<'_, C>) {
         if matches!(self.state, StreamState::Terminating | StreamState::Ended) {
             self.flush_sends(None, io);
@@ -201,8 +202,8 @@ impl Stream {
         }
     }
 
-    /// Completes every posted send: the one at `failed` with its own status, the others as flushed. Requests that
-    /// asked for no completion get one all the same.
+    /// Completes every posted send: the one at `failed` with its own status, the others as flushed. Unsignalled
+    /// requests get a completion too.
     #[cold]
     pub(super) fn flush_sends<C: CompletionSink>(
         &mut self,
@@ -223,7 +224,7 @@ impl Stream {
         self.send_progress.awaits_epoch = false;
     }
 
-    /// The same for receives.
+    /// Completes every posted receive, like [`Stream::flush_sends`].
     #[cold]
     pub(super) fn flush_receives<C: CompletionSink>(
         &mut self,
@@ -272,8 +273,8 @@ fn status_of(seq: u32, failed: Option<(u32, CompletionStatus)>) -> CompletionSta
     }
 }
 
-/// Gives the slots before `seq` back to the application. Completions are reported first, so that a slot is never
-/// free while its completion is still owed.
+/// Returns the slots before `seq` to the application. Completions are reported first, so no slot is free while its
+/// completion is pending.
 fn release<C>(io: &mut Io<'_, C>, seq: u32, unsignaled: u32) {
     if unsignaled > 0 {
         io.sends.add_unsignaled(unsignaled);
@@ -285,8 +286,8 @@ fn release<C>(io: &mut Io<'_, C>, seq: u32, unsignaled: u32) {
 mod tests {
     use super::*;
 
-    /// RFC 6581 s10: after a connection that fell back to revision 1, what the peer acknowledged of the longer request
-    /// of revision 2 is no acknowledgement of what the second connection carries.
+    /// RFC 6581 s10: a connection may fall back to revision 1. Acknowledgements of its longer revision 2 request do
+    /// not count for the second connection.
     #[test]
     fn a_connection_before_this_one_acknowledges_nothing() {
         let mut send_progress = SendProgress::new(1);

@@ -1,10 +1,10 @@
-//! What RFC 7306 adds to the receiving side.
+//! The receive side of RFC 7306.
 //!
-//! Takes the untagged segments whose operation RFC 5040 does not have, and those on queues that it does not have. On a
-//! stream without extensions each is refused as RFC 5040 says. A segment passes the checks of its queue (RFC 5041
-//! s7.1), then those of operation and version (RFC 7306 s8.2), then its own; what is refused has changed nothing.
+//! Handles untagged segments whose operation or queue is not in RFC 5040. A stream without extensions refuses them as
+//! RFC 5040 says. A segment passes the checks of its queue (RFC 5041 s7.1), then those of operation and version (RFC
+//! 7306 s8.2), then its own. A refused segment has no effect.
 //!
-//! A refusal shows the segment's DDP header and never the request that it carried (RFC 7306 s8.1).
+//! The Terminate includes the DDP header of the segment and never the request in it (RFC 7306 s8.1).
 
 use ironwarp_mem::Access;
 use ironwarp_stats::Counter;
@@ -23,21 +23,22 @@ use crate::terminate::Terminate;
 use crate::wr::SendOpcode;
 
 impl Stream {
-    /// Which text of RFC 7306 the connection goes by, if any. Heard until the stream starts.
+    /// Sets the variant of RFC 7306 for the connection, if any. No effect after the stream has started.
     pub fn set_extensions(&mut self, extensions: Option<Rfc7306Profile>) {
         if self.state == StreamState::Idle {
             self.config.extensions = extensions;
         }
     }
 
-    /// Whether the peer ended the stream because it does not know Atomic Requests, as far as its Terminate tells.
+    /// Returns whether the peer ended the stream because it does not support Atomic Requests, as far as its Terminate
+    /// shows.
     pub fn peer_lacks_atomics(&self) -> bool {
         self.peer_lacks_atomics
     }
 
-    /// RFC 7306 s1.1: who does not know a message calls its operation unexpected. The oldest request without an answer has
-    /// to be an atomic operation of the RFC; and the Terminate shows such a request, or shows nothing and there is no other
-    /// message that it can be about.
+    /// RFC 7306 s1.1: a peer without a message reports an unexpected opcode. The oldest unanswered request must be an
+    /// atomic operation of the RFC. The Terminate must include such a request, or include nothing while no other
+    /// message can be its cause.
     pub(super) fn detect_no_peer_atomics<C>(&mut self, error: Terminate, payload: &[u8], io: &Io<'_, C>) {
         let opcode_of = |seq| io.sends.at(seq).map(|wqe| wqe.opcode);
         let asked = self.oldest_unanswered(io).and_then(opcode_of);
@@ -55,7 +56,7 @@ impl Stream {
         };
     }
 
-    /// A segment that RFC 5040 knows nothing of.
+    /// A segment whose operation or queue is not in RFC 5040.
     #[cold]
     #[inline(never)]
     pub(super) fn on_extended_segment<C: StreamCallbacks>(
@@ -73,8 +74,8 @@ impl Stream {
         }
     }
 
-    /// A message that may not come here. RFC 5041 s7.1: what DDP finds wrong with it comes first, save its length: RFC 7306
-    /// s1.1 wants to hear of the operation, and buffers for messages that do not exist have no size.
+    /// A message that is not allowed here. RFC 5041 s7.1: errors of DDP take precedence, except for the length. RFC
+    /// 7306 s1.1 requires the report of an unexpected opcode, and an unknown message has no buffer size.
     fn on_unexpected<C: SharedReceives>(
         &mut self,
         header: &Untagged,
@@ -100,7 +101,7 @@ impl Stream {
         Err(RdmapFault::Opcode.into())
     }
 
-    /// The oldest receive, whatever its size, for a segment of `queue` that DDP finds right.
+    /// Returns the oldest receive, whatever its size, for a segment that passes the DDP checks of `queue`.
     fn oldest_receive<C: SharedReceives>(
         &self,
         queue: UntaggedQueue,
@@ -117,8 +118,8 @@ impl Stream {
         Ok(wr_id.ok_or(DdpFault::NoBuffer)?)
     }
 
-    /// Immediate Data takes the oldest receive, whose memory it leaves alone, and one number of its queue (RFC 7306
-    /// s6.3).
+    /// Immediate Data consumes the oldest receive, leaves its memory unchanged and uses one number of its queue (RFC
+    /// 7306 s6.3).
     fn on_immediate<C: CompletionSink + SharedReceives>(
         &mut self,
         opcode: Opcode,
@@ -129,8 +130,8 @@ impl Stream {
         let queue = self.immediate_queue(header);
         let wr_id = self.oldest_receive(queue, header, payload, io)?;
         Opcode::check_version(header.ulp)?;
-        // The message is one segment. The offset is that of the queue, so on queue 0 it is 0 unless a Send has begun to
-        // fill the receive; a Send that was begun must end first.
+        // The message is one segment. Its offset was checked against its queue, so on queue 0 it is 0 unless a Send
+        // is incomplete; an incomplete Send must end first.
         if !header.last || self.rx_sends.placed() > 0 {
             return Err(RdmapFault::StreamCatastrophic.into());
         }
@@ -149,9 +150,9 @@ impl Stream {
         Ok(())
     }
 
-    /// An Atomic Request (RFC 7306 s5.2.1, s8.2): one segment, exactly one header. The word is looked up now, so that what
-    /// may not be asked is refused at once, and changed when the request's turn to be answered comes, or its owner's turn to
-    /// change it.
+    /// An Atomic Request (RFC 7306 s5.2.1, s8.2): one segment with exactly one header. The word is resolved now, so a
+    /// request that is not allowed is refused at once. The word changes when the response is next to be sent, or on
+    /// its owner core.
     fn on_atomic_request<C: AtomicForwarder>(
         &mut self,
         profile: Rfc7306Profile,
@@ -179,7 +180,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The answer to our oldest request, which must be an atomic operation (RFC 7306 s5.2.2).
+    /// The response to the oldest local request, which must be an atomic operation (RFC 7306 s5.2.2).
     fn on_atomic_response<C: CompletionSink + AtomicForwarder>(
         &mut self,
         header: &Untagged,
@@ -212,8 +213,8 @@ impl Stream {
         Ok(())
     }
 
-    /// The word's value goes to the request's sink in the machine's own order (RFC 7306 s5.1). A sink that has been revoked
-    /// meanwhile is our own application's error.
+    /// Stores the word's value in the sink of the request, in the machine's byte order (RFC 7306 s5.1). A sink that
+    /// was revoked in the meantime is an error of the local application.
     fn place_original_value<C>(
         &mut self,
         head: &OutstandingRequest,
@@ -236,18 +237,18 @@ impl Stream {
         }
     }
 
-    /// Whether there is a queue 3.
+    /// Returns whether this stream uses queue 3.
     fn has_atomic_responses(&self) -> bool {
         let profile = self.config.extensions;
         profile.and_then(|profile| profile.queue(Opcode::AtomicResponse)) == Some(ATOMIC_RESPONSE_QUEUE)
     }
 
-    /// The buffer that waits for an Atomic Response, where one is awaited at all.
+    /// Returns the size of the buffer for an Atomic Response, if one is outstanding.
     fn response_buffer_bytes(&self) -> Option<u32> {
         self.outstanding.has_atomic().then_some(ATOMIC_RESPONSE_BYTES as u32)
     }
 
-    /// The queue that an immediate is numbered on: that of Sends, save by figure 2 of draft -01.
+    /// Returns the queue that numbers this immediate: queue 0, or queue 1 with figure 2 of draft -01.
     fn immediate_queue(&self, header: &Untagged) -> UntaggedQueue {
         if header.qn == READ_QUEUE { self.rx_requests } else { self.rx_sends }
     }
