@@ -9,21 +9,21 @@ impl Stream {
         let posted = io.sends.tail().wrapping_sub(io.sends.head());
         let holds = |what: &'static str, holds: bool| if holds { Ok(()) } else { Err(what) };
         holds("more sends were begun than posted", begun <= posted)?;
-        holds("a send is under way that was not posted", !self.sender.is_under_way() || begun < posted)?;
+        holds("a send in progress was not posted", !self.sender.is_under_way() || begun < posted)?;
         let limit = self.outstanding.ord().max(usize::from(self.send_progress.awaits_rtr_read()));
         holds("more Reads are outstanding than ORD", self.outstanding.len() <= limit)?;
-        let sound = self.out_of_order.as_ref().is_none_or(|out_of_order| out_of_order.is_consistent());
-        holds("notes of early placements overlap or are empty", sound)?;
-        holds("what was mailed and what was answered are mixed up", self.responses.is_consistent())?;
+        let consistent = self.out_of_order.as_ref().is_none_or(|out_of_order| out_of_order.is_consistent());
+        holds("runs placed out of order overlap or are empty", consistent)?;
+        holds("forwarded and completed responses are out of order", self.responses.is_consistent())?;
         match self.state {
             StreamState::Open => {
-                holds("more is acknowledged than was sent", self.send_progress.is_consistent())?;
-                holds("a Read is neither outstanding nor done", self.reads_accounted_for(io))
+                holds("more octets are acknowledged than were sent", self.send_progress.is_consistent())?;
+                holds("a sent Read is neither outstanding nor answered", self.reads_accounted_for(io))
             }
-            StreamState::Idle => holds("something was sent before the start", begun == 0),
+            StreamState::Idle => holds("a request was sent before the start", begun == 0),
             StreamState::Terminating | StreamState::Ended => {
-                holds("an ended stream still waits for something", self.outstanding.is_empty())?;
-                holds("an ended stream still owes an answer", self.responses.is_empty())
+                holds("an ended stream has outstanding requests", self.outstanding.is_empty())?;
+                holds("an ended stream has pending responses", self.responses.is_empty())
             }
         }
     }

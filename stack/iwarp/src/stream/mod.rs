@@ -171,10 +171,10 @@ pub enum StreamState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StreamError {
     /// An error was found here. Its Terminate waits to be pulled, if one may be sent.
-    #[error("ended here with Terminate {0}")]
+    #[error("the stream ended with a local error, Terminate {0}")]
     Failed(Terminate),
     /// The peer sent a Terminate. None is sent in reply.
-    #[error("ended by the peer with Terminate {0}")]
+    #[error("the peer ended the stream with Terminate {0}")]
     PeerTerminated(Terminate),
 }
 

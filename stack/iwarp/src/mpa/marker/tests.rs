@@ -1,11 +1,11 @@
-//! Markers against the RFC's own examples and against a decoder that walks the stream octet by octet.
+//! Markers against the examples of the RFC and against an independent decoder that walks the stream.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::mpa::fpdu::{MULPDU_BYTES_MAX, fpdu_bytes, mulpdu};
 
-/// A sender that is `phase` octets behind a marker.
+/// A sender `phase` octets after a marker.
 fn at(phase: usize) -> MarkerState {
     MarkerState { since_marker: phase as u16 }
 }
@@ -40,8 +40,8 @@ fn slow_crc(bytes: &[u8]) -> u32 {
     })
 }
 
-/// What a receiver that knows nothing of our code makes of a stream with markers: the ULPDUs. Every marker must point to
-/// the FPDU that it stands in, every pad must be zero and every CRC right.
+/// An independent decoder of a stream with markers. Returns the ULPDUs. Every marker must point to its FPDU, every
+/// pad must be zero, and every CRC must be correct.
 fn decode(stream: &[u8]) -> Vec<Vec<u8>> {
     let (mut at, mut found) = (0, Vec::new());
     while at < stream.len() {
@@ -72,7 +72,7 @@ fn decode(stream: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// The DDP segment of both examples: a Send of 24 zeros, the `msn`th message.
+/// The DDP segment of both examples: a Send of 24 zero octets, message `msn`.
 fn example(msn: u8) -> Vec<u8> {
     [&[0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, msn, 0, 0, 0, 0][..], &[0; 24]].concat()
 }
@@ -90,7 +90,7 @@ fn the_first_fpdu_is_that_of_figure_5() {
     assert_eq!(opened(&mut MarkerState::new(), &framed, true), Ok(example(1)));
 }
 
-/// RFC 5044 s4.4, figure 6: at octet 492 of the stream, so that a marker falls behind the DDP header.
+/// RFC 5044 s4.4, figure 6: at octet 492 of the stream, so a marker follows the DDP header.
 #[test]
 fn the_second_example_is_that_of_figure_6() {
     let mut marker_state = at(492);
@@ -101,7 +101,7 @@ fn the_second_example_is_that_of_figure_6() {
     assert_eq!(opened(&mut at(492), &framed, true), Ok(example(2)));
 }
 
-/// RFC 5044 s4.3, figure 4: a ULPDU of 16 octets, a marker 12 octets behind the length field.
+/// RFC 5044 s4.3, figure 4: a ULPDU of 16 octets, with a marker 12 octets after the length field.
 #[test]
 fn a_marker_points_back_to_the_length_field_as_in_figure_4() {
     let framed = sealed(&mut at(500), &pattern(16), true);
@@ -112,7 +112,7 @@ fn a_marker_points_back_to_the_length_field_as_in_figure_4() {
     assert_eq!(framed.len(), 28);
 }
 
-/// RFC 5044 s4.4: a marker right behind the pad is covered by the CRC of the FPDU before it.
+/// RFC 5044 s4.4: the CRC of an FPDU covers a marker directly after its pad.
 #[test]
 fn a_marker_between_pad_and_crc_belongs_to_the_fpdu() {
     let mut marker_state = at(512 - 8);
@@ -122,7 +122,7 @@ fn a_marker_between_pad_and_crc_belongs_to_the_fpdu() {
     assert_eq!(opened(&mut at(512 - 8), &framed, true), Ok(pattern(5)));
 }
 
-/// RFC 5044 s4.3: a marker that falls right behind the CRC is the next FPDU's, and its value is 0.
+/// RFC 5044 s4.3: a marker directly after the CRC belongs to the next FPDU, and its value is 0.
 #[test]
 fn a_marker_behind_the_crc_opens_the_next_fpdu() {
     let mut marker_state = at(512 - 12);
@@ -142,7 +142,7 @@ fn all_markers_of_one_fpdu_point_to_its_length_field() {
     }
 }
 
-/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4), and what it allows always fits.
+/// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4), and an FPDU of MULPDU always fits.
 #[test]
 fn mulpdu_with_markers_is_as_the_formula_says_and_fits_at_every_phase() {
     for emss in 140..3000_usize {
@@ -156,8 +156,7 @@ fn mulpdu_with_markers_is_as_the_formula_says_and_fits_at_every_phase() {
     assert_eq!(mulpdu(bytes_beside_markers(70_000)), MULPDU_BYTES_MAX);
 }
 
-/// RFC 5044 s3, s4.3: the largest ULPDU, the empty one and the smallest, each at every phase; the pointer still has 16
-/// bits.
+/// RFC 5044 s3, s4.3: the longest, the empty and the shortest ULPDU at every phase. The pointer fits in 16 bits.
 #[test]
 fn the_shortest_and_the_longest_ulpdus_go_through_at_every_phase() {
     for phase in (0..512).step_by(4) {
@@ -171,7 +170,7 @@ fn the_shortest_and_the_longest_ulpdus_go_through_at_every_phase() {
     }
 }
 
-/// RFC 5044 s4.1: the length field can say more than the 64 768 octets that may be sent; the pointer cannot.
+/// RFC 5044 s4.1: the length field can exceed the 64 768 octets that may be sent; the pointer cannot.
 #[test]
 fn a_ulpdu_beyond_the_limit_is_not_built() {
     let mut room = vec![0; 70_000];
@@ -179,7 +178,7 @@ fn a_ulpdu_beyond_the_limit_is_not_built() {
     assert_eq!(at(4).encode(&mut room, 65_536, true), 0);
 }
 
-/// RFC 5044 s8, code 3: the CRC is right and a marker points elsewhere.
+/// RFC 5044 s8, code 3: the CRC is correct and a marker points elsewhere.
 #[test]
 fn a_marker_that_points_elsewhere_is_found_behind_a_right_crc_only() {
     for marker in [0, 512, 1024] {
@@ -192,7 +191,8 @@ fn a_marker_that_points_elsewhere_is_found_behind_a_right_crc_only() {
     }
 }
 
-/// RFC 5044 s4.2: the reserved field is ignored, the two low bits of the pointer count as zeros; the CRC covers both.
+/// RFC 5044 s4.2: the reserved field is ignored, and the two low bits of the pointer count as zeros. The CRC covers
+/// both.
 #[test]
 fn reserved_bits_of_a_marker_are_not_looked_at() {
     let mut framed = sealed(&mut at(0), &pattern(600), true);
@@ -212,7 +212,7 @@ fn a_room_too_short_moves_nothing_on() {
 }
 
 proptest! {
-    /// RFC 5044 s4.3: any FPDUs from any phase on, read by the decoder above and by ours.
+    /// RFC 5044 s4.3: any FPDUs from any phase on, decoded by the independent decoder and by [`MarkerState`].
     #[test]
     fn fpdus_of_every_size_keep_the_rhythm(
         sizes in proptest::collection::vec(prop_oneof![0..40usize, 0..1500usize, 0..9000usize], 1..12),

@@ -1,14 +1,15 @@
-//! Atomic operations on words of other cores, as a stream sees them: whom it asks for what and when, and what it tells.
+//! Atomic operations on words of other cores, as a stream sees them: when it forwards which operation, and its
+//! responses.
 
 use super::atomic::{ATOMIC, at, request, segment, word, words};
 use super::*;
 use crate::rdmap::{ReadRequest, Rfc7306Profile};
 use ironwarp_mem::AccessError;
 
-/// The core whose words these are, beside core 0 whose stream it is.
+/// The owner core of the words. The stream is on core 0.
 const OTHER: CoreId = CoreId(1);
 
-/// A responder on core 0 of two that may ask `credits` times, and words: of its own core, and of the other.
+/// A responder on core 0 of two cores with this number of credits, and one word of each core.
 fn side(credits: usize) -> (Endpoint, Region, [u64; 2]) {
     let config = StreamConfig { extensions: Some(Rfc7306Profile::RFC_7306), ..config() };
     let mut side = Endpoint::started(config, Role::Responder, true);
@@ -22,7 +23,7 @@ fn side(credits: usize) -> (Endpoint, Region, [u64; 2]) {
     (side, region, of)
 }
 
-/// Hands over requests to add 1 to these words, numbered from 1.
+/// Receives requests to add 1 to these words, numbered from 1.
 fn ask(side: &mut Endpoint, region: &Region, indices: &[u64]) {
     for (msn, index) in (1..).zip(indices) {
         side.feed(&framed(&request(msn, at(region, *index), AtomicOp::add(1)))).unwrap();
@@ -33,14 +34,14 @@ fn asked(side: &Endpoint) -> Vec<(CoreId, u32)> {
     side.log.asked.iter().map(|&(owner, serial, ..)| (owner, serial)).collect()
 }
 
-/// The originals that the next unit tells.
+/// Returns the original values in the next unit.
 fn sent_originals(side: &mut Endpoint) -> Vec<u64> {
     let original = |ulpdu: &Vec<u8>| u64::from_be_bytes(*ulpdu.last_chunk().unwrap());
     ulpdus(&side.pull(SEGMENT_BYTES)).iter().map(original).collect()
 }
 
-/// The owner is asked for exactly what the peer asked for, and what it answers is told in the order of the requests, with
-/// what this core has done itself between.
+/// The owner core gets exactly the peer's requests. Its outcomes are sent in the order of the requests, between those
+/// of this core.
 #[test]
 fn the_owner_is_asked_and_its_answer_is_told_in_turn() {
     let (mut side, region, [here, there]) = side(8);
@@ -66,8 +67,8 @@ fn the_owner_is_asked_and_its_answer_is_told_in_turn() {
     assert_eq!(side.counted(Counter::AtomicsLocalCore), 1);
 }
 
-/// RFC7306-5.4-09, RFC 7306 s7: the owner is not asked while the response to a Read before it has octets to go, and is asked
-/// as soon as the last has left.
+/// RFC7306-5.4-09, RFC 7306 s7: nothing is forwarded while an earlier Read Response is incomplete. It is forwarded as
+/// soon as the last segment is sent.
 #[test]
 fn the_owner_is_asked_when_the_read_before_has_been_answered() {
     let (mut side, _, _) = side(8);
@@ -95,7 +96,7 @@ fn the_owner_is_asked_when_the_read_before_has_been_answered() {
     assert_eq!(sent_originals(&mut side), [5]);
 }
 
-/// What waits for another core holds up no Send.
+/// A Send does not wait for an operation that another core carries out.
 #[test]
 fn a_send_does_not_wait_for_another_core() {
     let (mut side, region, [_, there]) = side(8);
@@ -106,8 +107,8 @@ fn a_send_does_not_wait_for_another_core() {
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(1, Ok(0), io) && stream.wants_tx(io)));
 }
 
-/// RFC7306-8.1-02, RFC7306-8.2-08: the owner's refusal ends the stream when it is the next to be told, and the Terminate
-/// shows the header of the request that it is about; what comes behind it is told to nobody.
+/// RFC7306-8.1-02, RFC7306-8.2-08: a refusal of the owner core ends the stream when it is the next response. The
+/// Terminate includes the header of the refused request, and no later response is sent.
 #[test]
 fn a_refusal_of_the_owner_waits_for_its_turn() {
     let (mut side, region, [_, there]) = side(8);
@@ -124,7 +125,7 @@ fn a_refusal_of_the_owner_waits_for_its_turn() {
     assert_eq!(side.pull(SEGMENT_BYTES), []);
 }
 
-/// Without a credit nothing is asked, until there is one; and the peer may end the stream meanwhile.
+/// Without a credit nothing is forwarded until there is one. The peer may end the stream meanwhile.
 #[test]
 fn without_a_credit_a_stream_waits_until_it_is_told() {
     let (mut side, region, [_, there]) = side(1);

@@ -1,4 +1,4 @@
-//! What is refused, with which Terminate, and that memory stays as it was.
+//! Refused segments: the Terminate of each, and unchanged memory.
 
 use super::*;
 use crate::ddp::{Tagged, Untagged};
@@ -46,7 +46,7 @@ fn read_request(msn: u32, stag: STag, source_to: u64, bytes: u32) -> Vec<u8> {
     with_payload(untagged(1, 1, msn, 0), &request.encode())
 }
 
-/// What of the offending message a Terminate shows (RFC 5040 s4.8, figure 10).
+/// The headers of the offending message in a Terminate (RFC 5040 s4.8, figure 10).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shows {
     Nothing,
@@ -55,8 +55,8 @@ enum Shows {
 }
 
 impl ErrorFixture {
-    /// Feeds one segment and checks the whole outcome: the error, the Terminate on the wire, memory, completions,
-    /// and that nothing more is sent or read.
+    /// Feeds one segment and checks everything: the error, the Terminate on the wire, memory, completions, and that
+    /// nothing more is sent or read.
     fn refuses(mut self, ulpdu: &[u8], layer: u8, etype: u8, code: u8, shows: Shows) {
         let error = Terminate { layer, etype, code };
         assert_eq!(self.side.feed(&framed(ulpdu)), Err(StreamError::Failed(error)));
@@ -99,7 +99,7 @@ fn a_write_to_an_unknown_stag() {
     v.refuses(&ulpdu, 1, 1, 0, Shows::Segment);
 }
 
-/// RFC 5041 has no code for a missing right; the steering tag allows no such placement.
+/// RFC 5041 has no code for a missing right. The steering tag does not allow the placement.
 #[test]
 fn a_write_without_the_right() {
     let v = fixture_with(Access::LOCAL_WRITE | Access::REMOTE_READ);
@@ -126,7 +126,7 @@ fn a_write_before_or_past_its_buffer() {
     }
 }
 
-/// RFC 5041 s7.1, tagged check 5; the code differs from RDMAP's for the same fault.
+/// RFC 5041 s7.1, tagged check 5. The code differs from RDMAP's for the same error.
 #[test]
 fn a_write_whose_offset_wraps() {
     let v = fixture();
@@ -134,7 +134,7 @@ fn a_write_whose_offset_wraps() {
     v.refuses(&ulpdu, 1, 1, 3, Shows::Segment);
 }
 
-/// RFC 5041 s7.2: the version fault has a code of its own for each kind of segment.
+/// RFC 5041 s7.2: the version error has a code of its own for each kind of segment.
 #[test]
 fn a_segment_of_another_ddp_version() {
     let v = fixture();
@@ -170,7 +170,7 @@ fn a_send_whose_offset_is_not_where_the_message_stands() {
     }
 }
 
-/// RFC 5041 s7.1, untagged check 2: iWARP has no receiver-not-ready.
+/// RFC 5041 s7.1, untagged check 2. iWARP has no receiver-not-ready.
 #[test]
 fn a_send_with_no_receive_posted() {
     let mut side = Endpoint::responder();
@@ -180,7 +180,7 @@ fn a_send_with_no_receive_posted() {
     assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)), [terminate_ulpdu(error, &ulpdu, Shows::Segment)]);
 }
 
-/// RFC 5041 s7.1, untagged check 4; the receive says why it failed.
+/// RFC 5041 s7.1, untagged check 4. The receive completes with the reason.
 #[test]
 fn a_send_longer_than_its_receive() {
     let v = fixture();
@@ -191,7 +191,7 @@ fn a_send_longer_than_its_receive() {
     assert_eq!(ids(&seen.side.log.receives), [(1, CompletionStatus::LocalLength), (2, FLUSHED)]);
 }
 
-/// RFC 5040 s7.2: unknown operations, and known ones where they do not belong.
+/// RFC 5040 s7.2: unknown operations, and known ones where they are not allowed.
 #[test]
 fn an_operation_that_may_not_come_here() {
     for opcode in [0, 1, 2, 7, 8, 9, 15] {
@@ -216,7 +216,7 @@ fn a_message_of_another_rdmap_version() {
         let mut header = untagged(3, 0, 1, 0);
         header.ulp = version | 3;
         fixture().refuses(&with_payload(header, b"x"), 0, 2, 5, Shows::Segment);
-        // A Read Request is one untagged segment like any other: its header is shown, its body is not.
+        // A Read Request is an untagged segment: the Terminate includes its header, not its payload.
         let v = fixture();
         let mut request = read_request(1, v.buffer.stag(), v.buffer.base_to(), 64);
         request[1] = version | 1;
@@ -224,7 +224,7 @@ fn a_message_of_another_rdmap_version() {
     }
 }
 
-/// RFC 5040 s5.3: a steering tag that may not be invalidated, found before the payload is placed.
+/// RFC 5040 s5.3: a steering tag that may not be invalidated is found before the payload is placed.
 #[test]
 fn a_send_that_wants_to_invalidate() {
     for opcode in [4, 6] {
@@ -235,7 +235,7 @@ fn a_send_that_wants_to_invalidate() {
     }
 }
 
-/// RFC 5040 s7.2, check 4, each with its code; the request goes along in the Terminate.
+/// RFC 5040 s7.2, check 4: each error has its code, and the Terminate includes the request.
 #[test]
 fn a_read_of_memory_that_may_not_be_read() {
     let ask = |v: &ErrorFixture, to: u64, bytes| read_request(1, v.buffer.stag(), to, bytes);
@@ -255,7 +255,7 @@ fn a_read_of_memory_that_may_not_be_read() {
     v.refuses(&ulpdu, 0, 1, 4, Shows::Request);
 }
 
-/// RFC 5040 s5.2.2: one Read more than was agreed on finds no buffer on queue 1.
+/// RFC 5040 s5.2.2: one Read more than the IRD finds no buffer on queue 1.
 #[test]
 fn one_read_more_than_ird() {
     let mut v = fixture();
@@ -278,7 +278,7 @@ fn a_read_request_of_another_size() {
     fixture().refuses(&with_payload(untagged(1, 1, 1, 4), &[0; 24]), 1, 2, 4, Shows::Segment);
 }
 
-/// A response that nobody asked for, even to memory that may be written.
+/// A response without a Read is refused, even to memory that may be written.
 #[test]
 fn a_response_nobody_asked_for() {
     let v = fixture();
@@ -286,7 +286,7 @@ fn a_response_nobody_asked_for() {
     v.refuses(&ulpdu, 0, 2, 6, Shows::Segment);
 }
 
-/// The sink of a Read needs local write right alone, so a Write to it is refused.
+/// The sink of a Read needs only the local write right, so a Write to it is refused.
 #[test]
 fn a_write_to_the_sink_of_a_read() {
     let mut v = fixture_with(Access::LOCAL_WRITE);
@@ -297,7 +297,7 @@ fn a_write_to_the_sink_of_a_read() {
     v.refuses(&ulpdu, 1, 1, 0, Shows::Segment);
 }
 
-/// The sink was given back while the answer was on its way: the Read says so, later requests are flushed.
+/// The sink is deregistered before the response arrives. The Read reports that, and later requests are flushed.
 #[test]
 fn a_read_whose_sink_is_gone() {
     let (mut a, mut b) = pair();
@@ -314,8 +314,8 @@ fn a_read_whose_sink_is_gone() {
     assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalProtection), (2, FLUSHED)]);
 }
 
-/// A long response looks its source up again for every segment. RFC 5040 s4.8: the request in the Terminate shows
-/// how far it got.
+/// The source of a long response is resolved for every segment. RFC 5040 s4.8: the request in the Terminate shows
+/// what was not sent.
 #[test]
 fn a_read_whose_source_is_revoked_halfway() {
     let mut v = fixture();
@@ -336,7 +336,7 @@ fn a_read_whose_source_is_revoked_halfway() {
     );
 }
 
-/// RFC 5044 s8, code 2: nothing of the FPDU is used, MPA delivers nothing more. It shows no header.
+/// RFC 5044 s8, code 2: nothing of the FPDU is used or delivered. The Terminate includes no header.
 #[test]
 fn a_wrong_crc() {
     let mut v = fixture();
@@ -349,7 +349,7 @@ fn a_wrong_crc() {
     assert_eq!(v.side.counted(Counter::IwarpRxCrcErrors), 1);
 }
 
-/// RFC 5041 s7.1: segments behind the one that was refused are dropped, also those that arrived with it.
+/// RFC 5041 s7.1: segments after the refused one are dropped, also those that arrived with it.
 #[test]
 fn what_arrived_with_the_error_is_dropped() {
     let mut v = fixture();
@@ -366,7 +366,7 @@ fn a_ulpdu_too_short_for_a_header() {
     fixture().refuses(&[0x41; 10], 1, 0, 0, Shows::Nothing);
 }
 
-/// RFC 5040 s7.1, case 1: an error of our own sends a Terminate instead of the message, with no headers.
+/// RFC 5040 s7.1, case 1: for a local error a Terminate replaces the message and includes no headers.
 #[test]
 fn a_send_that_cannot_be_carried_out() {
     let mut a = Endpoint::initiator();
@@ -421,7 +421,7 @@ fn a_read_needs_one_sink_that_may_be_written() {
     assert_eq!(outcome(|_| vec![Sge::default(); 2]), CompletionStatus::LocalOperation);
 }
 
-/// The receive names memory that it may not: our own fault, so the Terminate says only that.
+/// The receive names memory that it may not use. The Terminate reports a local error only.
 #[test]
 fn a_receive_that_names_bad_memory() {
     let mut side = Endpoint::responder();
@@ -432,7 +432,7 @@ fn a_receive_that_names_bad_memory() {
     assert_eq!(ids(&side.log.receives), [(1, CompletionStatus::LocalProtection)]);
 }
 
-/// RFC 5040 s5.4: a received Terminate flushes everything and is not answered.
+/// RFC 5040 s5.4: a received Terminate flushes everything, and nothing is sent in reply.
 #[test]
 fn the_peers_terminate_ends_the_stream_in_silence() {
     for octets in [[0x12, 0x02, 0x00, 0x00], [0x21, 0x02, 0x03, 0x00]] {
@@ -454,7 +454,7 @@ fn a_terminate_that_names_nothing_is_itself_refused() {
     fixture().refuses(&with_payload(untagged(7, 2, 2, 0), &[0; 4]), 1, 2, 3, Shows::Segment);
 }
 
-/// RFC 5044 s7.1.2, rule 4 holds for the Terminate too.
+/// RFC 5044 s7.1.2, rule 4 applies to the Terminate too.
 #[test]
 fn a_responder_that_saw_no_fpdu_ends_without_a_terminate() {
     let mut v = fixture();
@@ -464,7 +464,7 @@ fn a_responder_that_saw_no_fpdu_ends_without_a_terminate() {
     assert_eq!(ids(&v.side.log.receives), [(1, FLUSHED), (2, FLUSHED)]);
 }
 
-/// What is posted to a stream that has ended is flushed; requests that wanted no completion get one.
+/// Requests posted after the end are flushed. Unsignalled ones get a completion too.
 #[test]
 fn work_posted_after_the_end_is_flushed() {
     let mut a = Endpoint::initiator();
@@ -476,7 +476,7 @@ fn work_posted_after_the_end_is_flushed() {
     assert!(a.pull(SEGMENT_BYTES).is_empty());
 }
 
-/// A Terminate is the next unit after those that TCP has pulled; sends that were not pulled never go.
+/// A Terminate is the next unit after those that TCP has pulled. Sends that were not pulled are never sent.
 #[test]
 fn a_terminate_goes_before_everything_that_waits() {
     let mut v = fixture();

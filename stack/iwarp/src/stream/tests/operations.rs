@@ -1,12 +1,11 @@
-//! Each operation alone: what arrives, what completes, when.
+//! Each operation alone: what arrives, what completes, and when.
 
 use super::*;
 use crate::completion::CompletionFlags;
 use crate::rdmap::ReadRequest;
 use ironwarp_mem::AccessScope;
 
-/// A whole untagged message in one segment, laid out by hand: control octets, the tag to invalidate, queue, number,
-/// offset 0.
+/// A whole untagged message in one segment: control octets, the tag to invalidate, queue, number, offset 0, payload.
 fn raw_segment(ulp: u8, word: u32, (qn, msn): (u8, u8), payload: &[u8]) -> Vec<u8> {
     let place = [0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, 0];
     framed(&[&[0x41, ulp], &word.to_be_bytes()[..], &place, payload].concat())
@@ -44,7 +43,7 @@ fn a_send_completes_with_its_last_byte_and_not_before() {
     assert_eq!(ids(&a.log.sends), [(1, OK)]);
 }
 
-/// The start-up frame was part of the byte count that TCP acknowledges.
+/// The start-up frame counts among the octets that TCP acknowledges.
 #[test]
 fn what_was_sent_before_full_operation_is_not_mistaken_for_fpdus() {
     let mut a = Endpoint::idle(config());
@@ -58,7 +57,7 @@ fn what_was_sent_before_full_operation_is_not_mistaken_for_fpdus() {
     assert_eq!(ids(&a.log.sends), [(1, OK)]);
 }
 
-/// RFC 5040 s5.3: a Send with solicited event asks for one.
+/// RFC 5040 s5.3: a Send with Solicited Event sets the flag of the completion.
 #[test]
 fn a_solicited_send_says_so_to_its_receiver() {
     let (mut a, mut b) = pair();
@@ -99,7 +98,7 @@ fn a_send_with_invalidate_goes_out_octet_for_octet() {
     }
 }
 
-/// RFC 5040 s4.1: and so it is understood when it comes.
+/// RFC 5040 s4.1: the same octets, received.
 #[test]
 fn a_send_with_invalidate_is_taken_octet_for_octet() {
     for (ulp, solicited) in [(0x44, false), (0x46, true)] {
@@ -120,7 +119,7 @@ fn a_send_with_invalidate_is_taken_octet_for_octet() {
     }
 }
 
-/// RFC 5041 s4.3: what the upper layer adds to a message is the same in each of its segments.
+/// RFC 5041 s4.3: the field for RDMAP is the same in each segment of a message.
 #[test]
 fn every_segment_of_a_send_carries_the_same_tag_to_invalidate() {
     for (opcode, ulp) in [
@@ -138,7 +137,7 @@ fn every_segment_of_a_send_carries_the_same_tag_to_invalidate() {
     }
 }
 
-/// RFC 5041 s4.3: message number 0 comes after 0xffffffff, on each queue for itself.
+/// RFC 5041 s4.3: message number 0 follows 0xffffffff, on each queue separately.
 #[test]
 fn the_numbers_of_what_is_sent_wrap() {
     let mut a = Endpoint::initiator();
@@ -162,8 +161,8 @@ fn the_numbers_of_what_is_sent_wrap() {
     assert_eq!(next_msns, expected.each_ref().map(|(qn, msn)| (*qn, &msn[..])));
 }
 
-/// RFC 5040 s4.1: the tag to invalidate is not looked at in the messages that invalidate nothing: neither one that a Send
-/// with Invalidate would end nor one that there is not.
+/// RFC 5040 s4.1: messages that invalidate nothing ignore the field for a tag, whether it holds a valid tag or an
+/// unknown one.
 #[test]
 fn a_tag_to_invalidate_means_nothing_in_the_other_messages() {
     for is_own in [true, false] {
@@ -191,7 +190,7 @@ fn a_tag_to_invalidate_means_nothing_in_the_other_messages() {
     }
 }
 
-/// RFC 5040 s5.1: a valid Write is not delivered to the far application.
+/// RFC 5040 s5.1: a valid Write is not delivered to the peer's application.
 #[test]
 fn a_write_is_placed_and_nobody_is_told() {
     let (mut a, mut b) = pair();
@@ -211,7 +210,8 @@ fn a_write_is_placed_and_nobody_is_told() {
     assert_eq!(b.counted(Counter::IwarpRxWrites), 1);
 }
 
-/// RFC 5041 s5.2: each segment's offset is the message's plus that of its payload; only the last says so.
+/// RFC 5041 s5.2: the offset of a segment is the offset of the message plus that of its payload. Only the last has L
+/// set.
 #[test]
 fn the_segments_of_a_write_continue_where_the_one_before_ended() {
     let mut a = Endpoint::initiator();
@@ -239,8 +239,8 @@ fn a_read_brings_the_peers_memory() {
     assert!(b.log.sends.is_empty() && b.log.receives.is_empty());
 }
 
-/// RFC 5040 s5.2.1 and RFC 5041 s5.2: of a Read of no bytes neither steering tag nor offset is looked at, on either
-/// side. Some initiators start every connection with one.
+/// RFC 5040 s5.2.1 and RFC 5041 s5.2: a Read of no bytes needs neither a valid steering tag nor a valid offset, on
+/// either side. Some initiators start every connection with one.
 #[test]
 fn an_empty_read_needs_no_memory_at_all() {
     let (mut a, mut b) = pair();
@@ -250,7 +250,7 @@ fn an_empty_read_needs_no_memory_at_all() {
     assert_eq!((a.stream.state(), b.stream.state()), (StreamState::Open, StreamState::Open));
 }
 
-/// RFC 5041 s5.2: an empty message is one segment, whose steering tag and offset are not looked at.
+/// RFC 5041 s5.2: an empty message is one segment, whose steering tag and offset are not checked.
 #[test]
 fn an_empty_write_needs_no_memory_at_all() {
     let (mut a, mut b) = pair();
@@ -304,7 +304,7 @@ fn inline_bytes_are_those_of_the_time_of_posting() {
     assert_eq!(Endpoint::bytes(&target)[..100], pattern(100));
 }
 
-/// Success without a completion is told by the ring's side counter.
+/// The side counter of the ring reports success without a completion.
 #[test]
 fn unsignaled_sends_complete_in_silence() {
     let (mut a, mut b) = pair();
@@ -331,7 +331,7 @@ fn completing_on_copy_waits_for_no_acknowledgement() {
     assert_eq!(ids(&a.log.sends), [(1, OK)]);
 }
 
-/// RFC 5044 s4.1: with CRCs off the field is still there.
+/// RFC 5044 s4.1: with CRCs off the field is still present.
 #[test]
 fn without_crc_everything_works_and_nothing_is_checked() {
     let mut a = Endpoint::started(config(), Role::Initiator, false);

@@ -1,5 +1,5 @@
-//! Segments of Read Responses that are not what the oldest Read waits for, what may come between those that are, and
-//! Terminates in every shape.
+//! Read Response segments that do not match the oldest Read, messages between those that do, and Terminates of every
+//! form.
 
 use super::*;
 use crate::ddp::{Tagged, Untagged};
@@ -34,8 +34,8 @@ fn untagged(opcode: u8, qn: u32, msn: u32, mo: u32, payload: &[u8], last: bool) 
     framed(&ulpdu)
 }
 
-/// RFC 5040 s5.2.2: the answer has to continue the oldest Read. Each way not to has its Terminate; that Read says so, the
-/// later requests are flushed, and nothing of the segment is placed.
+/// RFC 5040 s5.2.2: the response must continue the oldest Read. Each violation has its Terminate. That Read completes
+/// with an error, later requests are flushed, and nothing is placed.
 #[test]
 fn a_response_that_is_not_the_oldest_reads_answer_fails_that_read() {
     type Wrong = fn(&Region, &Region) -> Vec<u8>;
@@ -64,7 +64,7 @@ fn a_response_that_is_not_the_oldest_reads_answer_fails_that_read() {
     }
 }
 
-/// RFC 5040 s5.2.2: an empty answer to a Read that asked for something is no answer; to one that asked for nothing it is.
+/// RFC 5040 s5.2.2: an empty response is valid only for a Read of no octets.
 #[test]
 fn an_empty_response_answers_an_empty_read_alone() {
     let (mut side, first, _) = requester();
@@ -78,7 +78,7 @@ fn an_empty_response_answers_an_empty_read_alone() {
     assert_eq!(ids(&side.log.sends), [(1, OK)]);
 }
 
-/// RFC 5041 s5.2: tagged messages say themselves where they go, so the segments of several may come in any order, and of
+/// RFC 5041 s5.2: tagged segments carry their own position, so those of several messages may interleave, with
 /// untagged ones between them.
 #[test]
 fn messages_that_interleave_are_all_placed() {
@@ -112,8 +112,8 @@ fn messages_that_interleave_are_all_placed() {
     assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "and the Read of the peer's is answered");
 }
 
-/// RFC 5040 s5.4: a Terminate is taken between the segments of a Send, with every set of headers that it may show, none
-/// of which is looked at.
+/// RFC 5040 s5.4: a Terminate is accepted between the segments of a Send, with every set of included headers. None of
+/// these is checked.
 #[test]
 fn a_terminate_of_any_shape_is_taken_anywhere() {
     let shapes = [(0x00, 0), (0x80, 2), (0xc0, 2 + 14), (0xc0, 2 + 18), (0xe0, 2 + 18 + 28), (0xe0, 0)];
@@ -130,7 +130,7 @@ fn a_terminate_of_any_shape_is_taken_anywhere() {
     }
 }
 
-/// RFC 5040 s4.8, s5.4: it is one segment, the first of its queue, at offset 0.
+/// RFC 5040 s4.8, s5.4: a Terminate is one segment, the first of its queue, at offset 0.
 #[test]
 fn a_terminate_of_more_than_one_segment_is_itself_refused() {
     for (msn, mo, last, [layer, etype, code]) in

@@ -1,4 +1,4 @@
-//! The ready-to-receive indication, in both roles and every kind (RFC 6581 s5, s9.2).
+//! The ready-to-receive indication, in both roles and of every kind (RFC 6581 s5, s9.2).
 
 use super::*;
 use crate::mpa::startup::{ReadDepths, Rtr, RtrKinds};
@@ -21,7 +21,7 @@ const FOUR: ReadDepths = ReadDepths { ird: 4, ord: 4 };
 const KINDS: [(Rtr, RtrKinds); 3] =
     [(Rtr::Send, RtrKinds::SEND), (Rtr::Write, RtrKinds::WRITE), (Rtr::Read, RtrKinds::READ)];
 
-/// RFC 6581 s9.2: an FPDU without payload; the steering tags are not 0, which some adapters refuse.
+/// RFC 6581 s9.2: an FPDU without payload. The steering tags are not 0, which some adapters refuse.
 #[test]
 fn each_kind_lies_on_the_wire_as_an_empty_message() {
     let sent = |rtr| {
@@ -41,8 +41,8 @@ fn each_kind_lies_on_the_wire_as_an_empty_message() {
     assert_eq!(sent(Rtr::Read), untagged(0x41, 1, &nowhere));
 }
 
-/// RFC 6581 s5, s9.2: no application sees the indication: it consumes no receive and completes no request, and what was
-/// posted at either end goes behind it.
+/// RFC 6581 s5, s9.2: no application sees the indication. It consumes no receive and completes no request, and it is
+/// sent before all posted requests.
 #[test]
 fn no_application_sees_the_indication() {
     for (rtr, kind) in KINDS {
@@ -71,8 +71,8 @@ fn no_application_sees_the_indication() {
     }
 }
 
-/// RFC 6581 s9.1: an indication by Read takes a place among the Reads until it is answered, even where the application
-/// has none; its answer completes nobody's request.
+/// RFC 6581 s9.1: a Read indication counts as an outstanding Read until it is answered, even with an ORD of 0. Its
+/// response completes no request.
 #[test]
 fn a_read_indication_takes_one_place_until_it_is_answered() {
     let one = ReadDepths { ird: 1, ord: 1 };
@@ -91,13 +91,13 @@ fn a_read_indication_takes_one_place_until_it_is_answered() {
     let (mut a, mut b) = (initiator(Rtr::Read, none), responder(RtrKinds::READ, one));
     run(&mut a, &mut b);
     assert!(a.log.sends.is_empty() && a.stream.error().is_none() && b.stream.error().is_none());
-    // The application's own Reads are still refused: none was agreed on.
+    // The application's own Reads are still refused: the negotiated ORD is 0.
     a.read(1, all(&sink), remote(&source));
     a.pull(SEGMENT_BYTES);
     assert_eq!(ids(&a.log.sends), [(1, CompletionStatus::LocalOperation)]);
 }
 
-/// RFC 5040 s5.2.2: a wrong answer to an indication by Read is no fault of the application's Read behind it, which is
+/// RFC 5040 s5.2.2: a wrong response to a Read indication does not fail the application's next Read, which is
 /// flushed.
 #[test]
 fn a_wrong_answer_to_a_read_indication_fails_nobodys_read() {
@@ -110,7 +110,7 @@ fn a_wrong_answer_to_a_read_indication_fails_nobodys_read() {
     assert_eq!(ids(&a.log.sends), [(1, FLUSHED)]);
 }
 
-/// RFC 6581 s9.1: no more Reads than were agreed on, though the queue pair was made for more.
+/// RFC 6581 s9.1: the negotiated depths apply, although the queue pair was created with larger ones.
 #[test]
 fn the_negotiated_numbers_of_reads_hold() {
     let mut a = Endpoint::idle(config());
@@ -129,7 +129,8 @@ fn the_negotiated_numbers_of_reads_hold() {
     assert_eq!(a.feed(&requests), Err(StreamError::Failed(no_buffer)));
 }
 
-/// RFC 6581 s9.2 speaks of a zero-length FULPDU: an FPDU without any ULPDU is taken for one too, when it comes first.
+/// RFC 6581 s9.2 mentions a zero-length FULPDU: an FPDU without ULPDU is accepted as an indication if it is the
+/// first.
 #[test]
 fn an_empty_ulpdu_is_an_indication_when_it_comes_first() {
     let mut b = responder(RtrKinds::all(), FOUR);
@@ -141,7 +142,7 @@ fn an_empty_ulpdu_is_an_indication_when_it_comes_first() {
     assert!(Endpoint::responder().feed(&framed(&[])).is_err(), "or in the client-server model");
 }
 
-/// Only the first FPDU is an indication. A Send of no octets that comes later, or in the client-server model, is the
+/// Only the first FPDU is an indication. A later Send of no octets, or one in the client-server model, is the
 /// application's and consumes a receive.
 #[test]
 fn an_empty_send_is_the_applications_unless_it_is_the_indication() {
@@ -160,7 +161,7 @@ fn an_empty_send_is_the_applications_unless_it_is_the_indication() {
     }
 }
 
-/// A peer that sends its application's first message instead of an indication is understood, as every peer does.
+/// A peer may send its application's first message instead of an indication; all implementations accept that.
 #[test]
 fn any_first_fpdu_opens_the_way() {
     let mut b = responder(RtrKinds::all(), FOUR);
@@ -173,7 +174,8 @@ fn any_first_fpdu_opens_the_way() {
     assert_eq!((ids(&b.log.receives), b.stream.may_send()), (vec![(1, OK)], true));
 }
 
-/// RFC 6581 s9.1, s9.2: an initiator that cannot keep the terms sends a Terminate as its first FPDU, and nothing else.
+/// RFC 6581 s9.1, s9.2: an initiator that cannot meet the terms sends a Terminate as its first FPDU, and nothing
+/// else.
 #[test]
 fn an_initiator_that_cannot_go_on_sends_a_terminate_first() {
     use crate::mpa::MpaFault;
@@ -191,7 +193,7 @@ fn an_initiator_that_cannot_go_on_sends_a_terminate_first() {
     }
 }
 
-/// Q3: a responder's FPDUs may come before our indication is out. It still goes first of what we send.
+/// Q3: a responder's FPDUs may arrive before the indication is sent. The indication is still sent first.
 #[test]
 fn a_responder_that_speaks_first_does_not_open_our_gate() {
     let mut a = initiator(Rtr::Write, FOUR);

@@ -1,4 +1,4 @@
-//! What goes first, what waits, what shares a segment.
+//! The order of transmission: what is sent first, what waits, what shares a segment.
 
 use super::*;
 
@@ -11,7 +11,7 @@ const READ_REQUEST: u8 = 1;
 const READ_RESPONSE: u8 = 2;
 const SEND: u8 = 3;
 
-/// A side that owes `reads` responses of `bytes` octets each.
+/// A side with `reads` pending responses of `bytes` octets each.
 fn with_pending_responses(config: StreamConfig, reads: usize, bytes: usize) -> (Endpoint, Region) {
     let mut asker = Endpoint::initiator();
     let mut side = Endpoint::started(config, Role::Responder, true);
@@ -26,7 +26,8 @@ fn with_pending_responses(config: StreamConfig, reads: usize, bytes: usize) -> (
     (side, source)
 }
 
-/// RFC 5044 s7.1.2, rule 4: the responder sends no FPDU before the initiator's first. It is held, not failed.
+/// RFC 5044 s7.1.2, rule 4: a responder sends no FPDU before the initiator's first. Its requests wait and do not
+/// fail.
 #[test]
 fn a_responder_is_held_until_the_first_fpdu() {
     let (mut a, mut b) = pair();
@@ -72,7 +73,7 @@ fn sends_that_are_acknowledged_wait_behind_an_earlier_read() {
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
 }
 
-/// A Read's response may overtake the acknowledgement of an earlier Send.
+/// The response to a Read may arrive before the acknowledgement of an earlier Send.
 #[test]
 fn a_read_that_is_answered_waits_behind_an_unacknowledged_send() {
     let (mut a, mut b) = pair();
@@ -90,7 +91,7 @@ fn a_read_that_is_answered_waits_behind_an_unacknowledged_send() {
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
 }
 
-/// RFC 5040 s6.1: no more Reads are outstanding than were agreed on.
+/// RFC 5040 s6.1: at most ORD Reads are outstanding.
 #[test]
 fn reads_beyond_ord_wait_for_an_answer() {
     let mut a = Endpoint::started(StreamConfig { ord: 2, ..config() }, Role::Initiator, true);
@@ -126,7 +127,7 @@ fn a_fenced_request_waits_for_earlier_reads() {
     assert_eq!(opcodes(&a.pull_all(SEGMENT_BYTES)), [WRITE]);
 }
 
-/// RFC 5044 s5.1: several FPDUs may share a segment when all of them are whole in it.
+/// RFC 5044 s5.1: several FPDUs may share a segment if all of them are whole.
 #[test]
 fn small_messages_that_wait_share_a_segment() {
     let mut a = Endpoint::initiator();
@@ -140,7 +141,7 @@ fn small_messages_that_wait_share_a_segment() {
     assert_eq!(units[0].len(), 25 * 56);
 }
 
-/// A large message is cut to fill a segment only when enough of it is left.
+/// A large message is cut to fill a segment only if enough of the segment is left.
 #[test]
 fn a_large_message_fills_the_rest_of_a_segment_when_that_is_worth_a_header() {
     let mut a = Endpoint::initiator();
@@ -160,7 +161,7 @@ fn a_large_message_fills_the_rest_of_a_segment_when_that_is_worth_a_header() {
     assert_eq!(units[1].len(), SEGMENT_BYTES);
 }
 
-/// RFC 5044 s4.5: MULPDU = EMSS - (6 + EMSS mod 4); no FPDU passes the segment.
+/// RFC 5044 s4.5: MULPDU = EMSS - (6 + EMSS mod 4). No FPDU exceeds the segment.
 #[test]
 fn a_message_is_cut_at_mulpdu_for_any_segment_size() {
     for room in [fpdu::SEGMENT_BYTES_MIN, 536, 1447, 1448, 1449, 1450, 8948, 64_776] {
@@ -213,7 +214,7 @@ fn without_the_setting_a_response_is_not_interrupted() {
     assert_eq!(rest.last(), Some(&SEND));
 }
 
-/// RFC 5041 s5.3: tagged and untagged messages may come mixed; a Send inside a response, a response inside a Send.
+/// RFC 5041 s5.3: tagged and untagged messages may mix: a Send inside a response, and a response inside a Send.
 #[test]
 fn a_receiver_takes_untagged_segments_between_tagged_ones() {
     let (mut a, mut b) = pair();
@@ -234,7 +235,7 @@ fn a_receiver_takes_untagged_segments_between_tagged_ones() {
     assert_eq!((ids(&a.log.sends), ids(&a.log.receives)), (vec![(1, OK)], vec![(1, OK)]));
 }
 
-/// RFC 5040 s4.4: sink steering tag and offset go into the response as they came.
+/// RFC 5040 s4.4: the response repeats steering tag and offset of the sink.
 #[test]
 fn a_response_echoes_the_sink_untouched() {
     let (mut a, mut b) = pair();

@@ -1,9 +1,9 @@
-//! Revision 2: frames on the wire, and each rule of RFC 6581 by itself.
+//! Revision 2: frames on the wire, and each rule of RFC 6581 separately.
 
 use super::*;
 use crate::mpa::MpaFault;
 
-/// What an initiator of revision 2 asks for: peer to peer, every indication, 16 Reads in and 8 out.
+/// The request of an initiator of revision 2: peer-to-peer, every kind of RTR, IRD 16 and ORD 8.
 fn enhanced() -> Enhanced {
     Enhanced { peer_to_peer: true, rtr: RtrKinds::all(), reads: READS }
 }
@@ -16,7 +16,7 @@ fn request(enhanced: Enhanced) -> Vec<u8> {
     Initiator::start(proposal(enhanced), b"").unwrap().1.to_vec()
 }
 
-/// What the initiator of `proposal` makes of a reply with these four octets.
+/// Returns what the initiator of `proposal` concludes from a reply with these four octets.
 fn replied(proposal: Proposal, octets: [u8; 4]) -> (Negotiated, Option<MpaFault>) {
     let (initiator, _) = Initiator::start(proposal, b"").unwrap();
     match initiator.on_bytes(&mut Bytes(reply_with(0x50, 2, &octets))) {
@@ -25,8 +25,8 @@ fn replied(proposal: Proposal, octets: [u8; 4]) -> (Negotiated, Option<MpaFault>
     }
 }
 
-/// RFC 6581 s6 and s9: S, revision 2, a length that counts the four octets, flags A and B above the IRD, C and D above
-/// the ORD, network byte order.
+/// RFC 6581 s6 and s9: S, revision 2, a length that includes the four octets, flags A and B above the IRD, C and D
+/// above the ORD, network byte order.
 #[test]
 fn an_enhanced_request_lies_as_rfc_6581_draws_it() {
     let (_, frame) = Initiator::start(proposal(enhanced()), b"hi").unwrap();
@@ -37,7 +37,7 @@ fn an_enhanced_request_lies_as_rfc_6581_draws_it() {
     assert_eq!(only(RtrKinds::READ, 0, 0x3fff), [0x80, 0, 0x7f, 0xff]);
 }
 
-/// RFC 6581 s9.2: without A, the flags B, C and D are zero when sent and ignored when received.
+/// RFC 6581 s9.2: without A, the flags B, C and D are sent as zero and ignored on receive.
 #[test]
 fn the_client_server_model_names_no_indication() {
     let client = Enhanced { peer_to_peer: false, ..enhanced() };
@@ -46,7 +46,7 @@ fn the_client_server_model_names_no_indication() {
     assert_eq!(decoded, Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: READS });
 }
 
-/// RFC 6581 s9.2, s10: the reply mirrors A, names the indications that both can do, and carries our numbers of Reads.
+/// RFC 6581 s9.2, s10: the reply repeats A, names the RTR kinds that both support, and has the responder's depths.
 #[test]
 fn an_enhanced_reply_lies_as_rfc_6581_draws_it() {
     let (_, decision) = asked(&request(enhanced()));
@@ -60,7 +60,7 @@ fn an_enhanced_reply_lies_as_rfc_6581_draws_it() {
     assert_eq!(settled.rtr_awaited, RtrKinds::empty());
 }
 
-/// RFC 6581 s9.1: a refusal can say which numbers of Reads would do; the initiator's application hears them.
+/// RFC 6581 s9.1: a rejection may name acceptable depths, which the initiator's application receives.
 #[test]
 fn an_enhanced_refusal_carries_numbers_of_reads() {
     let (initiator, request) = Initiator::start(proposal(enhanced()), b"").unwrap();
@@ -71,7 +71,7 @@ fn an_enhanced_refusal_carries_numbers_of_reads() {
     assert_eq!(initiator.on_bytes(&mut Bytes(reply.to_vec())), rejected);
 }
 
-/// RFC 6581 s10: an enhanced request has an enhanced reply, and no other has. In revision 1 the S bit is reserved.
+/// RFC 6581 s10: only an enhanced request has an enhanced reply. In revision 1 the S bit is reserved.
 #[test]
 fn a_reply_of_the_other_kind_is_refused() {
     let (initiator, _) = Initiator::start(proposal(enhanced()), b"").unwrap();
@@ -84,7 +84,8 @@ fn a_reply_of_the_other_kind_is_refused() {
     assert_eq!(initiate(&reply_with(0x50, 1, b"four")), accepted(b"four", agreed(true)));
 }
 
-/// RFC 5044 s7.1.1: R says no. A refusal without enhanced data, of either revision, is heard with what it says.
+/// RFC 5044 s7.1.1: R rejects. A rejection of either revision without enhanced data is accepted, with its private
+/// data.
 #[test]
 fn a_refusal_without_enhanced_data_is_heard() {
     let (initiator, _) = Initiator::start(proposal(enhanced()), b"").unwrap();
@@ -95,7 +96,7 @@ fn a_refusal_without_enhanced_data_is_heard() {
     }
 }
 
-/// RFC 6581 s6, s10: revision 2 without S is the frame of revision 1, and is answered without S.
+/// RFC 6581 s6, s10: revision 2 without S has the frame of revision 1, and its reply has no S.
 #[test]
 fn revision_2_without_enhanced_data_is_answered_without() {
     let (said, decision) = asked(&request_with(0x40, 2, b"four"));
@@ -105,7 +106,7 @@ fn revision_2_without_enhanced_data_is_answered_without() {
     assert_eq!(initiate(&reply), accepted(b"", Negotiated { revision: 2, ..agreed(true) }));
 }
 
-/// RFC 6581 s6, RFC 5044 s7.1.2, rule 9: S announces four octets that must be there.
+/// RFC 6581 s6, RFC 5044 s7.1.2, rule 9: with S the four octets must be present.
 #[test]
 fn a_frame_without_the_data_that_it_announces_is_refused() {
     for said in 0..4 {
@@ -115,7 +116,8 @@ fn a_frame_without_the_data_that_it_announces_is_refused() {
     }
 }
 
-/// RFC 6581 s6, s9: the application has the four octets less, 508, and does not see them; reserved bits are not checked.
+/// RFC 6581 s6, s9: the application's private data is at most 508 octets and does not contain the enhanced data.
+/// Reserved bits are not checked.
 #[test]
 fn the_data_is_taken_off_the_private_data() {
     let said = [&enhanced().encode()[..], &[7; 508]].concat();
@@ -139,7 +141,7 @@ fn an_initiator_keeps_within_what_the_responder_takes() {
     }
 }
 
-/// RFC 6581 s9.1: the initiator's IRD is at least the responder's ORD; without the resources it ends the connection
+/// RFC 6581 s9.1: the initiator's IRD is at least the responder's ORD. Without the resources it ends the connection
 /// with code 6.
 #[test]
 fn an_initiator_without_the_places_says_so() {
@@ -157,7 +159,7 @@ fn an_initiator_without_the_places_says_so() {
     assert_eq!(outcome(0x3fff), (4, None), "left to the applications");
 }
 
-/// RFC 6581 s9.2: one of the indications that both can do; a Write where possible, a Read only where there is a place.
+/// RFC 6581 s9.2: an RTR that both sides support: a Write if possible, a Read only with an IRD of at least 1.
 #[test]
 fn an_initiator_sends_an_indication_that_the_responder_takes() {
     let sent = |octets| {
@@ -180,7 +182,7 @@ fn an_initiator_sends_an_indication_that_the_responder_takes() {
     assert_eq!(replied(proposal(client), [0x80, 8, 0x80, 0]).0.rtr_to_send, None);
 }
 
-/// RFC 6581 s9.2: the kinds of the initiator's that the responder takes; when there are none, its own.
+/// RFC 6581 s9.2: the initiator's kinds that the responder accepts, or the responder's own if there are none.
 #[test]
 fn a_responder_names_the_indications_that_both_can_do() {
     let named = |theirs, ours| {
@@ -200,7 +202,7 @@ fn a_responder_names_the_indications_that_both_can_do() {
     assert_eq!(named(read, RtrKinds::empty()), read, "a responder takes one kind at least");
 }
 
-/// RFC 6581 s9.1: the responder's IRD may be raised for a Read indication when there is no other way.
+/// RFC 6581 s9.1: the responder raises its IRD for a Read indication if the initiator supports no other.
 #[test]
 fn a_responder_without_places_makes_one_for_the_only_indication_there_is() {
     let none = ResponderParams { reads: ReadDepths { ird: 0, ord: 0 }, ..ANSWER };
@@ -213,7 +215,7 @@ fn a_responder_without_places_makes_one_for_the_only_indication_there_is() {
     assert_eq!(answered(RtrKinds::READ | RtrKinds::WRITE), (RtrKinds::WRITE, 0));
 }
 
-/// Every octet boundary of an enhanced request and of its reply.
+/// An enhanced request and its reply, split at every octet.
 #[test]
 fn enhanced_frames_are_waited_for_octet_by_octet() {
     let (initiator, request) = Initiator::start(proposal(enhanced()), b"data").unwrap();

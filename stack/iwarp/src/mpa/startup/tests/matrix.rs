@@ -1,21 +1,21 @@
-//! Every combination of what two sides can want, against tables written from RFC 6581 s9.1 and s9.2 alone.
+//! Every combination of the terms of two sides, against tables written from RFC 6581 s9.1 and s9.2 alone.
 
 use super::*;
 use crate::mpa::MpaFault;
 
-/// Numbers of Reads worth trying: none, one, a few, many, as many as there are places, one more, not negotiated.
+/// Read depths to test: none, one, a few, many, the maximum, one more, not negotiated.
 const DEPTHS: [u16; 7] = [0, 1, 4, 15, 16, 17, READS_UNNEGOTIATED];
-/// Places for inbound Reads on either side.
+/// The largest IRD of either side.
 const PLACES: u16 = 16;
-/// What holds on a side that leaves its number to the application.
+/// The depth of a side that leaves it to the application.
 const OWN: u16 = 12;
 
-/// The number in force on a side that offers `said`.
+/// Returns the local depth of a side that offers `said`.
 fn local(said: u16) -> u16 {
     if said == READS_UNNEGOTIATED { OWN } else { said }
 }
 
-/// What the two frames say of Reads and what each side then keeps to.
+/// The depths in the two frames, and those that each side then uses.
 #[derive(PartialEq, Eq, Debug)]
 struct Outcome {
     reply: ReadDepths,
@@ -24,7 +24,7 @@ struct Outcome {
     fault: Option<MpaFault>,
 }
 
-/// RFC 6581 s9.1, sentence by sentence. The initiator offers `offer`, the responder has `own`.
+/// RFC 6581 s9.1, sentence by sentence. The initiator offers `offer`; the responder has `own`.
 fn oracle(offer: ReadDepths, own: ReadDepths) -> Outcome {
     // "respond to an initiator ORD value of 0x3FFF by leaving its local endpoint IRD unchanged", "setting the IRD to
     // 0x3FFF in its reply"; otherwise the reply holds the value that it set.
@@ -57,7 +57,7 @@ fn oracle(offer: ReadDepths, own: ReadDepths) -> Outcome {
     }
 }
 
-/// The two sides of ours.
+/// Runs the two sides of the implementation.
 fn ours(offer: ReadDepths, own: ReadDepths) -> Outcome {
     let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: offer };
     let reads = ReadDepths { ird: local(offer.ird), ord: local(offer.ord) };
@@ -94,7 +94,7 @@ fn every_pair_of_numbers_of_reads_ends_as_the_table_says() {
     }
 }
 
-/// RFC 6581 s9.1: whatever numbers a reply holds, lawful or not, from an initiator of every offer.
+/// RFC 6581 s9.1: any depths in a reply, allowed or not, to an initiator with any offer.
 #[test]
 fn every_reply_is_taken_as_the_table_says() {
     for offer in depths() {
@@ -119,7 +119,7 @@ fn every_reply_is_taken_as_the_table_says() {
     }
 }
 
-/// RFC 6581 s9.2: both models, every set of indications on either side, with and without places for a Read.
+/// RFC 6581 s9.2: both models, every set of RTR kinds on either side, with and without an IRD for a Read.
 #[test]
 fn every_pair_of_indications_ends_as_the_table_says() {
     let sets = || (0..8).map(RtrKinds::from_bits_truncate);

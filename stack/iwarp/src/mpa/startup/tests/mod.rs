@@ -1,5 +1,5 @@
-//! Start-up as the two sides see it: framing and revision 1 here, revision 2 in [`enhanced`], every combination of what
-//! two sides can want in [`matrix`].
+//! Start-up of the two sides: framing and revision 1 here, revision 2 in [`enhanced`], every combination of terms in
+//! [`matrix`].
 
 mod enhanced;
 mod matrix;
@@ -58,7 +58,7 @@ fn plain(crc: bool) -> Proposal {
     Proposal { crc, markers: false, enhanced: None, reads: READS, ird_max: 16 }
 }
 
-/// What two sides of revision 1 without markers agree on.
+/// The terms of two sides of revision 1 without markers.
 fn agreed(crc: bool) -> Negotiated {
     Negotiated {
         crc,
@@ -126,7 +126,7 @@ fn a_request_is_refused_with_a_reason() {
     assert_eq!(initiate(&reply), rejected);
 }
 
-/// RFC 5044 s7.1.1: C in either frame turns CRCs on; only both without it turns them off. A reply never clears it.
+/// RFC 5044 s7.1.1: C in either frame turns CRCs on. They are off only without C in both. A reply never clears C.
 #[test]
 fn crc_is_on_unless_neither_side_wants_it() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -142,7 +142,7 @@ fn crc_is_on_unless_neither_side_wants_it() {
     }
 }
 
-/// RFC 5044 s7.1.1: M asks the other side for markers, each direction by itself.
+/// RFC 5044 s7.1.1: M asks the other side for markers, each direction separately.
 #[test]
 fn each_side_says_whether_it_wants_markers() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -161,7 +161,7 @@ fn each_side_says_whether_it_wants_markers() {
     }
 }
 
-/// RFC 5044 s7.1.1: the reserved bits, R in a request, and in revision 1 the S bit, are not checked.
+/// RFC 5044 s7.1.1: the reserved bits, R in a request, and S in revision 1 are not checked.
 #[test]
 fn reserved_bits_are_not_checked() {
     for flags in [0x20, 0x1f, 0x10, 0x0f] {
@@ -185,7 +185,7 @@ fn two_initiators_find_each_other_out() {
     assert_eq!(respond(&REPLY), responder::Progress::Fault(StartupFault::SameRole));
 }
 
-/// RFC 5044 s7.1.1: a revision that we cannot work with closes the connection.
+/// RFC 5044 s7.1.1: an unsupported revision closes the connection.
 #[test]
 fn other_revisions_are_refused() {
     for revision in [0, 3, 255] {
@@ -195,7 +195,7 @@ fn other_revisions_are_refused() {
     }
 }
 
-/// RFC 5044 s7.1.1: 512 octets at most, found before they have arrived.
+/// RFC 5044 s7.1.1: 512 octets at most. A longer length is found before the data arrives.
 #[test]
 fn private_data_is_bounded() {
     let largest = request_with(0x40, 1, &[7; 512]);
@@ -210,8 +210,8 @@ fn private_data_is_bounded() {
     assert_eq!(asked(&REQUEST).1.accept(ANSWER, &[0; 513]).unwrap_err(), too_long);
 }
 
-/// RFC 5044 s7.1.1: private data that is longer than its length says. Only the responder can tell: behind a reply
-/// FPDUs may follow in the same segment.
+/// RFC 5044 s7.1.1: private data longer than its length field. Only the responder can detect it, because FPDUs may
+/// follow a reply in the same segment.
 #[test]
 fn octets_behind_a_request_are_refused_and_behind_a_reply_kept() {
     let mut request = REQUEST.to_vec();
@@ -243,7 +243,7 @@ fn a_frame_is_one_unit() {
     assert_eq!(source.fill(&mut room), 0);
 }
 
-/// RFC 5044 s7.1.1: a length that reaches beyond what arrives is waited for, never read from what is not there.
+/// RFC 5044 s7.1.1: private data that has not arrived is waited for, and no octets beyond the received ones are read.
 #[test]
 fn a_reply_is_waited_for_octet_by_octet_and_leaves_what_follows() {
     let frame = reply_with(0x40, 1, b"data");

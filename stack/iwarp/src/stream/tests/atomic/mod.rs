@@ -1,4 +1,4 @@
-//! Atomic operations: what goes out, what is done to the word, and what comes back.
+//! Atomic operations: requests, their effect on the word, and responses.
 
 mod request_errors;
 mod responses;
@@ -7,10 +7,10 @@ use super::*;
 use crate::rdmap::{AtomicRequest, AtomicResponse, Rfc7306Profile};
 use ironwarp_mem::{AlignedBuf, AtomicOp};
 
-/// The rights of a word that a peer may change.
+/// The rights on a word that a peer may change.
 pub(super) const ATOMIC: Access = Access::LOCAL_WRITE.union(Access::REMOTE_ATOMIC);
 
-/// A side that goes by `profile`, on the one core that there is.
+/// A side with this profile, on a stack of one core.
 fn side_by(profile: Rfc7306Profile, role: Role, change: impl FnOnce(&mut StreamConfig)) -> Endpoint {
     let mut config = StreamConfig { extensions: Some(profile), ..config() };
     change(&mut config);
@@ -29,7 +29,7 @@ fn pair() -> (Endpoint, Endpoint) {
     pair_by(Rfc7306Profile::RFC_7306)
 }
 
-/// Words in memory that lies at a multiple of eight bytes, in the machine's own order.
+/// Words in memory that is aligned to eight bytes, in the machine's byte order.
 pub(super) fn words(side: &Endpoint, values: &[u64], access: Access) -> Region {
     let region = side.table.register(PD, lines(8 * values.len() + 8), access).unwrap();
     for (at, value) in values.iter().enumerate() {
@@ -38,7 +38,7 @@ pub(super) fn words(side: &Endpoint, values: &[u64], access: Access) -> Region {
     region
 }
 
-/// Memory at a multiple of eight bytes.
+/// Memory that is aligned to eight bytes.
 fn lines(bytes: usize) -> AlignedBuf {
     AlignedBuf::zeroed(bytes, 64).unwrap()
 }
@@ -64,7 +64,7 @@ fn sink(region: &Region, index: usize) -> Sge {
     region.slice(index * 8, 8).unwrap()
 }
 
-/// A whole untagged message in one segment, by hand.
+/// A whole untagged message in one segment.
 pub(super) fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8> {
     [&[0x41, ulp, 0, 0, 0, 0, 0, 0, 0, qn, 0, 0, 0, msn, 0, 0, 0, mo], payload].concat()
 }
@@ -83,7 +83,7 @@ fn failed([layer, etype, code]: [u8; 3]) -> Result<(), StreamError> {
 }
 
 /// RFC7306-5.1.1-07, RFC7306-5.1.2-02, RFC7306-5-03, RFC7306-5.2.1-03, RFC7306-5.2.1-11 and RFC7306-5.2.1-17: each
-/// operation changes the word as it should, and tells what it was, whether the comparison matched or not.
+/// operation changes the word correctly and returns its previous value, whether the comparison matches or not.
 #[test]
 fn each_operation_changes_the_word_and_tells_what_it_was() {
     let (mut a, mut b) = pair();
@@ -111,9 +111,9 @@ fn each_operation_changes_the_word_and_tells_what_it_was() {
     assert_eq!(b.counted(Counter::IwarpRxAtomicRequests), 5);
 }
 
-/// RFC7306-5.2.1-09, RFC7306-5.2.1-14, RFC7306-5.2-01 and RFC7306-4.1-05: queue 1, numbered with Reads; RFC7306-5.2-02,
-/// RFC7306-5.2.2-02, RFC7306-5.2.2-04, RFC7306-5.2.1-04 and RFC7306-5.2.2-01: the answer on queue 3, with the number of its
-/// request; RFC7306-4.2-01: the header alone.
+/// RFC7306-5.2.1-09, RFC7306-5.2.1-14, RFC7306-5.2-01 and RFC7306-4.1-05: requests use queue 1, numbered with Reads.
+/// RFC7306-5.2-02, RFC7306-5.2.2-02, RFC7306-5.2.2-04, RFC7306-5.2.1-04 and RFC7306-5.2.2-01: responses use queue 3
+/// and repeat the identifier of the request. RFC7306-4.2-01: there is no payload after the header.
 #[test]
 fn requests_and_responses_go_out_octet_for_octet() {
     let (mut a, mut b) = pair();
@@ -136,8 +136,8 @@ fn requests_and_responses_go_out_octet_for_octet() {
     assert_eq!(answers[2], segment(0x4b, [3, 2, 0], &[0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 9]));
 }
 
-/// RFC7306-5.4-01 and RFC7306-5.4-08: the request completes with its response, not when it is acknowledged; RFC7306-5.2.2-07:
-/// what the response brings reaches the application.
+/// RFC7306-5.4-01 and RFC7306-5.4-08: a request completes with its response, not with its acknowledgement.
+/// RFC7306-5.2.2-07: the value in the response reaches the application.
 #[test]
 fn an_atomic_completes_with_its_response() {
     let (mut a, mut b) = pair();
@@ -150,8 +150,9 @@ fn an_atomic_completes_with_its_response() {
     assert_eq!((ids(&a.log.sends), word(&before, 0)), (vec![(1, OK)], 9));
 }
 
-/// RFC7306-7-03, RFC7306-7-04, RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.2.1-15, RFC7306-5.2.1-16 and RFC7306-5.2.2-09: Reads
-/// and atomics of one word, in every order of four, see and answer each other in the order sent.
+/// RFC7306-7-03, RFC7306-7-04, RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.2.1-15, RFC7306-5.2.1-16 and
+/// RFC7306-5.2.2-09: four Reads and atomics of one word, in every order, take effect and are answered in the order
+/// sent.
 #[test]
 fn reads_and_atomics_are_carried_out_and_answered_in_the_order_sent() {
     for kinds in 0u32..16 {
@@ -169,7 +170,7 @@ fn reads_and_atomics_are_carried_out_and_answered_in_the_order_sent() {
             }
         }
         b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
-        // Each response in a unit of its own: nothing behind it has been done when it leaves.
+        // Each response in a unit of its own: no later operation has been done when it is sent.
         let answers = b.pull_all(64);
         let kind: Vec<u8> = answers.iter().flat_map(|unit| ulpdus(unit)).map(|ulpdu| ulpdu[1]).collect();
         let want: Vec<u8> = (0..4).map(|id| if kinds & (1 << id) == 0 { 0x42 } else { 0x4b }).collect();
@@ -183,7 +184,8 @@ fn reads_and_atomics_are_carried_out_and_answered_in_the_order_sent() {
     }
 }
 
-/// RFC7306-5.4-04, RFC7306-5.4-06 and RFC7306-7-04: an atomic behind a Read has not begun while the Read is being answered.
+/// RFC7306-5.4-04, RFC7306-5.4-06 and RFC7306-7-04: an atomic after a Read does not begin while the Read is being
+/// answered.
 #[test]
 fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
     let (mut a, mut b) = pair();
@@ -201,8 +203,8 @@ fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
     assert_eq!((word(&before, 499), word(&before, 500)), (1, 1));
 }
 
-/// RFC7306-5.4-05, RFC7306-5.4-07, RFC7306-7-06, RFC7306-7-07 and RFC7306-7-08: what comes behind an atomic may be placed
-/// and completed before it is answered.
+/// RFC7306-5.4-05, RFC7306-5.4-07, RFC7306-7-06, RFC7306-7-07 and RFC7306-7-08: messages after an atomic may be
+/// placed and completed before it is answered.
 #[test]
 fn sends_writes_and_immediates_overtake_an_unanswered_atomic() {
     let (mut a, mut b) = pair();
@@ -220,7 +222,7 @@ fn sends_writes_and_immediates_overtake_an_unanswered_atomic() {
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK), (4, OK)]);
 }
 
-/// RFC7306-5.2-01: no more Reads and atomics together are outstanding than ORD says, and a fence waits for both.
+/// RFC7306-5.2-01: at most ORD Reads and atomics together are outstanding, and a fence waits for both.
 #[test]
 fn reads_and_atomics_share_what_may_be_outstanding() {
     let mut a = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |config| config.ord = 2);
@@ -235,7 +237,7 @@ fn reads_and_atomics_share_what_may_be_outstanding() {
     });
     assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)).len(), 2, "two are outstanding");
     assert!(a.pull(SEGMENT_BYTES).is_empty());
-    // The answers make room for the third; the fence holds until it is answered as well.
+    // The responses make room for the third. The fence holds until that is answered too.
     let (mut again, _) = (Endpoint::initiator(), ());
     let _ = again.pull(SEGMENT_BYTES);
     let (stag, to) = at(&target, 0);
@@ -256,7 +258,7 @@ fn reads_and_atomics_share_what_may_be_outstanding() {
     assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES))[0][1], 0x43);
 }
 
-/// RFC7306-5.2.2-05 and RFC7306-5.2.1-10: each request takes a buffer of queue 1, and there are as many as were agreed on.
+/// RFC7306-5.2.2-05 and RFC7306-5.2.1-10: each request takes one of IRD buffers of queue 1.
 #[test]
 fn more_requests_than_were_agreed_on_find_no_buffer() {
     let mut b = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |config| config.ird = 2);
@@ -268,8 +270,8 @@ fn more_requests_than_were_agreed_on_find_no_buffer() {
     assert_eq!(word(&target, 0), 0);
 }
 
-/// Drafts -01 and -03 have Swap; by figure 2 of -01 responses are messages of queue 1, numbered with the requests of the
-/// side that sends them.
+/// Drafts -01 and -03 have Swap. With figure 2 of -01, responses are messages of queue 1, numbered with the requests
+/// of their sender.
 #[test]
 fn swap_and_the_queues_of_figure_2_work_by_their_drafts() {
     for (profile, qn) in [(Rfc7306Profile::DRAFT_03, 3), (Rfc7306Profile::DRAFT_01_FIGURE_2, 1)] {
@@ -284,7 +286,7 @@ fn swap_and_the_queues_of_figure_2_work_by_their_drafts() {
         a.feed(&answer).unwrap();
         assert_eq!((word(&target, 0), word(&before, 0)), (8, 7));
         assert_eq!(a.log.sends[0].opcode, CompletionOpcode::Swap);
-        // Both sides ask and answer at once.
+        // Both sides send requests and responses at once.
         atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
         atomic(&mut b, 3, AtomicOp::add(1), sink(&theirs, 0), at(&ours, 0));
         run(&mut a, &mut b);
@@ -293,7 +295,7 @@ fn swap_and_the_queues_of_figure_2_work_by_their_drafts() {
     }
 }
 
-/// RFC7306-5.3-01: many streams on one word lose nothing.
+/// RFC7306-5.3-01: concurrent additions of many streams to one word are all counted.
 #[test]
 fn additions_of_many_streams_to_one_word_all_count() {
     let mut b = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |_| {});
@@ -320,7 +322,8 @@ fn additions_of_many_streams_to_one_word_all_count() {
     assert_eq!(word(&target, 0), 8 * 8 * 3);
 }
 
-/// What a side with one request of `operation`, and perhaps an immediate behind it, makes of a Terminate.
+/// Returns whether a side with one request of `operation`, and optionally a later immediate, concludes from a
+/// Terminate that the peer has no atomics.
 fn detects_no_atomics(operation: AtomicOp, immediate: bool, terminate: &[u8]) -> bool {
     let mut side = side_by(Rfc7306Profile::DRAFT_03, Role::Initiator, |_| {});
     let before = words(&side, &[1], EVERYTHING);
@@ -333,8 +336,8 @@ fn detects_no_atomics(operation: AtomicOp, immediate: bool, terminate: &[u8]) ->
     side.stream.peer_lacks_atomics()
 }
 
-/// RFC 7306 s1.1: an unexpected operation means that the peer has none, as long as it can be about nothing else. Errors of
-/// tag, bounds and right mean that it has.
+/// RFC 7306 s1.1: an unexpected opcode means that the peer has no atomics, if no other message can be the cause.
+/// Errors of tag, bounds and right mean that it has them.
 #[test]
 fn only_an_unexpected_operation_says_that_the_peer_lacks_atomics() {
     let (probe, swap) = (AtomicOp::add(0), AtomicOp::Swap { swap: 0 });
@@ -342,7 +345,7 @@ fn only_an_unexpected_operation_says_that_the_peer_lacks_atomics() {
     assert!(detects_no_atomics(probe, false, &shows(0x4a)) && detects_no_atomics(probe, true, &shows(0x4a)));
     assert!(detects_no_atomics(AtomicOp::compare_and_swap(0, 0), false, &shows(0x4a)));
     assert!(!detects_no_atomics(probe, true, &shows(0x48)), "about the immediate");
-    // Nothing is shown.
+    // No header is included.
     let bare = [0x02, 0x06, 0, 0];
     assert!(detects_no_atomics(probe, false, &bare) && !detects_no_atomics(probe, true, &bare));
     assert!(detects_no_atomics(probe, false, &[0x20, 0x06, 0, 0]), "as Linux siw says it");
@@ -357,7 +360,7 @@ fn only_an_unexpected_operation_says_that_the_peer_lacks_atomics() {
     }
 }
 
-/// RFC7306-1.1-04: a FetchAdd of 0 tells the value and leaves it.
+/// RFC7306-1.1-04: a FetchAdd of 0 returns the value and does not change it.
 #[test]
 fn a_probe_changes_nothing() {
     let (mut a, mut b) = pair();

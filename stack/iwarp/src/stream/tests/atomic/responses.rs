@@ -1,8 +1,8 @@
-//! Answers that fit no request, and requests that get none.
+//! Responses that match no request, and requests that get none.
 
 use super::*;
 
-/// A side with a FetchAdd, a Read and a Send, of which nothing is answered, and their sinks.
+/// A side with an unanswered FetchAdd, Read and Send, and their sinks.
 fn requester() -> (Endpoint, Region) {
     let mut side = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |_| {});
     let before = words(&side, &[1, 2], EVERYTHING);
@@ -13,8 +13,8 @@ fn requester() -> (Endpoint, Region) {
     (side, before)
 }
 
-/// RFC7306-5-06, RFC7306-5.2.2-03, RFC7306-5.2.2-06, RFC7306-5.2.2-08: an answer out of its turn, of another length, for
-/// another request, or of another kind fails the request that it should have answered.
+/// RFC7306-5-06, RFC7306-5.2.2-03, RFC7306-5.2.2-06, RFC7306-5.2.2-08: a response out of order, of another length,
+/// for another request, or of another kind fails the oldest request.
 #[test]
 fn a_response_that_is_not_the_oldest_requests_answer_is_refused() {
     let good = response(1, 0, 9);
@@ -44,7 +44,7 @@ fn a_response_that_is_not_the_oldest_requests_answer_is_refused() {
     }
 }
 
-/// A Read Response while an atomic is the oldest, and an Atomic Response while a Read is.
+/// A Read Response while an atomic is the oldest request, and an Atomic Response while a Read is.
 #[test]
 fn answers_in_the_wrong_order_are_refused() {
     let (mut side, before) = requester();
@@ -69,7 +69,8 @@ fn answers_in_the_wrong_order_are_refused() {
     assert_eq!((word(&before, 0), word(&before, 1)), (1, 2));
 }
 
-/// RFC7306-8.1-01: a request that cannot be sent fails with its own status, and a Terminate that shows nothing goes instead.
+/// RFC7306-8.1-01: a request that cannot be sent fails with its own status. A Terminate without headers is sent
+/// instead.
 #[test]
 fn an_atomic_that_cannot_be_sent_fails_with_its_stream() {
     type Change = fn(&mut StreamConfig);
@@ -116,7 +117,7 @@ fn an_atomic_that_cannot_be_sent_fails_with_its_stream() {
     }
 }
 
-/// A sink that is revoked while its request waits is our own application's error.
+/// A sink that is revoked while its request waits is an error of the local application.
 #[test]
 fn a_sink_that_is_gone_fails_its_request() {
     let mut side = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |_| {});

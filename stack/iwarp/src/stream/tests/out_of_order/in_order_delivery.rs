@@ -1,4 +1,4 @@
-//! What happens when the turn of a segment comes that was placed early, and when it never comes.
+//! In-order handling of segments that were placed out of order, and streams that end before.
 
 use ironwarp_mem::{AlignedBuf, AtomicOp};
 
@@ -6,8 +6,8 @@ use super::*;
 use crate::rdmap::Rfc7306Profile;
 use crate::stream::out_of_order::PLACED_RUNS_MAX;
 
-/// RFC5044-1.2-01, RFC5044-3-11, RFC 5041 s5.4: placement is early, delivery is not: a Send behind a Write is delivered when
-/// all before it is there, and the segments that were placed early are not copied again.
+/// RFC5044-1.2-01, RFC5044-3-11, RFC 5041 s5.4: placement is out of order, delivery is not. A Send after a Write is
+/// delivered when everything before it was placed, and segments placed out of order are not copied again.
 #[test]
 fn delivery_waits_for_the_gap_to_close() {
     let (mut a, mut b) = out_of_order_pair();
@@ -26,8 +26,8 @@ fn delivery_waits_for_the_gap_to_close() {
     assert_eq!(arrival.available(), 0);
 }
 
-/// semantics.md, Placement: a range once placed is never placed again after delivery. Memory that its owner has changed
-/// since is left alone, whatever comes again.
+/// `docs/semantics.md`, Placement: octets are not placed again after delivery. Memory that its owner has changed
+/// since then stays as it is, whatever is retransmitted.
 #[test]
 fn what_was_placed_early_is_not_placed_again() {
     let (mut a, mut b) = out_of_order_pair();
@@ -46,8 +46,8 @@ fn what_was_placed_early_is_not_placed_again() {
     assert_eq!((Endpoint::bytes(&target), placed(&b)), (expected, 1));
 }
 
-/// The last of two messages to one place stays the last, though the first is a Send whose receive lies where a segment of the
-/// Write behind it was placed early.
+/// The last of two messages to one place wins. Here the first is a Send whose receive overlaps a segment of the
+/// following Write that was placed out of order.
 #[test]
 fn a_write_behind_a_send_to_the_same_memory_stays_the_last() {
     let (mut a, mut b) = out_of_order_pair();
@@ -63,19 +63,19 @@ fn a_write_behind_a_send_to_the_same_memory_stays_the_last() {
     assert_eq!(b.counted(Counter::IwarpOutOfOrderOverwritten), 1);
 }
 
-/// A tag that ends between the placement and the turn ends the stream as if nothing had been placed; the octets written
-/// while it was good stay.
+/// A tag that is revoked between placement and in-order handling ends the stream as usual. The octets written while
+/// it was valid remain.
 #[test]
 fn a_tag_that_ends_before_the_turn_ends_the_stream() {
     for at in [0, 1] {
         let (mut a, mut b) = out_of_order_pair();
-        // A tag of the stream's own, which its peer may end (RFC 5040 s8.1.1).
+        // A tag of this stream, which its peer may invalidate (RFC 5040 s8.1.1).
         let scope = AccessScope::new(PD, QpNum(1));
         let target = b.table.register_in_scope(scope, vec![0u8; 6000], EVERYTHING).unwrap();
         let (source, inbox) = (a.filled(6000, EVERYTHING), b.region(16, EVERYTHING));
         b.receive(1, &[all(&inbox)]);
         if at == 0 {
-            // In the gap.
+            // This segment is the gap.
             a.post(1, SendOpcode::SendInvalidate, |wqe| {
                 wqe.set_inline(b"over");
                 wqe.remote_stag = target.stag();
@@ -96,8 +96,8 @@ fn a_tag_that_ends_before_the_turn_ends_the_stream() {
     }
 }
 
-/// RFC 5044 s8, RFC 5041 s7.1: an error in the gap ends the stream; what lies behind it is not delivered, though part of
-/// it is in memory.
+/// RFC 5044 s8, RFC 5041 s7.1: an error in the gap ends the stream. Later octets are not delivered, though some of
+/// them are in memory.
 #[test]
 fn an_error_in_the_gap_ends_the_stream() {
     let (mut a, mut b) = out_of_order_pair();
@@ -113,7 +113,7 @@ fn an_error_in_the_gap_ends_the_stream() {
     assert_eq!((arrival.available(), b.stream.places_out_of_order()), (0, false));
 }
 
-/// RFC 5040 s5.5, rules 5 and 6: a connection that is lost leaves what was placed, and every request is flushed.
+/// RFC 5040 s5.5, rules 5 and 6: when the connection is lost, placed octets remain, and every request is flushed.
 #[test]
 fn a_connection_that_is_lost_leaves_what_was_placed() {
     let (mut a, mut b) = out_of_order_pair();
@@ -129,8 +129,8 @@ fn a_connection_that_is_lost_leaves_what_was_placed() {
     b.check();
 }
 
-/// RFC5040-5.5-02 would allow either, and RFC5041-5.3-05 that a segment is placed twice: so the later of two messages to one
-/// place stays, whichever came first.
+/// RFC5040-5.5-02 allows either result, and RFC5041-5.3-05 allows placing a segment twice. Here the later of two
+/// messages to one place wins, in any order of arrival.
 #[test]
 fn the_later_of_two_messages_to_one_place_stays() {
     let (mut a, mut b) = out_of_order_pair();
@@ -141,7 +141,7 @@ fn the_later_of_two_messages_to_one_place_stays() {
     a.write(2, &[all(&second)], remote(&target));
     let (mut arrival, units) = stream_of(&mut a);
     let half = units.len() / 2;
-    // The second comes first, then all of the first but its first segment.
+    // The second message arrives first, then all of the first except its first segment.
     b.arrive(&mut arrival, units[half].start..).unwrap();
     assert_eq!(Endpoint::bytes(&target)[..3 * FULL], vec![0x77; 3 * FULL]);
     b.arrive(&mut arrival, units[1].start..units[half].start).unwrap();
@@ -154,7 +154,7 @@ fn the_later_of_two_messages_to_one_place_stays() {
     );
 }
 
-/// More gaps than are noted: the rest is placed in order.
+/// With more gaps than the record has runs, the remaining segments are placed in order.
 #[test]
 fn what_finds_no_room_is_placed_in_its_turn() {
     let (mut a, mut b) = out_of_order_pair();
@@ -176,8 +176,8 @@ fn what_finds_no_room_is_placed_in_its_turn() {
     assert_eq!((Endpoint::bytes(&target), arrival.available()), (pattern(60_000), 0));
 }
 
-/// RFC 5044 A.4: an FPDU that lies in several segments is placed when its last octet has come, wherever its start is; one
-/// whose start is missing waits.
+/// RFC 5044 A.4: an FPDU in several segments is placed when its last octet has arrived. One whose start is missing
+/// waits.
 #[test]
 fn fpdus_that_are_cut_are_placed_when_they_are_whole() {
     let (mut a, mut b) = out_of_order_pair();
@@ -202,8 +202,8 @@ fn fpdus_that_are_cut_are_placed_when_they_are_whole() {
     );
 }
 
-/// RFC 5040 s5.2.2: of Read Responses only what the oldest Read still misses may go first; the answer to a later Read, or
-/// one that nobody asked for, waits.
+/// RFC 5040 s5.2.2: a Read Response is placed out of order only within the missing part of the oldest Read. A
+/// response to a later Read, or to none, waits.
 #[test]
 fn a_read_response_goes_first_within_what_its_read_misses() {
     let reader = |markers| {
@@ -226,7 +226,7 @@ fn a_read_response_goes_first_within_what_its_read_misses() {
     b.ack_all();
     let (mut arrival, units) = stream_of(&mut a);
     b.arrive(&mut arrival, units[1].start..).unwrap();
-    // Five segments each: of the first answer three are placed; both ends wait, and so does the rest of the second.
+    // Five segments each. Three of the first response are placed; its ends wait, and so does the second response.
     assert_eq!((placed(&b), b.counted(Counter::IwarpOutOfOrderSkippedLast)), (3, 2));
     assert_eq!(b.counted(Counter::IwarpOutOfOrderSkippedResponse), 4);
     assert_eq!(Endpoint::bytes(&sinks[0])[FULL..4 * FULL], pattern(6000)[FULL..4 * FULL]);
@@ -234,14 +234,14 @@ fn a_read_response_goes_first_within_what_its_read_misses() {
     b.arrive(&mut arrival, units[0].clone()).unwrap();
     assert_eq!(ids(&b.log.sends), [(0, OK), (1, OK)]);
     assert_eq!((Endpoint::bytes(&sinks[0]), Endpoint::bytes(&sinks[1])), (pattern(6000), pattern(6000)));
-    // To a side with no Read outstanding the same stream is an answer that nobody asked for.
+    // For a side without an outstanding Read the same stream is a response to no request.
     let mut nobody = reader(MARKED);
     nobody.arrive(&mut arrival, units[1].clone()).unwrap();
     assert_eq!(placed(&nobody), 0);
 }
 
-/// An atomic operation that comes before a Write in the stream and is carried out when part of the Write is in memory
-/// already: what it stores there does not stay, since the Write is the later one.
+/// An atomic operation precedes a Write in the stream, and a part of the Write is already placed. The result of the
+/// operation must not remain, because the Write is the later one.
 #[test]
 fn an_atomic_over_what_was_placed_early_makes_the_write_land_again() {
     let (mut a, mut b) = out_of_order_pair();
