@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_gives_back_the_elements_it_was_given() {
+    fn a_slot_returns_the_elements_that_were_set() {
         let mut wqe = SendWqe::default();
         let list: Vec<Sge> = (0..16).map(|i| sge(i << 40, i as u32)).collect();
         wqe.set_gather(&list);
@@ -352,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_sums_past_32_bits_saturates() {
+    fn the_length_of_a_list_saturates_at_32_bits() {
         let mut wqe = RecvWqe::default();
         wqe.set_scatter(&[sge(0, u32::MAX), sge(0, 2)]);
         assert_eq!(wqe.capacity_bytes(), u32::MAX);
     }
 
     #[test]
-    fn an_atomic_request_gives_back_operation_and_sink() {
+    fn an_atomic_request_returns_its_operation_and_sink() {
         let (compare, swap) = (1, u64::MAX);
         let all = [
             AtomicOp::FetchAdd { add: 2, mask: 1 << 63 },
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn inline_bytes_take_the_room_of_the_list() {
+    fn inline_bytes_replace_the_gather_list() {
         let mut wqe = SendWqe::default();
         wqe.set_inline(&[7; 256]);
         assert!(wqe.is_inline());

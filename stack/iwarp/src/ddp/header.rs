@@ -173,7 +173,7 @@ mod tests {
 
     /// RFC 5044 s4.4, figure 5 shows this header: Send, last, queue 0, message 1.
     #[test]
-    fn the_printed_send_header_decodes_and_encodes() {
+    fn the_send_header_of_figure_5_round_trips() {
         let printed = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         let header = Untagged { last: true, ulp: 0x43, ulp_word: 0, qn: 0, msn: 1, mo: 0 };
         assert_eq!(Header::decode(&printed), Ok((Header::Untagged(header), &[][..])));
@@ -183,7 +183,7 @@ mod tests {
 
     /// RFC 5041 s4.2.
     #[test]
-    fn a_tagged_header_lies_as_figure_4_draws_it() {
+    fn a_tagged_header_has_the_layout_of_figure_4() {
         let header =
             Tagged { last: true, ulp: 0x40, stag: STag(0x0102_0304), tagged_offset: 0x1112_1314_1516_1718 };
         let mut out = [0; 14];
@@ -203,7 +203,7 @@ mod tests {
 
     /// RFC 5041 s7.2: version errors are code 0x04 of type 1 and code 0x06 of type 2.
     #[test]
-    fn each_kind_of_segment_has_its_own_version_fault() {
+    fn each_kind_of_segment_has_its_own_version_error() {
         for version in [0, 2, 3] {
             assert_eq!(Header::decode(&[0x80 | version; 20]), Err(DdpFault::TaggedVersion));
             assert_eq!(Header::decode(&[version; 20]), Err(DdpFault::UntaggedVersion));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ulpdu_shorter_than_its_header_is_no_segment() {
+    fn a_ulpdu_shorter_than_its_header_is_refused() {
         assert_eq!(Header::decode(&[]), Err(DdpFault::LocalCatastrophic));
         assert_eq!(Header::decode(&[0x81; 13]), Err(DdpFault::LocalCatastrophic));
         assert_eq!(Header::decode(&[0x01; 17]), Err(DdpFault::LocalCatastrophic));

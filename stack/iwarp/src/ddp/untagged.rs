@@ -98,7 +98,7 @@ mod tests {
 
     /// RFC 5041 s5.2: offsets continue within a message; s4.3: numbers continue between messages.
     #[test]
-    fn a_message_continues_where_it_stands() {
+    fn a_segment_must_continue_its_message() {
         let mut queue = UntaggedQueue::new();
         assert_eq!(queue.advance(false, 10), None);
         assert_eq!(queue.check(&header(1, 10), 5, Some(15)), Ok(()));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_near_the_top_cannot_overflow() {
+    fn an_offset_near_2_32_does_not_overflow() {
         let queue = UntaggedQueue { msn: Seq(1), placed: u32::MAX };
         assert_eq!(queue.check(&header(1, u32::MAX), 65_535, Some(u32::MAX)), Err(DdpFault::TooLong));
     }

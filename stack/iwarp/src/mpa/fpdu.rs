@@ -95,7 +95,7 @@ mod tests {
 
     /// RFC 5044 s4.4, figure 5: a Send of 24 zero octets. The CRC also covers the marker at its front.
     #[test]
-    fn the_crc_of_the_first_example_is_as_printed() {
+    fn the_crc_of_the_first_example_matches_the_rfc() {
         let mut covered =
             vec![0, 0, 0, 0, 0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         covered.extend([0; 24]);
@@ -104,7 +104,7 @@ mod tests {
 
     /// RFC 5044 s4.4, figure 6: a second Send, with a marker inside.
     #[test]
-    fn the_crc_of_the_second_example_is_as_printed() {
+    fn the_crc_of_the_second_example_matches_the_rfc() {
         let mut covered = vec![0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0];
         covered.extend([0, 0, 0, 0x14]);
         covered.extend([0; 24]);
@@ -141,7 +141,7 @@ mod tests {
 
     /// RFC 5044 s4.4: every bit of an FPDU is covered.
     #[test]
-    fn any_flipped_bit_is_found() {
+    fn any_flipped_bit_is_detected() {
         let mut fpdu = [0x5a; 28];
         assert_eq!(encode(&mut fpdu, 21, true), 28);
         for bit in 0..28 * 8 {
@@ -153,7 +153,7 @@ mod tests {
 
     /// RFC 5044 s4.1: the value of the pad does not matter, but the CRC covers it.
     #[test]
-    fn a_pad_that_is_not_zero_is_taken_under_a_right_crc() {
+    fn a_pad_that_is_not_zero_is_accepted_with_a_correct_crc() {
         for ulpdu in 3..6 {
             let mut fpdu = [0x5a; 12];
             assert_eq!(encode(&mut fpdu, ulpdu, true), 12);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_too_short_is_left_alone() {
+    fn a_buffer_that_is_too_short_is_not_changed() {
         let mut room = [9; 11];
         assert_eq!(encode(&mut room, 4, true), 0);
         assert_eq!(room, [9; 11]);

@@ -58,13 +58,13 @@ mod tests {
 
     /// RFC7306-4-03, RFC7306-4.1-03 and RFC7306-6.3-04.
     #[test]
-    fn immediate_data_lies_as_appendix_a_draws_it() {
+    fn immediate_data_has_the_layout_of_appendix_a() {
         assert_eq!(segment(Rfc7306Profile::RFC_7306, Opcode::Immediate, 2), PLAIN);
         assert_eq!(read(Rfc7306Profile::RFC_7306, &PLAIN), (Opcode::Immediate, DATA));
     }
 
     #[test]
-    fn with_solicited_event_it_differs_in_the_operation_alone() {
+    fn a_solicited_immediate_differs_only_in_the_operation() {
         let mut expected = PLAIN;
         expected[1] = 0x49;
         assert_eq!(segment(Rfc7306Profile::RFC_7306, Opcode::ImmediateSolicited, 2), expected);
@@ -74,7 +74,7 @@ mod tests {
 
     /// Figure 2 of draft -01: queue 1 with Solicited Event, queue 0 without.
     #[test]
-    fn with_solicited_event_it_goes_on_queue_1_by_figure_2_of_draft_01() {
+    fn a_solicited_immediate_uses_queue_1_with_figure_2_of_draft_01() {
         let profile = Rfc7306Profile::DRAFT_01_FIGURE_2;
         let mut expected = PLAIN;
         (expected[1], expected[9]) = (0x49, 1);
@@ -94,12 +94,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn eight_octets_come_out_as_they_went_in(octets: [u8; 8]) {
+        fn immediate_data_round_trips(octets: [u8; 8]) {
             prop_assert_eq!(Immediate::decode(&Immediate(octets).encode()), Ok(Immediate(octets)));
         }
 
         #[test]
-        fn octets_of_any_number_are_read_or_refused(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn only_payloads_of_eight_octets_are_decoded(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
             prop_assert_eq!(Immediate::decode(&octets).is_ok(), octets.len() == 8);
         }
     }

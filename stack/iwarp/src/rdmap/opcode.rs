@@ -145,7 +145,7 @@ mod tests {
 
     /// RFC 5040 s7.2: an unknown operation is reported before a wrong version.
     #[test]
-    fn unknown_operations_and_versions_are_refused_in_order() {
+    fn an_unknown_operation_is_reported_before_a_wrong_version() {
         for code in 8..16u8 {
             assert_eq!(Opcode::decode(0x40 | code), Err(RdmapFault::Opcode));
             assert_eq!(Opcode::decode(0xc0 | code), Err(RdmapFault::Opcode));
@@ -157,7 +157,7 @@ mod tests {
 
     /// RFC7306-4.1-01 and RFC7306-4.1-02: four more operations of the same version. All others remain unknown.
     #[test]
-    fn the_operations_of_rfc_7306_round_trip_where_a_stream_has_them() {
+    fn the_operations_of_rfc_7306_round_trip() {
         for code in 0..12u8 {
             let opcode = Opcode::decode_extended(0x40 | code).unwrap();
             assert_eq!((opcode.control(), opcode as u8), (0x40 | code, code));

@@ -265,7 +265,7 @@ mod tests {
 
     /// A segment out of order must lie in the missing part of the oldest Read and must not contain its last octet.
     #[test]
-    fn a_response_before_its_turn_lies_in_what_the_oldest_read_misses() {
+    fn an_out_of_order_response_must_lie_in_the_missing_part_of_the_oldest_read() {
         let mut reads = waiting(30);
         assert!(reads.advance(false, 10).is_none());
         let accepts = |to, bytes| reads.accepts_out_of_order(&segment(5, to, false), bytes);
@@ -294,14 +294,14 @@ mod tests {
 
     /// RFC 5041 s5.2: a zero-length message's steering tag and offset are not checked.
     #[test]
-    fn an_empty_response_is_known_by_its_place_in_the_queue_alone() {
+    fn an_empty_response_matches_the_oldest_read() {
         assert_eq!(waiting(0).check(&segment(77, 1, true), 0), Ok(()));
         assert_eq!(waiting(1).check(&segment(5, 100, true), 0), code(0, 2, 7));
     }
 
     /// RFC 5040 s4.8: the Terminated RDMA Header shows the part of the Read that is not answered.
     #[test]
-    fn an_advanced_request_shows_what_is_left() {
+    fn an_advanced_request_is_the_part_that_is_left() {
         let request = ReadRequest {
             sink_stag: STag(1),
             sink_to: 1000,
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_of_any_other_size_is_no_request() {
+    fn a_read_request_payload_of_any_other_size_is_refused() {
         assert_eq!(ReadRequest::decode(&[0; 27]), None);
         assert_eq!(ReadRequest::decode(&[0; 29]), None);
     }

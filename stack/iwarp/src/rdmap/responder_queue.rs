@@ -281,7 +281,7 @@ mod tests {
     /// RFC 7306 s7: nothing is forwarded past a Read, past a word of this core, or while another owner core has an
     /// operation.
     #[test]
-    fn only_what_the_same_owner_does_in_turn_is_mailed_together() {
+    fn only_operations_of_one_owner_core_are_forwarded_together() {
         use PeerRequest::{OtherCore, OwnCore, Read};
         assert_eq!(
             forward_all(&mut queue(&[OtherCore(1), OtherCore(1), OtherCore(2), OtherCore(1)])),
@@ -292,16 +292,20 @@ mod tests {
         assert_eq!(forward_all(&mut queue(&[OwnCore, OtherCore(1)])), []);
         let mut queue = queue(&[OtherCore(1), OtherCore(2)]);
         assert_eq!(forward_all(&mut queue), [(1, 1)]);
-        assert!(queue.sendable().is_none(), "it has not been answered");
+        assert!(queue.sendable().is_none(), "it has no outcome");
         assert!(queue.complete_forwarded(1, Ok(7)));
-        assert_eq!(forward_all(&mut queue), [(2, 2)], "what was answered is done, though it has not left");
+        assert_eq!(
+            forward_all(&mut queue),
+            [(2, 2)],
+            "a completed operation is done before its response is sent"
+        );
         assert!(matches!(queue.sendable(), Some(ResponderEntry::Completed { msn: 1, outcome: Ok(7), .. })));
     }
 
     /// RFC 7306 s7: operations after a refused one have no effect, so none of them is forwarded. The stream ends only
     /// when the refused one is the next response to send.
     #[test]
-    fn nothing_is_mailed_behind_a_refusal() {
+    fn nothing_is_forwarded_after_a_refused_operation() {
         for owner in [1, 2] {
             let mut queue = queue(&[PeerRequest::OtherCore(1), PeerRequest::OtherCore(owner)]);
             forward_all(&mut queue);
@@ -313,7 +317,7 @@ mod tests {
 
     /// An outcome must belong to the oldest forwarded operation. After the end of the stream there is none.
     #[test]
-    fn an_answer_out_of_turn_finds_nothing() {
+    fn an_outcome_must_belong_to_the_oldest_forwarded_operation() {
         let mut queue = queue(&[PeerRequest::OtherCore(1), PeerRequest::OtherCore(1)]);
         assert_eq!(forward_all(&mut queue).len(), 2);
         assert!(!queue.complete_forwarded(2, Ok(0)) && !queue.complete_forwarded(9, Ok(0)));
@@ -327,7 +331,7 @@ mod tests {
         /// For all requests and all timings of outcomes: a request begins when all earlier ones are done or are with
         /// the same owner core. It has one outcome, and responses are sent in the order of the requests.
         #[test]
-        fn requests_begin_in_order_and_responses_leave_in_order(
+        fn requests_begin_in_order_and_responses_are_sent_in_order(
             asked in prop::collection::vec(
                 prop_oneof![Just(PeerRequest::Read), Just(PeerRequest::OwnCore), (1u16..4).prop_map(PeerRequest::OtherCore)], 1..16),
             turns in prop::collection::vec(any::<bool>(), 64),
@@ -340,7 +344,7 @@ mod tests {
                     let with_others = forwarded[answered..].iter().any(|(_, other)| *other != core);
                     prop_assert!(!with_others && forwarded.last().is_none_or(|(last, _)| *last < msn));
                     let skipped = (left + 1..msn).filter(|before| !forwarded.iter().any(|(one, _)| one == before));
-                    prop_assert_eq!(skipped.count(), 0, "something before {} was not begun", msn);
+                    prop_assert_eq!(skipped.count(), 0, "an operation before {} has not begun", msn);
                     forwarded.push((msn, core));
                 }
                 prop_assert!(queue.is_consistent());

@@ -114,7 +114,7 @@ mod tests {
 
     /// RFC7306-8.2-03: an operation is refused on any queue but its own.
     #[test]
-    fn an_operation_is_taken_on_its_own_queue_alone() {
+    fn an_operation_is_accepted_only_on_its_own_queue() {
         for profile in ALL {
             for code in 0..12 {
                 let opcode = Opcode::decode_extended(0x40 | code).unwrap();
@@ -129,7 +129,7 @@ mod tests {
 
     /// RFC7306-4.1-04: the receiver ignores the tag field. RFC7306-8.2-04: it does not ignore the version.
     #[test]
-    fn the_word_for_a_tag_is_ignored_and_the_version_is_not() {
+    fn the_tag_field_is_ignored_and_the_version_is_checked() {
         let good = Untagged { ulp_word: 0xdead_beef, ..header(Opcode::AtomicRequest, 1) };
         assert_eq!(Rfc7306Profile::RFC_7306.untagged(&good), Ok(Opcode::AtomicRequest));
         let version_2 = Untagged { ulp: 0x80 | Opcode::AtomicRequest as u8, ..good };

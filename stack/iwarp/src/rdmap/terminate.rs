@@ -148,7 +148,7 @@ mod tests {
 
     /// RFC 5040 s4.8, figure 10: a DDP error includes the segment length and the DDP header only.
     #[test]
-    fn a_ddp_error_shows_the_segment() {
+    fn a_ddp_error_includes_the_segment_header() {
         let ulpdu = tagged_ulpdu();
         let out = encoded(TerminatedHeaders::segment(&ulpdu).with_request([1; 28]), DdpFault::BaseOrBounds);
         assert_eq!(out[..6], [0x11, 0x01, 0xc0, 0x00, 0x00, 40]);
@@ -157,7 +157,7 @@ mod tests {
 
     /// RFC 5040 s4.8, figure 10: a protection error of a Read Request includes its header too.
     #[test]
-    fn a_protection_error_shows_the_request() {
+    fn a_protection_error_includes_the_request_header() {
         let out =
             encoded(TerminatedHeaders::segment(&[0x41; 46]).with_request([7; 28]), RdmapFault::AccessRights);
         assert_eq!(out[..4], [0x01, 0x02, 0xe0, 0x00]);
@@ -167,7 +167,7 @@ mod tests {
 
     /// RFC 5040 s4.8, figure 10: MPA errors and local errors include no header.
     #[test]
-    fn mpa_and_local_errors_show_nothing() {
+    fn mpa_and_local_errors_include_no_header() {
         let terminated_headers = TerminatedHeaders::segment(&tagged_ulpdu()).with_request([7; 28]);
         assert_eq!(encoded(terminated_headers, MpaFault::Crc), [0x20, 0x02, 0, 0]);
         assert_eq!(encoded(terminated_headers, RdmapFault::LocalCatastrophic), [0, 0, 0, 0]);
@@ -175,7 +175,7 @@ mod tests {
 
     /// RFC 5040 s4.8: a header is included if possible.
     #[test]
-    fn a_segment_cut_short_is_not_shown() {
+    fn a_truncated_segment_header_is_not_included() {
         assert_eq!(
             encoded(TerminatedHeaders::segment(&[0x41; 17]), DdpFault::LocalCatastrophic),
             [0x10, 0, 0, 0]
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn both_octet_orders_of_peers_are_understood() {
+    fn terminates_in_both_octet_orders_are_decoded() {
         let decode = |payload: &[u8]| Terminate::decode(payload, true);
         let crc = Terminate { layer: 2, etype: 0, code: 2 };
         assert_eq!(decode(&[0x20, 0x02, 0, 0]), Some(crc));
@@ -199,7 +199,7 @@ mod tests {
     /// RFC 6581 s8: an initiator reports an error in the reply before it sends anything else. Later, the same octets
     /// are siw's "unexpected opcode" without a header (RFC 5040 s4.8).
     #[test]
-    fn an_error_of_start_up_that_comes_later_is_one_of_swapped_octets() {
+    fn a_start_up_error_after_start_up_has_swapped_octets() {
         let of_rdmap = |code| Some(Terminate { layer: 0, etype: 2, code });
         let of_mpa = |code| Some(Terminate { layer: 2, etype: 0, code });
         for code in [6, 7] {

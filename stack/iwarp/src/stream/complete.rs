@@ -289,13 +289,13 @@ mod tests {
     /// RFC 6581 s10: a connection may fall back to revision 1. Acknowledgements of its longer revision 2 request do
     /// not count for the second connection.
     #[test]
-    fn a_connection_before_this_one_acknowledges_nothing() {
+    fn an_earlier_connection_acknowledges_nothing() {
         let mut send_progress = SendProgress::new(1);
         send_progress.acked_bytes = 32;
         send_progress.start(28);
         assert!(send_progress.is_consistent());
         send_progress.on_pulled(4);
         send_progress.set_done_when_acked(0);
-        assert!(!send_progress.is_acked(0), "four octets that nobody has acknowledged");
+        assert!(!send_progress.is_acked(0), "four octets are not acknowledged");
     }
 }

@@ -25,7 +25,7 @@ fn opened(marker_state: &mut MarkerState, framed: &[u8], crc: bool) -> Result<Ve
     let second = { *marker_state }.decode_gathered(&mut gathered, crc).map(<[u8]>::to_vec);
     let mut scratch = vec![0x77; framed.len()];
     let first = marker_state.decode(framed, &mut scratch, crc).map(<[u8]>::to_vec);
-    assert_eq!(first, second, "one piece and gathered agree");
+    assert_eq!(first, second, "both decoders agree");
     first
 }
 
@@ -124,7 +124,7 @@ fn a_marker_between_pad_and_crc_belongs_to_the_fpdu() {
 
 /// RFC 5044 s4.3: a marker directly after the CRC belongs to the next FPDU, and its value is 0.
 #[test]
-fn a_marker_behind_the_crc_opens_the_next_fpdu() {
+fn a_marker_after_the_crc_belongs_to_the_next_fpdu() {
     let mut marker_state = at(512 - 12);
     let first = sealed(&mut marker_state, &pattern(6), true);
     assert_eq!((first.len(), marker_state), (12, at(0)));
@@ -144,7 +144,7 @@ fn all_markers_of_one_fpdu_point_to_its_length_field() {
 
 /// RFC 5044 s4.5: MULPDU = EMSS - (6 + 4 * ceiling(EMSS / 512) + EMSS mod 4), and an FPDU of MULPDU always fits.
 #[test]
-fn mulpdu_with_markers_is_as_the_formula_says_and_fits_at_every_phase() {
+fn mulpdu_with_markers_matches_the_formula_and_fits_at_every_phase() {
     for emss in 140..3000_usize {
         let most = mulpdu(bytes_beside_markers(emss));
         assert_eq!(most, emss - (6 + 4 * emss.div_ceil(512) + emss % 4));
@@ -158,7 +158,7 @@ fn mulpdu_with_markers_is_as_the_formula_says_and_fits_at_every_phase() {
 
 /// RFC 5044 s3, s4.3: the longest, the empty and the shortest ULPDU at every phase. The pointer fits in 16 bits.
 #[test]
-fn the_shortest_and_the_longest_ulpdus_go_through_at_every_phase() {
+fn the_shortest_and_longest_ulpdus_round_trip_at_every_phase() {
     for phase in (0..512).step_by(4) {
         for ulpdu in [0, 1, 2, 3, 498, 506, 507, MULPDU_BYTES_MAX] {
             let (mut tx, mut rx) = (at(phase), at(phase));
@@ -172,7 +172,7 @@ fn the_shortest_and_the_longest_ulpdus_go_through_at_every_phase() {
 
 /// RFC 5044 s4.1: the length field can exceed the 64 768 octets that may be sent; the pointer cannot.
 #[test]
-fn a_ulpdu_beyond_the_limit_is_not_built() {
+fn a_ulpdu_beyond_the_limit_is_not_encoded() {
     let mut room = vec![0; 70_000];
     assert_eq!(at(0).encode(&mut room, 65_535, true), 0);
     assert_eq!(at(4).encode(&mut room, 65_536, true), 0);
@@ -180,7 +180,7 @@ fn a_ulpdu_beyond_the_limit_is_not_built() {
 
 /// RFC 5044 s8, code 3: the CRC is correct and a marker points elsewhere.
 #[test]
-fn a_marker_that_points_elsewhere_is_found_behind_a_right_crc_only() {
+fn a_wrong_marker_is_reported_only_with_a_correct_crc() {
     for marker in [0, 512, 1024] {
         let mut framed = sealed(&mut at(0), &pattern(1500), true);
         framed[marker + 3] ^= 4;
@@ -194,7 +194,7 @@ fn a_marker_that_points_elsewhere_is_found_behind_a_right_crc_only() {
 /// RFC 5044 s4.2: the reserved field is ignored, and the two low bits of the pointer count as zeros. The CRC covers
 /// both.
 #[test]
-fn reserved_bits_of_a_marker_are_not_looked_at() {
+fn reserved_bits_of_a_marker_are_ignored() {
     let mut framed = sealed(&mut at(0), &pattern(600), true);
     for (octet, value) in [(0, 0xff), (1, 0xa5), (3, 3), (512, 0x80), (515, framed[515] | 3)] {
         framed[octet] = value;
@@ -204,7 +204,7 @@ fn reserved_bits_of_a_marker_are_not_looked_at() {
 }
 
 #[test]
-fn a_room_too_short_moves_nothing_on() {
+fn a_buffer_that_is_too_short_leaves_the_state_unchanged() {
     let mut marker_state = at(504);
     let mut room = [9; 15];
     assert_eq!((marker_state.encode(&mut room, 5, true), marker_state), (0, at(504)));
@@ -214,7 +214,7 @@ fn a_room_too_short_moves_nothing_on() {
 proptest! {
     /// RFC 5044 s4.3: any FPDUs from any phase on, decoded by the independent decoder and by [`MarkerState`].
     #[test]
-    fn fpdus_of_every_size_keep_the_rhythm(
+    fn fpdus_of_every_size_keep_the_marker_positions(
         sizes in proptest::collection::vec(prop_oneof![0..40usize, 0..1500usize, 0..9000usize], 1..12),
     ) {
         let (mut tx, mut rx) = (MarkerState::new(), MarkerState::new());

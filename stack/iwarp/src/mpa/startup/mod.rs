@@ -61,22 +61,22 @@ pub enum StartupFault {
     #[error("the peer does not speak MPA")]
     Key,
     /// The peer sent the kind of frame that this side sends: both are initiators, or both are responders.
-    #[error("the peer started in the same role")]
+    #[error("the peer has the same start-up role")]
     SameRole,
     /// The revision is not supported.
-    #[error("the peer speaks MPA revision {0}")]
+    #[error("the peer uses MPA revision {0}, supported are 1 and 2")]
     Revision(u8),
     /// The S bit announces enhanced data, but the frame is too short for it.
-    #[error("the peer announces enhanced connection data and sends none")]
+    #[error("the peer announces enhanced connection data and sends less than 4 bytes")]
     EnhancedDataMissing,
     /// The reply to an enhanced request has no enhanced data.
-    #[error("the peer answers the enhanced connection set-up without it")]
+    #[error("the peer's reply lacks the enhanced connection data of the request")]
     NotEnhanced,
     /// The reply to a request without enhanced data has enhanced data.
-    #[error("the peer answers with enhanced connection set-up that nobody asked for")]
+    #[error("the peer's reply has enhanced connection data, the request has none")]
     UnexpectedEnhancedData,
     /// The private data is longer than a frame allows.
-    #[error("{0} bytes of private data, at most 512 are allowed")]
+    #[error("the peer announces {0} bytes of private data, at most 512 are allowed")]
     PrivateDataTooLong(u16),
     /// Bytes follow the end of the request.
     #[error("bytes follow the request before it was answered")]
@@ -92,7 +92,7 @@ impl StartupFault {
 
 /// The private data to send is longer than a frame allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{asked} bytes of private data, a frame carries {allowed}")]
+#[error("{asked} bytes of private data, at most {allowed} are allowed")]
 pub struct PrivateDataTooLong {
     /// The length to send, in bytes.
     pub asked: usize,

@@ -92,7 +92,7 @@ fn requested(profile: Rfc7306Profile, ulpdu: &[u8]) -> Result<AtomicRequest, Rdm
 
 /// RFC7306-4-01, RFC7306-4.1-03, RFC7306-5.2.1-01, RFC7306-5.2.1-07 and RFC7306-5.2.1-14.
 #[test]
-fn a_fetch_add_lies_as_appendix_a_draws_it() {
+fn a_fetch_add_has_the_layout_of_appendix_a() {
     let profile = Rfc7306Profile::RFC_7306;
     let sent = segment(profile, Opcode::AtomicRequest, 9, &request(ADD).encode());
     assert_eq!(sent, FETCH_ADD_SEGMENT);
@@ -101,7 +101,7 @@ fn a_fetch_add_lies_as_appendix_a_draws_it() {
 
 /// RFC7306-5.2.1-03.
 #[test]
-fn a_cmp_swap_lies_as_appendix_a_draws_it() {
+fn a_cmp_swap_has_the_layout_of_appendix_a() {
     let profile = Rfc7306Profile::RFC_7306;
     let sent = segment(profile, Opcode::AtomicRequest, 9, &request(COMPARE).encode());
     assert_eq!(sent, cmp_swap_segment());
@@ -110,7 +110,7 @@ fn a_cmp_swap_lies_as_appendix_a_draws_it() {
 
 /// RFC7306-4-02, RFC7306-5.2.2-01 and RFC7306-5.2.2-04.
 #[test]
-fn a_response_lies_as_appendix_a_draws_it() {
+fn an_atomic_response_has_the_layout_of_appendix_a() {
     let profile = Rfc7306Profile::RFC_7306;
     assert_eq!(segment(profile, Opcode::AtomicResponse, 5, &RESPONSE.encode()), RESPONSE_SEGMENT);
     let (opcode, payload) = split(profile, &RESPONSE_SEGMENT);
@@ -120,7 +120,7 @@ fn a_response_lies_as_appendix_a_draws_it() {
 
 /// Drafts -01 and -03, figure 5: code 1 is Swap. The RFC reserves it.
 #[test]
-fn a_swap_is_an_operation_of_the_drafts_alone() {
+fn only_the_drafts_have_swap() {
     for profile in [Rfc7306Profile::DRAFT_03, Rfc7306Profile::DRAFT_01_FIGURE_2] {
         let sent = segment(profile, Opcode::AtomicRequest, 9, &request(SWAP).encode());
         assert_eq!(sent, swap_segment());
@@ -131,7 +131,7 @@ fn a_swap_is_an_operation_of_the_drafts_alone() {
 
 /// Draft -01, figure 2: the response uses queue 1. The request is unchanged.
 #[test]
-fn a_response_goes_on_queue_1_by_figure_2_of_draft_01() {
+fn a_response_uses_queue_1_with_figure_2_of_draft_01() {
     let profile = Rfc7306Profile::DRAFT_01_FIGURE_2;
     let mut expected = RESPONSE_SEGMENT;
     expected[9] = 1;
@@ -156,7 +156,7 @@ fn reserved_bits_and_unused_fields_are_ignored() {
 
 /// RFC7306-5.2.1-13: an unsupported operation is reported as an unexpected opcode (s1.1).
 #[test]
-fn an_operation_code_that_is_reserved_is_refused() {
+fn a_reserved_operation_code_is_refused() {
     for code in 3..16 {
         let mut octets = FETCH_ADD_SEGMENT;
         octets[CODE] = code;
@@ -187,7 +187,7 @@ fn a_response_with_another_identifier_is_refused() {
 
 /// RFC7306-8.2-07 and RFC7306-8.2-08: the error code of each refusal.
 #[test]
-fn every_refusal_has_its_terminate() {
+fn every_refusal_has_its_error_code() {
     let named = |fault: RdmapFault| {
         let Terminate { layer, etype, code } = fault.into();
         (layer, etype, code)
@@ -207,7 +207,7 @@ fn every_refusal_has_its_terminate() {
 
 /// RFC7306-8.1-02: the header of the segment is included, and the header of an Atomic Request never is.
 #[test]
-fn a_terminate_about_an_atomic_shows_its_ddp_header_alone() {
+fn a_terminate_for_an_atomic_includes_only_its_ddp_header() {
     for fault in [WordError::Misaligned, AccessError::NoRight.into()] {
         let error = Terminate::from(RdmapFault::from(fault));
         let mut out = [0xee; TERMINATE_BYTES_MAX];
@@ -219,7 +219,7 @@ fn a_terminate_about_an_atomic_shows_its_ddp_header_alone() {
 
 /// The offsets that the tests change are those of figure 4.
 #[test]
-fn the_marked_places_are_those_of_figure_4() {
+fn the_offsets_are_those_of_figure_4() {
     assert_eq!((FETCH_ADD_SEGMENT[CODE], &FETCH_ADD_SEGMENT[DATA..DATA + 2]), (0, &[1, 2][..]));
     assert_eq!(FETCH_ADD_SEGMENT[MASK..MASK + 4], [0x80, 0, 0, 0]);
 }
@@ -234,7 +234,7 @@ fn operations() -> impl Strategy<Value = AtomicOp> {
     ]
 }
 
-fn dialects() -> impl Strategy<Value = Rfc7306Profile> {
+fn profiles() -> impl Strategy<Value = Rfc7306Profile> {
     any::<(bool, bool)>().prop_map(|(swap, figure_2_queues)| Rfc7306Profile { swap, figure_2_queues })
 }
 
@@ -255,12 +255,12 @@ proptest! {
 
     /// A decoded request stays the same when it is encoded and decoded again.
     #[test]
-    fn any_octets_are_read_or_refused(
+    fn any_octets_are_decoded_or_refused(
         octets in prop_oneof![
             proptest::collection::vec(any::<u8>(), 52..=52),
             proptest::collection::vec(any::<u8>(), 0..80),
         ],
-        profile in dialects(),
+        profile in profiles(),
     ) {
         let read = AtomicRequest::decode(&octets, profile);
         prop_assert!(read.is_err() || octets.len() == 52);
@@ -272,7 +272,7 @@ proptest! {
 
     /// The operation of any header is allowed on its queue, or the header is refused.
     #[test]
-    fn any_untagged_header_is_of_its_queue_or_refused(octets: [u8; 18], queue in 0..5u8, profile in dialects()) {
+    fn any_untagged_header_is_valid_on_its_queue_or_refused(octets: [u8; 18], queue in 0..5u8, profile in profiles()) {
         let mut octets = octets;
         octets[0] &= 0x7f;
         octets[6..10].copy_from_slice(&u32::from(queue).to_be_bytes());

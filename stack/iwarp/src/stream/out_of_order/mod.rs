@@ -11,7 +11,7 @@
 //!   marker, or the lengths of valid FPDUs after one that a marker located. Beyond a gap only markers are left. A
 //!   segment boundary is no evidence: a receiver must not depend on it (appendix A.4), and middleboxes may cut the
 //!   stream elsewhere. Payload that looks like an FPDU, with a correct CRC, would then be accepted as one, and
-//!   whoever chooses the payload could arrange that. A CRC detects accidents, not attacks. On streams with markers
+//!   the author of the payload could arrange that. A CRC detects accidents, not attacks. On streams with markers
 //!   the position of each marker follows from the octet count.
 //! - **Its CRC and its markers are correct.** Streams without CRCs place nothing out of order, because rule 2
 //!   requires valid FPDUs.

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn fpdus_that_touch_are_one_run_in_whatever_order_they_come() {
+    fn adjacent_fpdus_form_one_run_in_any_order() {
         for at in [[100, 200, 300], [300, 200, 100], [100, 300, 200], [200, 300, 100]] {
             assert_eq!(octets(&runs_at(&at)), [(100, 400)]);
         }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_fpdu_is_placed_when_its_turn_comes_and_only_then() {
+    fn an_fpdu_is_reported_as_placed_only_when_it_is_next() {
         let mut runs = runs_at(&[100, 200]);
         assert!(runs.covers(&(100..300)) && !runs.covers(&(50..200)) && !runs.covers(&(200..301)));
         runs.on_next_in_order(100);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_do_not_fit_the_fpdus_in_order_are_given_up() {
+    fn runs_that_do_not_match_the_fpdus_in_order_are_removed() {
         for wrong in [50, 150, 250] {
             let mut runs = runs_at(&[100, 400]);
             runs.on_next_in_order(wrong);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_runs_are_noted_than_there_is_room_for() {
+    fn the_number_of_runs_is_limited() {
         let at: Vec<u32> = (1..=PLACED_RUNS_MAX as u32).map(|at| at * 200).collect();
         let runs = runs_at(&at);
         assert_eq!(runs.check(&(5000..5100), &(0..80)), Err(NotRecorded::Full));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_written_again_ends_the_note() {
+    fn a_run_whose_memory_is_written_again_is_removed() {
         let mut runs = runs_at(&[100, 300]);
         assert_eq!(runs.check(&(500..600), &(1079..1100)), Err(NotRecorded::Overlap));
         assert_eq!(runs.check(&(500..600), &(1080..1100)), Ok(()));

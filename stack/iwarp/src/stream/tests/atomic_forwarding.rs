@@ -17,7 +17,7 @@ fn side(credits: usize) -> (Endpoint, Region, [u64; 2]) {
     let region = words(&side, &[5; 2048], ATOMIC);
     let first_of = |owner| {
         let is_its = |index: &u64| CoreId::owner_of(region.base_to() + index * 8, 2) == owner;
-        (0..2048).step_by(8).find(is_its).expect("each has some")
+        (0..2048).step_by(8).find(is_its).expect("each core has a word")
     };
     let of = [CoreId(0), OTHER].map(first_of);
     (side, region, of)
@@ -43,10 +43,10 @@ fn sent_originals(side: &mut Endpoint) -> Vec<u64> {
 /// The owner core gets exactly the peer's requests. Its outcomes are sent in the order of the requests, between those
 /// of this core.
 #[test]
-fn the_owner_is_asked_and_its_answer_is_told_in_turn() {
+fn operations_are_forwarded_and_their_outcomes_sent_in_order() {
     let (mut side, region, [here, there]) = side(8);
     ask(&mut side, &region, &[there, there, here, there]);
-    assert_eq!(asked(&side), [(OTHER, 1), (OTHER, 2)], "nothing behind a word that is done here");
+    assert_eq!(asked(&side), [(OTHER, 1), (OTHER, 2)], "nothing is forwarded past a word of this core");
     let (_, _, target, operation) = side.log.asked[0];
     assert_eq!(
         (target.stag, target.to, target.need),
@@ -57,12 +57,12 @@ fn the_owner_is_asked_and_its_answer_is_told_in_turn() {
     assert_eq!(sent_originals(&mut side), [70]);
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(2, Ok(71), io)));
     assert_eq!((sent_originals(&mut side), word(&region, here as usize)), (vec![71, 5], 6));
-    assert_eq!(asked(&side)[2..], [(OTHER, 4)], "its turn has come");
+    assert_eq!(asked(&side)[2..], [(OTHER, 4)], "it is the next response");
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(4, Ok(72), io)));
     assert_eq!(
         (sent_originals(&mut side), word(&region, there as usize)),
         (vec![72], 5),
-        "nobody else touched it"
+        "only one core changed it"
     );
     assert_eq!(side.counted(Counter::AtomicsLocalCore), 1);
 }
@@ -70,11 +70,11 @@ fn the_owner_is_asked_and_its_answer_is_told_in_turn() {
 /// RFC7306-5.4-09, RFC 7306 s7: nothing is forwarded while an earlier Read Response is incomplete. It is forwarded as
 /// soon as the last segment is sent.
 #[test]
-fn the_owner_is_asked_when_the_read_before_has_been_answered() {
+fn an_operation_is_forwarded_after_the_earlier_read_is_answered() {
     let (mut side, _, _) = side(8);
     let region = words(&side, &[5; 2048], ATOMIC | Access::REMOTE_READ);
     let is_there = |index: &u64| CoreId::owner_of(region.base_to() + index * 8, 2) == OTHER;
-    let there = (0..2048).step_by(8).find(is_there).expect("it has some");
+    let there = (0..2048).step_by(8).find(is_there).expect("the response is not empty");
     let (source_stag, source_to) = at(&region, 0);
     let read = ReadRequest {
         sink_stag: STag(3),
@@ -86,9 +86,9 @@ fn the_owner_is_asked_when_the_read_before_has_been_answered() {
     side.feed(&framed(&segment(0x41, [1, 1, 0], &read.encode()))).unwrap();
     side.feed(&framed(&request(2, at(&region, there), AtomicOp::add(1)))).unwrap();
     let begun = side.pull(SEGMENT_BYTES);
-    assert!(!begun.is_empty() && asked(&side).is_empty(), "the Read is not done");
+    assert!(!begun.is_empty() && asked(&side).is_empty(), "the Read is not answered");
     while asked(&side).is_empty() {
-        assert!(!side.pull(SEGMENT_BYTES).is_empty(), "the Read is done, and nobody was asked");
+        assert!(!side.pull(SEGMENT_BYTES).is_empty(), "the Read is answered, and nothing was forwarded");
     }
     assert_eq!(asked(&side), [(OTHER, 2)]);
     assert!(side.pull(SEGMENT_BYTES).is_empty());
@@ -110,7 +110,7 @@ fn a_send_does_not_wait_for_another_core() {
 /// RFC7306-8.1-02, RFC7306-8.2-08: a refusal of the owner core ends the stream when it is the next response. The
 /// Terminate includes the header of the refused request, and no later response is sent.
 #[test]
-fn a_refusal_of_the_owner_waits_for_its_turn() {
+fn a_refusal_of_the_owner_core_ends_the_stream_in_order() {
     let (mut side, region, [_, there]) = side(8);
     ask(&mut side, &region, &[there, there, there]);
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(1, Ok(70), io)));
@@ -121,26 +121,29 @@ fn a_refusal_of_the_owner_waits_for_its_turn() {
     let shown = &request(2, at(&region, there), AtomicOp::add(1))[..18];
     assert_eq!(end[18..24], [0x01, 0x00, 0xc0, 0, 0, 70]);
     assert_eq!(&end[24..], shown);
-    assert!(!side.with(|stream, io| stream.on_forwarded_atomic(3, Ok(71), io)), "nobody waits any more");
+    assert!(
+        !side.with(|stream, io| stream.on_forwarded_atomic(3, Ok(71), io)),
+        "no operation is outstanding"
+    );
     assert_eq!(side.pull(SEGMENT_BYTES), []);
 }
 
 /// Without a credit nothing is forwarded until there is one. The peer may end the stream meanwhile.
 #[test]
-fn without_a_credit_a_stream_waits_until_it_is_told() {
+fn without_a_credit_a_stream_waits_for_on_forward_credit() {
     let (mut side, region, [_, there]) = side(1);
     ask(&mut side, &region, &[there, there, there]);
     assert_eq!((asked(&side).len(), side.stream.forwarded()), (1, 1));
     assert!(side.stream.awaits_forward_credit());
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(1, Ok(70), io)));
     side.log.credits = 1;
-    assert_eq!((sent_originals(&mut side), asked(&side).len()), (vec![70], 1), "it is not its turn");
+    assert_eq!((sent_originals(&mut side), asked(&side).len()), (vec![70], 1), "it is not the next response");
     side.with(|stream, io| stream.on_forward_credit(io));
     assert_eq!(asked(&side), [(OTHER, 1), (OTHER, 2)]);
     assert!(side.stream.awaits_forward_credit(), "for the third");
     side.with(|stream, io| stream.abort(io));
     side.log.credits = 8;
     side.with(|stream, io| stream.on_forward_credit(io));
-    assert_eq!((asked(&side).len(), side.stream.forwarded()), (2, 0), "it has ended");
+    assert_eq!((asked(&side).len(), side.stream.forwarded()), (2, 0), "the stream has ended");
     assert!(!side.with(|stream, io| stream.on_forwarded_atomic(2, Ok(71), io)));
 }

@@ -60,8 +60,8 @@ impl ErrorFixture {
     fn refuses(mut self, ulpdu: &[u8], layer: u8, etype: u8, code: u8, shows: Shows) {
         let error = Terminate { layer, etype, code };
         assert_eq!(self.side.feed(&framed(ulpdu)), Err(StreamError::Failed(error)));
-        assert_eq!(Endpoint::bytes(&self.buffer), pattern(4096), "the buffer was touched");
-        assert_eq!(Endpoint::bytes(&self.inbox), pattern(64), "the receive was touched");
+        assert_eq!(Endpoint::bytes(&self.buffer), pattern(4096), "the buffer was changed");
+        assert_eq!(Endpoint::bytes(&self.inbox), pattern(64), "the receive's memory was changed");
         assert_eq!(self.side.log.receives.len(), 2);
         assert!(self.side.log.receives.iter().all(|completion| completion.status != OK));
         let sent = ulpdus(&self.side.pull(SEGMENT_BYTES)).remove(0);
@@ -72,7 +72,7 @@ impl ErrorFixture {
             Ok(())
         );
         assert_eq!(Endpoint::bytes(&self.buffer), pattern(4096), "data after the error was placed");
-        assert_eq!(self.side.arrived.available(), 0, "what arrives later is taken and dropped");
+        assert_eq!(self.side.arrived.available(), 0, "later octets are consumed and dropped");
     }
 }
 
@@ -93,7 +93,7 @@ fn terminate_ulpdu(error: Terminate, terminated_headers: &[u8], shows: Shows) ->
 
 /// RFC 5041 s7.1, tagged check 1.
 #[test]
-fn a_write_to_an_unknown_stag() {
+fn a_write_to_an_unknown_stag_is_refused() {
     let v = fixture();
     let ulpdu = tagged(0, STag(v.buffer.stag().0 ^ 0x5555), v.buffer.base_to(), b"x");
     v.refuses(&ulpdu, 1, 1, 0, Shows::Segment);
@@ -101,7 +101,7 @@ fn a_write_to_an_unknown_stag() {
 
 /// RFC 5041 has no code for a missing right. The steering tag does not allow the placement.
 #[test]
-fn a_write_without_the_right() {
+fn a_write_without_the_right_is_refused() {
     let v = fixture_with(Access::LOCAL_WRITE | Access::REMOTE_READ);
     let ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x");
     v.refuses(&ulpdu, 1, 1, 0, Shows::Segment);
@@ -109,7 +109,7 @@ fn a_write_without_the_right() {
 
 /// RFC 5041 s8.2: the protection domain must be the stream's.
 #[test]
-fn a_write_into_another_protection_domain() {
+fn a_write_to_another_protection_domain_is_refused() {
     let v = fixture();
     let foreign = v.side.table.register(PdId(2), vec![0u8; 64], EVERYTHING).unwrap();
     let ulpdu = tagged(0, foreign.stag(), foreign.base_to(), b"x");
@@ -118,7 +118,7 @@ fn a_write_into_another_protection_domain() {
 
 /// RFC 5041 s7.1, tagged checks 3 and 4.
 #[test]
-fn a_write_before_or_past_its_buffer() {
+fn a_write_outside_its_buffer_is_refused() {
     for (at, bytes) in [(4096, 1), (4095, 2), (0u64.wrapping_sub(1), 1), (u64::MAX / 4, 1)] {
         let v = fixture();
         let ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to().wrapping_add(at), &pattern(bytes));
@@ -128,7 +128,7 @@ fn a_write_before_or_past_its_buffer() {
 
 /// RFC 5041 s7.1, tagged check 5. The code differs from RDMAP's for the same error.
 #[test]
-fn a_write_whose_offset_wraps() {
+fn a_write_whose_offset_wraps_is_refused() {
     let v = fixture();
     let ulpdu = tagged(0, v.buffer.stag(), u64::MAX - 1, b"abc");
     v.refuses(&ulpdu, 1, 1, 3, Shows::Segment);
@@ -136,7 +136,7 @@ fn a_write_whose_offset_wraps() {
 
 /// RFC 5041 s7.2: the version error has a code of its own for each kind of segment.
 #[test]
-fn a_segment_of_another_ddp_version() {
+fn a_segment_of_another_ddp_version_is_refused() {
     let v = fixture();
     let mut ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x");
     ulpdu[0] ^= 3;
@@ -148,7 +148,7 @@ fn a_segment_of_another_ddp_version() {
 
 /// RFC 5041 s7.1, untagged check 1.
 #[test]
-fn a_message_to_an_unknown_queue() {
+fn a_message_to_an_unknown_queue_is_refused() {
     for qn in [3, 4, u32::MAX] {
         fixture().refuses(&with_payload(untagged(3, qn, 1, 0), b"x"), 1, 2, 1, Shows::Segment);
     }
@@ -156,7 +156,7 @@ fn a_message_to_an_unknown_queue() {
 
 /// RFC 5041 s7.1, untagged check 5.
 #[test]
-fn a_send_that_is_not_the_next_message() {
+fn a_send_that_is_not_the_next_message_is_refused() {
     for msn in [0, 2, 3, u32::MAX] {
         fixture().refuses(&with_payload(untagged(3, 0, msn, 0), b"x"), 1, 2, 3, Shows::Segment);
     }
@@ -164,7 +164,7 @@ fn a_send_that_is_not_the_next_message() {
 
 /// RFC 5041 s7.1, untagged check 3.
 #[test]
-fn a_send_whose_offset_is_not_where_the_message_stands() {
+fn a_send_whose_offset_does_not_continue_the_message_is_refused() {
     for mo in [1, 64, 65, u32::MAX] {
         fixture().refuses(&with_payload(untagged(3, 0, 1, mo), b"x"), 1, 2, 4, Shows::Segment);
     }
@@ -172,7 +172,7 @@ fn a_send_whose_offset_is_not_where_the_message_stands() {
 
 /// RFC 5041 s7.1, untagged check 2. iWARP has no receiver-not-ready.
 #[test]
-fn a_send_with_no_receive_posted() {
+fn a_send_without_a_posted_receive_is_refused() {
     let mut side = Endpoint::responder();
     let ulpdu = with_payload(untagged(3, 0, 1, 0), b"x");
     let error = Terminate { layer: 1, etype: 2, code: 2 };
@@ -182,7 +182,7 @@ fn a_send_with_no_receive_posted() {
 
 /// RFC 5041 s7.1, untagged check 4. The receive completes with the reason.
 #[test]
-fn a_send_longer_than_its_receive() {
+fn a_send_longer_than_its_receive_is_refused() {
     let v = fixture();
     let mut seen = fixture();
     let ulpdu = with_payload(untagged(3, 0, 1, 0), &pattern(65));
@@ -193,7 +193,7 @@ fn a_send_longer_than_its_receive() {
 
 /// RFC 5040 s7.2: unknown operations, and known ones where they are not allowed.
 #[test]
-fn an_operation_that_may_not_come_here() {
+fn an_operation_that_is_not_allowed_is_refused() {
     for opcode in [0, 1, 2, 7, 8, 9, 15] {
         fixture().refuses(&with_payload(untagged(opcode, 0, 1, 0), b"x"), 0, 2, 6, Shows::Segment);
     }
@@ -211,7 +211,7 @@ fn an_operation_that_may_not_come_here() {
 
 /// RFC 5040 s7.2: the version is checked in Sends and in Read Requests.
 #[test]
-fn a_message_of_another_rdmap_version() {
+fn a_message_of_another_rdmap_version_is_refused() {
     for version in [0x00, 0x80, 0xc0] {
         let mut header = untagged(3, 0, 1, 0);
         header.ulp = version | 3;
@@ -226,7 +226,7 @@ fn a_message_of_another_rdmap_version() {
 
 /// RFC 5040 s5.3: a steering tag that may not be invalidated is found before the payload is placed.
 #[test]
-fn a_send_that_wants_to_invalidate() {
+fn a_send_with_a_tag_that_may_not_be_invalidated_is_refused() {
     for opcode in [4, 6] {
         let v = fixture();
         let mut header = untagged(opcode, 0, 1, 0);
@@ -237,7 +237,7 @@ fn a_send_that_wants_to_invalidate() {
 
 /// RFC 5040 s7.2, check 4: each error has its code, and the Terminate includes the request.
 #[test]
-fn a_read_of_memory_that_may_not_be_read() {
+fn a_read_of_memory_that_may_not_be_read_is_refused() {
     let ask = |v: &ErrorFixture, to: u64, bytes| read_request(1, v.buffer.stag(), to, bytes);
     let v = fixture();
     v.refuses(&read_request(1, STag(0), 0, 1), 0, 1, 0, Shows::Request);
@@ -257,7 +257,7 @@ fn a_read_of_memory_that_may_not_be_read() {
 
 /// RFC 5040 s5.2.2: one Read more than the IRD finds no buffer on queue 1.
 #[test]
-fn one_read_more_than_ird() {
+fn one_read_more_than_ird_is_refused() {
     let mut v = fixture();
     for msn in 1..=4 {
         v.side.feed(&framed(&read_request(msn, v.buffer.stag(), v.buffer.base_to(), 4096))).unwrap();
@@ -268,7 +268,7 @@ fn one_read_more_than_ird() {
 
 /// A queue-1 buffer holds exactly one Read Request header.
 #[test]
-fn a_read_request_of_another_size() {
+fn a_read_request_of_another_size_is_refused() {
     fixture().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 29]), 1, 2, 5, Shows::Segment);
     fixture().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 27]), 0, 2, 0xff, Shows::Segment);
     let mut header = untagged(1, 1, 1, 0);
@@ -280,7 +280,7 @@ fn a_read_request_of_another_size() {
 
 /// A response without a Read is refused, even to memory that may be written.
 #[test]
-fn a_response_nobody_asked_for() {
+fn a_response_without_a_read_is_refused() {
     let v = fixture();
     let ulpdu = tagged(2, v.buffer.stag(), v.buffer.base_to(), b"x");
     v.refuses(&ulpdu, 0, 2, 6, Shows::Segment);
@@ -288,7 +288,7 @@ fn a_response_nobody_asked_for() {
 
 /// The sink of a Read needs only the local write right, so a Write to it is refused.
 #[test]
-fn a_write_to_the_sink_of_a_read() {
+fn a_write_to_the_sink_of_a_read_is_refused() {
     let mut v = fixture_with(Access::LOCAL_WRITE);
     v.side.feed(&framed(&tagged(0, STag(0), 0, b""))).unwrap();
     v.side.read(1, all(&v.buffer), (STag(1), 0));
@@ -299,7 +299,7 @@ fn a_write_to_the_sink_of_a_read() {
 
 /// The sink is deregistered before the response arrives. The Read reports that, and later requests are flushed.
 #[test]
-fn a_read_whose_sink_is_gone() {
+fn a_read_whose_sink_was_deregistered_fails() {
     let (mut a, mut b) = pair();
     let (sink, source) = (a.region(8, EVERYTHING), b.filled(8, EVERYTHING));
     a.read(1, all(&sink), remote(&source));
@@ -317,7 +317,7 @@ fn a_read_whose_sink_is_gone() {
 /// The source of a long response is resolved for every segment. RFC 5040 s4.8: the request in the Terminate shows
 /// what was not sent.
 #[test]
-fn a_read_whose_source_is_revoked_halfway() {
+fn a_read_whose_source_is_revoked_during_the_response_ends_the_stream() {
     let mut v = fixture();
     let ulpdu = read_request(1, v.buffer.stag(), v.buffer.base_to(), 4096);
     v.side.feed(&framed(&ulpdu)).unwrap();
@@ -338,7 +338,7 @@ fn a_read_whose_source_is_revoked_halfway() {
 
 /// RFC 5044 s8, code 2: nothing of the FPDU is used or delivered. The Terminate includes no header.
 #[test]
-fn a_wrong_crc() {
+fn a_wrong_crc_ends_the_stream() {
     let mut v = fixture();
     let mut fpdu = framed(&tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x"));
     fpdu[16] ^= 1;
@@ -351,7 +351,7 @@ fn a_wrong_crc() {
 
 /// RFC 5041 s7.1: segments after the refused one are dropped, also those that arrived with it.
 #[test]
-fn what_arrived_with_the_error_is_dropped() {
+fn segments_that_arrive_with_the_error_are_dropped() {
     let mut v = fixture();
     let bad = framed(&tagged(0, STag(0), 0, b"x"));
     let good = framed(&tagged(0, v.buffer.stag(), v.buffer.base_to(), b"\xff"));
@@ -361,14 +361,14 @@ fn what_arrived_with_the_error_is_dropped() {
 }
 
 #[test]
-fn a_ulpdu_too_short_for_a_header() {
+fn a_ulpdu_too_short_for_a_header_is_refused() {
     fixture().refuses(&[], 1, 0, 0, Shows::Nothing);
     fixture().refuses(&[0x41; 10], 1, 0, 0, Shows::Nothing);
 }
 
 /// RFC 5040 s7.1, case 1: for a local error a Terminate replaces the message and includes no headers.
 #[test]
-fn a_send_that_cannot_be_carried_out() {
+fn a_send_that_cannot_be_carried_out_ends_the_stream() {
     let mut a = Endpoint::initiator();
     let source = a.filled(8, EVERYTHING);
     let mut bad = all(&source);
@@ -386,7 +386,7 @@ fn a_send_that_cannot_be_carried_out() {
 }
 
 #[test]
-fn local_errors_by_name() {
+fn each_local_error_has_its_completion_status() {
     fn outcome(post: impl FnOnce(&mut Endpoint)) -> CompletionStatus {
         let mut a = Endpoint::started(StreamConfig { ord: 0, ..config() }, Role::Initiator, true);
         post(&mut a);
@@ -402,7 +402,7 @@ fn local_errors_by_name() {
 }
 
 #[test]
-fn a_read_needs_one_sink_that_may_be_written() {
+fn a_read_needs_one_writable_sink() {
     fn outcome(sinks: impl FnOnce(&Endpoint) -> Vec<Sge>) -> CompletionStatus {
         let mut a = Endpoint::initiator();
         let list = sinks(&a);
@@ -423,7 +423,7 @@ fn a_read_needs_one_sink_that_may_be_written() {
 
 /// The receive names memory that it may not use. The Terminate reports a local error only.
 #[test]
-fn a_receive_that_names_bad_memory() {
+fn a_receive_with_invalid_memory_ends_the_stream() {
     let mut side = Endpoint::responder();
     side.receive(1, &[Sge { addr: 0, len: 64, lkey: STag(0) }]);
     let error = Terminate { layer: 0, etype: 0, code: 0 };
@@ -434,7 +434,7 @@ fn a_receive_that_names_bad_memory() {
 
 /// RFC 5040 s5.4: a received Terminate flushes everything, and nothing is sent in reply.
 #[test]
-fn the_peers_terminate_ends_the_stream_in_silence() {
+fn a_received_terminate_is_not_answered() {
     for octets in [[0x12, 0x02, 0x00, 0x00], [0x21, 0x02, 0x03, 0x00]] {
         let mut v = fixture();
         v.side.send_inline(5, b"lost");
@@ -449,14 +449,14 @@ fn the_peers_terminate_ends_the_stream_in_silence() {
 }
 
 #[test]
-fn a_terminate_that_names_nothing_is_itself_refused() {
+fn a_terminate_without_an_error_code_is_refused() {
     fixture().refuses(&with_payload(untagged(7, 2, 1, 0), &[0x12]), 0, 2, 0xff, Shows::Segment);
     fixture().refuses(&with_payload(untagged(7, 2, 2, 0), &[0; 4]), 1, 2, 3, Shows::Segment);
 }
 
 /// RFC 5044 s7.1.2, rule 4 applies to the Terminate too.
 #[test]
-fn a_responder_that_saw_no_fpdu_ends_without_a_terminate() {
+fn a_responder_that_received_no_fpdu_ends_without_a_terminate() {
     let mut v = fixture();
     v.side.with(|stream, io| stream.terminate(Terminate { layer: 2, etype: 0, code: 5 }, io));
     assert!(v.side.pull(SEGMENT_BYTES).is_empty());
@@ -466,7 +466,7 @@ fn a_responder_that_saw_no_fpdu_ends_without_a_terminate() {
 
 /// Requests posted after the end are flushed. Unsignalled ones get a completion too.
 #[test]
-fn work_posted_after_the_end_is_flushed() {
+fn requests_posted_after_the_end_are_flushed() {
     let mut a = Endpoint::initiator();
     a.with(|stream, io| stream.abort(io));
     a.post(1, SendOpcode::Send, |wqe| wqe.flags = SendFlags::empty());
@@ -478,7 +478,7 @@ fn work_posted_after_the_end_is_flushed() {
 
 /// A Terminate is the next unit after those that TCP has pulled. Sends that were not pulled are never sent.
 #[test]
-fn a_terminate_goes_before_everything_that_waits() {
+fn a_terminate_is_sent_before_all_waiting_messages() {
     let mut v = fixture();
     v.side.send_inline(1, b"waits");
     v.side.feed(&framed(&read_request(1, v.buffer.stag(), v.buffer.base_to(), 4096))).unwrap();

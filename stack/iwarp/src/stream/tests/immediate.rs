@@ -27,7 +27,7 @@ fn segment(ulp: u8, [qn, msn, mo]: [u8; 3], payload: &[u8]) -> Vec<u8> {
 /// RFC7306-6.3-01, RFC7306-6.3-04, RFC7306-6.3-05 and RFC7306-4.1-03: untagged, queue 0, numbered with Sends, no tag
 /// to invalidate, exactly eight octets.
 #[test]
-fn immediates_go_out_octet_for_octet() {
+fn immediates_have_the_specified_octets() {
     let (mut a, _) = pair_by(Rfc7306Profile::RFC_7306);
     a.send_inline(1, b"first");
     immediate(&mut a, 2, SendOpcode::Immediate, OCTETS);
@@ -39,7 +39,7 @@ fn immediates_go_out_octet_for_octet() {
 /// RFC7306-6.1-01, RFC7306-6.3-02 and RFC7306-6.3-03: each consumes one receive in order with Sends. Its octets are
 /// in the completion, and the memory of the receive is unchanged.
 #[test]
-fn immediates_and_sends_take_receives_in_the_order_sent() {
+fn immediates_and_sends_consume_receives_in_the_order_sent() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     let inbox = b.filled(64, EVERYTHING);
     b.receive(10, &[]);
@@ -86,7 +86,7 @@ fn an_immediate_completes_when_it_is_acknowledged() {
 
 /// RFC7306-7-01: an earlier Write is in memory when the immediate is delivered.
 #[test]
-fn an_immediate_behind_a_write_vouches_for_it() {
+fn a_write_is_placed_before_a_later_immediate_is_delivered() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     let (source, target) = (a.filled(4000, EVERYTHING), b.region(4000, EVERYTHING));
     b.receive(1, &[]);
@@ -120,7 +120,7 @@ fn an_immediate_completes_before_the_response_to_a_later_read() {
 
 /// Figure 2 of draft -01: with Solicited Event it is numbered among the requests of queue 1, on both sides.
 #[test]
-fn by_figure_2_of_draft_01_a_solicited_immediate_is_a_message_of_queue_1() {
+fn with_figure_2_of_draft_01_a_solicited_immediate_is_numbered_on_queue_1() {
     let (mut a, mut b) = pair_by(Rfc7306Profile::DRAFT_01_FIGURE_2);
     let (source, sink) = (b.filled(8, EVERYTHING), a.region(8, EVERYTHING));
     b.receive(1, &[]);
@@ -186,7 +186,7 @@ fn an_immediate_of_any_other_length_is_refused() {
 
 /// RFC7306-8.2-01 and RFC7306-8.2-02: number, offset and buffer are checked as for a Send.
 #[test]
-fn an_immediate_out_of_its_turn_is_refused() {
+fn an_immediate_out_of_order_is_refused() {
     refuses(&segment(0x48, [0, 2, 0], &OCTETS), [1, 2, 3]);
     refuses(&segment(0x48, [0, 0, 0], &OCTETS), [1, 2, 3]);
     refuses(&segment(0x48, [0, 1, 8], &OCTETS), [1, 2, 4]);
@@ -208,7 +208,7 @@ fn an_immediate_of_another_version_or_queue_is_refused() {
 
 /// The message is one segment: neither an incomplete one, nor one inside an incomplete Send.
 #[test]
-fn an_immediate_in_pieces_is_refused() {
+fn an_immediate_of_several_segments_is_refused() {
     let mut first = segment(0x48, [0, 1, 0], &OCTETS);
     first[0] = 0x01;
     refuses(&first, [0, 2, 7]);
@@ -223,7 +223,7 @@ fn an_immediate_in_pieces_is_refused() {
 
 /// RFC7306-4.1-04: the field for a tag to invalidate is ignored.
 #[test]
-fn the_word_for_a_tag_is_ignored() {
+fn the_tag_field_of_an_immediate_is_ignored() {
     let (_, mut b) = pair_by(Rfc7306Profile::RFC_7306);
     b.receive(1, &[]);
     let mut ulpdu = segment(0x48, [0, 1, 0], &OCTETS);
@@ -234,7 +234,7 @@ fn the_word_for_a_tag_is_ignored() {
 
 /// RFC7306-1.1-05: without the extensions each of their operations is unknown, on every queue.
 #[test]
-fn a_stream_without_extensions_knows_none_of_their_operations() {
+fn without_extensions_their_operations_are_unknown() {
     for ulp in [0x48, 0x49, 0x4a, 0x4b] {
         for (qn, code) in [(0, [0, 2, 6]), (1, [0, 2, 6]), (2, [0, 2, 6]), (3, [1, 2, 1])] {
             let mut b = Endpoint::responder();
@@ -248,7 +248,7 @@ fn a_stream_without_extensions_knows_none_of_their_operations() {
 
 /// A request that the stream does not support fails, like a Read with an ORD of 0. So does one of another length.
 #[test]
-fn an_immediate_that_cannot_be_sent_fails_with_its_stream() {
+fn an_immediate_that_cannot_be_sent_ends_the_stream() {
     let mut a = Endpoint::initiator();
     immediate(&mut a, 1, SendOpcode::Immediate, OCTETS);
     assert!(a.pull(SEGMENT_BYTES).is_empty());
@@ -265,7 +265,7 @@ fn an_immediate_that_cannot_be_sent_fails_with_its_stream() {
 
 /// The variant of RFC 7306 is fixed when the stream starts.
 #[test]
-fn extensions_are_chosen_before_the_start() {
+fn extensions_cannot_change_after_the_start() {
     let mut side = Endpoint::idle(config());
     side.stream.set_extensions(Some(Rfc7306Profile::RFC_7306));
     side.stream.start(StreamStart::plain(Role::Responder, true));

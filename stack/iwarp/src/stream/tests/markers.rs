@@ -62,7 +62,7 @@ fn the_stream_has_a_marker_every_512_octets() {
 
 /// RFC 5044 s5.1, s4.5: a unit is whole FPDUs, the largest of MULPDU for segments with markers.
 #[test]
-fn segments_hold_whole_fpdus_of_the_size_that_the_formula_allows() {
+fn segments_hold_whole_fpdus_of_mulpdu() {
     let mut a = started(Role::Initiator, Markers { sent: true, received: false }, true);
     let source = a.filled(100_000, EVERYTHING);
     a.write(1, &[all(&source)], (STag(7), 0));
@@ -108,7 +108,7 @@ fn a_marker_mismatch_ends_the_stream_with_code_3() {
         b.receive(2, &[all(&sink)]);
         let source = a.filled(1200, EVERYTHING);
         a.send(1, &[all(&source)]);
-        a.send_inline(2, b"behind it");
+        a.send_inline(2, b"after it");
         let mut units = a.pull_all(SEGMENT_BYTES);
         // The first FPDU, with the markers at octets 0, 512 and 1024 of the stream.
         let end = fpdu::fpdu_bytes(18 + 1200) + 3 * 4;
@@ -130,7 +130,7 @@ fn a_marker_mismatch_ends_the_stream_with_code_3() {
 #[test]
 fn a_terminate_has_markers_too() {
     let (mut a, mut b) = marked_pair(true);
-    a.send_inline(1, b"no receive waits for this");
+    a.send_inline(1, b"no receive is posted");
     let unit = a.pull(SEGMENT_BYTES);
     b.feed(&unit).unwrap_err();
     let unit = b.pull(SEGMENT_BYTES);
@@ -166,7 +166,7 @@ proptest! {
     /// Markers in any direction, messages of any size, and different segment sizes for sending and receiving: every
     /// octet is placed once and correctly.
     #[test]
-    fn messages_go_through_whatever_the_segments(
+    fn messages_arrive_unchanged_for_any_segmentation(
         sizes in proptest::collection::vec(prop_oneof![0..64usize, 0..2500usize, 0..20_000usize], 1..8),
         room in 140..9000usize,
         cuts in proptest::collection::vec(1..3000usize, 1..20),
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_octets_end_the_stream_or_nothing(
+    fn hostile_octets_end_the_stream_or_have_no_effect(
         octets in proptest::collection::vec(any::<u8>(), 0..1500),
         crc: bool,
     ) {

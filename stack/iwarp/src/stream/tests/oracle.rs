@@ -173,7 +173,7 @@ proptest! {
 
     /// No input causes a panic, and refused input does not reach memory.
     #[test]
-    fn hostile_octets_end_the_stream_or_nothing(
+    fn hostile_octets_end_the_stream_or_have_no_effect(
         crc: bool,
         octets in proptest::collection::vec(any::<u8>(), 0..400),
     ) {

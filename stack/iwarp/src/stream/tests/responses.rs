@@ -37,7 +37,7 @@ fn untagged(opcode: u8, qn: u32, msn: u32, mo: u32, payload: &[u8], last: bool) 
 /// RFC 5040 s5.2.2: the response must continue the oldest Read. Each violation has its Terminate. That Read completes
 /// with an error, later requests are flushed, and nothing is placed.
 #[test]
-fn a_response_that_is_not_the_oldest_reads_answer_fails_that_read() {
+fn a_response_that_does_not_match_the_oldest_read_fails_it() {
     type Wrong = fn(&Region, &Region) -> Vec<u8>;
     let cases: [(Wrong, [u8; 3]); 9] = [
         (|_, second| response(second, 0, &[9; 8], true), [1, 1, 0]),
@@ -66,7 +66,7 @@ fn a_response_that_is_not_the_oldest_reads_answer_fails_that_read() {
 
 /// RFC 5040 s5.2.2: an empty response is valid only for a Read of no octets.
 #[test]
-fn an_empty_response_answers_an_empty_read_alone() {
+fn an_empty_response_is_valid_only_for_an_empty_read() {
     let (mut side, first, _) = requester();
     let error = Terminate { layer: 0, etype: 2, code: 7 };
     assert_eq!(side.feed(&response(&first, 0, &[], true)), Err(StreamError::Failed(error)));
@@ -81,7 +81,7 @@ fn an_empty_response_answers_an_empty_read_alone() {
 /// RFC 5041 s5.2: tagged segments carry their own position, so those of several messages may interleave, with
 /// untagged ones between them.
 #[test]
-fn messages_that_interleave_are_all_placed() {
+fn interleaved_messages_are_all_placed() {
     let (mut side, first, second) = requester();
     let (written, inbox) = (side.region(40, EVERYTHING), side.region(20, EVERYTHING));
     side.receive(9, &[all(&inbox)]);
@@ -109,13 +109,13 @@ fn messages_that_interleave_are_all_placed() {
     assert_eq!((ids(&side.log.receives), Endpoint::bytes(&second)), (vec![(9, OK)], vec![9; 8]));
     side.ack_all();
     assert_eq!(ids(&side.log.sends), [(1, OK), (2, OK), (3, OK)]);
-    assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "and the Read of the peer's is answered");
+    assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "and the peer's Read is answered");
 }
 
 /// RFC 5040 s5.4: a Terminate is accepted between the segments of a Send, with every set of included headers. None of
 /// these is checked.
 #[test]
-fn a_terminate_of_any_shape_is_taken_anywhere() {
+fn a_terminate_of_any_form_is_accepted_anywhere() {
     let shapes = [(0x00, 0), (0x80, 2), (0xc0, 2 + 14), (0xc0, 2 + 18), (0xe0, 2 + 18 + 28), (0xe0, 0)];
     for (bits, shown) in shapes {
         let (mut side, ..) = requester();
@@ -132,7 +132,7 @@ fn a_terminate_of_any_shape_is_taken_anywhere() {
 
 /// RFC 5040 s4.8, s5.4: a Terminate is one segment, the first of its queue, at offset 0.
 #[test]
-fn a_terminate_of_more_than_one_segment_is_itself_refused() {
+fn a_terminate_of_several_segments_is_refused() {
     for (msn, mo, last, [layer, etype, code]) in
         [(1, 0, false, [0, 2, 7]), (1, 4, true, [1, 2, 4]), (2, 0, true, [1, 2, 3])]
     {

@@ -26,7 +26,7 @@ fn deliver(from: &mut Endpoint, to: &mut Endpoint) -> Vec<Vec<u8>> {
 
 /// Rule 2: the two directions are not ordered. A side sends while it has received a part of the other's message.
 #[test]
-fn rule_2_the_two_ends_do_not_wait_for_each_other() {
+fn rule_2_the_two_directions_are_independent() {
     let (mut a, mut b, _, _inbox) = pair_with_target();
     let source = a.filled(3000, EVERYTHING);
     let sink = a.region(3000, EVERYTHING);
@@ -51,7 +51,7 @@ fn deliver_empty_write(responder: &mut Endpoint) {
 
 /// Rule 3 lets overlapping messages be placed in any order. TCP delivers in order, so here the last one wins.
 #[test]
-fn rule_3_of_two_writes_to_one_place_the_later_one_stays() {
+fn rule_3_the_later_of_two_writes_to_one_place_wins() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
     a.post(1, SendOpcode::Write, |wqe| {
         wqe.set_inline(&[1; 8]);
@@ -67,7 +67,7 @@ fn rule_3_of_two_writes_to_one_place_the_later_one_stays() {
 
 /// Rules 4 and 16: a Send is not delivered before its last segment.
 #[test]
-fn rules_4_and_16_a_send_is_delivered_when_it_is_whole() {
+fn rules_4_and_16_a_send_is_delivered_when_it_is_complete() {
     let (mut a, mut b) = pair();
     let (source, inbox) = (a.filled(3000, EVERYTHING), b.region(3000, EVERYTHING));
     b.receive(1, &[all(&inbox)]);
@@ -83,7 +83,7 @@ fn rules_4_and_16_a_send_is_delivered_when_it_is_whole() {
 
 /// Rules 5 and 10: when a Send is delivered, all earlier Writes are placed.
 #[test]
-fn rules_5_and_10_a_delivered_send_vouches_for_the_writes_before_it() {
+fn rules_5_and_10_earlier_writes_are_placed_when_a_send_is_delivered() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
     let source = a.filled(4096, EVERYTHING);
     target.fill(0, 4096, 0).unwrap();
@@ -101,7 +101,7 @@ fn rules_5_and_10_a_delivered_send_vouches_for_the_writes_before_it() {
 
 /// Rules 6, 11 and 19: a Read completes with the last segment of its response, and responses arrive in order.
 #[test]
-fn rules_6_11_and_19_a_read_completes_when_its_response_is_whole() {
+fn rules_6_11_and_19_a_read_completes_when_its_response_is_complete() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
     let (one, two) = (a.region(4096, EVERYTHING), a.region(64, EVERYTHING));
     a.read(1, all(&one), remote(&target));
@@ -118,17 +118,17 @@ fn rules_6_11_and_19_a_read_completes_when_its_response_is_whole() {
 
 /// Rule 9: a completed Send or Write shows that the peer's TCP has it, not that the peer's application has.
 #[test]
-fn rule_9_a_completed_send_says_nothing_of_the_far_application() {
+fn rule_9_a_completed_send_may_not_be_processed_by_the_peer() {
     let (mut a, _b, _, _inbox) = pair_with_target();
-    a.send_inline(1, b"on its way");
+    a.send_inline(1, b"in flight");
     a.pull_all(SEGMENT_BYTES);
     a.ack_all();
-    assert_eq!(ids(&a.log.sends), [(1, OK)], "though nobody has looked at it");
+    assert_eq!(ids(&a.log.sends), [(1, OK)], "although the application has not polled it");
 }
 
 /// Rules 12 and 17: a Read returns earlier Writes, with or without an empty Read between them.
 #[test]
-fn rules_12_and_17_a_read_brings_what_was_written_before_it() {
+fn rules_12_and_17_a_read_returns_earlier_writes() {
     for between in [false, true] {
         let (mut a, mut b, target, _inbox) = pair_with_target();
         let (source, sink) = (a.filled(4096, EVERYTHING), a.region(4096, EVERYTHING));
@@ -145,7 +145,7 @@ fn rules_12_and_17_a_read_brings_what_was_written_before_it() {
 
 /// Rule 12, last paragraph: a Read may return a later Write, unless that is fenced.
 #[test]
-fn rule_12_only_a_fence_keeps_a_later_write_from_an_earlier_read() {
+fn rule_12_only_a_fence_hides_a_later_write_from_a_read() {
     for (flags, expected) in [(SendFlags::empty(), 9), (SendFlags::FENCE, 1)] {
         let (mut a, mut b, target, _inbox) = pair_with_target();
         let sink = a.region(64, EVERYTHING);
@@ -164,7 +164,7 @@ fn rule_12_only_a_fence_keeps_a_later_write_from_an_earlier_read() {
 
 /// Rule 13: messages of every kind are sent in the order of posting.
 #[test]
-fn rule_13_messages_leave_in_the_order_of_posting() {
+fn rule_13_messages_are_sent_in_the_order_of_posting() {
     let (mut a, _b, target, _inbox) = pair_with_target();
     let sink = a.region(8, EVERYTHING);
     a.send_inline(1, b"1");
@@ -178,7 +178,7 @@ fn rule_13_messages_leave_in_the_order_of_posting() {
 
 /// Rules 14 and 15: a request completes after the layer below has it, and after all earlier requests.
 #[test]
-fn rules_14_and_15_completions_wait_for_tcp_and_for_each_other() {
+fn rules_14_and_15_completions_wait_for_tcp_and_earlier_requests() {
     let (mut a, mut b, target, _inbox) = pair_with_target();
     let sink = a.region(64, EVERYTHING);
     a.send_inline(1, b"first");
@@ -187,7 +187,7 @@ fn rules_14_and_15_completions_wait_for_tcp_and_for_each_other() {
     let answers = deliver(&mut a, &mut b);
     assert!(a.log.sends.is_empty(), "nothing is acknowledged");
     answers.iter().for_each(|unit| a.feed(unit).unwrap());
-    assert!(a.log.sends.is_empty(), "the Read is done and waits for the Send before it");
+    assert!(a.log.sends.is_empty(), "the Read is answered and waits for the earlier Send");
     a.ack_all();
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK)]);
 }
@@ -203,7 +203,7 @@ fn rule_18_a_send_is_delivered_before_an_earlier_read_is_answered() {
         b.feed(&unit).unwrap();
     }
     assert_eq!(ids(&b.log.receives), [(1, OK)]);
-    assert!(!b.stream.responses.is_empty(), "the answer is still owed");
+    assert!(!b.stream.responses.is_empty(), "the response is still pending");
 }
 
 /// Rule 20: responses are sent in the order of the requests.
@@ -227,7 +227,7 @@ fn rule_20_responses_keep_the_order_of_their_requests() {
 /// RFC 5040 appendix B: a Read is answered after the Send before it completes. Here that completion waits until no
 /// core uses the invalidated tag.
 #[test]
-fn a_read_is_not_answered_before_the_send_in_front_of_it_completes() {
+fn a_read_is_answered_after_the_earlier_send_completes() {
     let (mut a, mut b, source, _inbox) = pair_with_target();
     let mut busy = b.table.core(CoreId(1)).unwrap();
     let (near, sink) = (AccessScope::new(PD, QpNum(1)), a.region(4096, EVERYTHING));
@@ -238,7 +238,7 @@ fn a_read_is_not_answered_before_the_send_in_front_of_it_completes() {
         wqe.remote_stag = own.stag();
     });
     a.read(2, all(&sink), remote(&source));
-    assert!(deliver(&mut a, &mut b).is_empty(), "nothing is answered");
+    assert!(deliver(&mut a, &mut b).is_empty(), "no response is sent");
     assert!(b.log.receives.is_empty() && b.stream.awaits_epoch());
     busy.quiesce();
     b.with(|stream, io| stream.retry_after_epoch(io));
@@ -253,7 +253,7 @@ fn a_read_is_not_answered_before_the_send_in_front_of_it_completes() {
 /// RFC 5040 s6.1: with IRD Reads pending the next one is refused, and with ORD outstanding the next one waits. So two
 /// streams of this stack never cause that refusal.
 #[test]
-fn reads_within_ord_never_meet_a_full_ird() {
+fn reads_within_ord_are_never_refused() {
     let limits = StreamConfig { ord: 2, ird: 2, ..config() };
     let (mut a, mut b) =
         (Endpoint::started(limits, Role::Initiator, true), Endpoint::started(limits, Role::Responder, true));
@@ -266,7 +266,7 @@ fn reads_within_ord_never_meet_a_full_ird() {
 
 /// Every operation that carries bytes, with no bytes, in one stream.
 #[test]
-fn messages_of_no_bytes_complete_like_others() {
+fn empty_messages_complete_like_others() {
     let (mut a, mut b) = pair();
     (1..=4).for_each(|id| b.receive(id, &[]));
     let window_like =

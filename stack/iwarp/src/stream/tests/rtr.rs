@@ -23,13 +23,13 @@ const KINDS: [(Rtr, RtrKinds); 3] =
 
 /// RFC 6581 s9.2: an FPDU without payload. The steering tags are not 0, which some adapters refuse.
 #[test]
-fn each_kind_lies_on_the_wire_as_an_empty_message() {
+fn each_kind_of_indication_is_an_empty_message() {
     let sent = |rtr| {
         let mut side = initiator(rtr, FOUR);
         side.send_inline(1, b"later");
         let unit = ulpdus(&side.pull(SEGMENT_BYTES));
-        assert_eq!(unit.len(), 1, "the indication goes alone");
-        assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "what was posted goes behind it");
+        assert_eq!(unit.len(), 1, "the indication is a unit of its own");
+        assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1, "posted requests are sent after it");
         unit[0].clone()
     };
     let untagged = |control, qn, rest: &[u8]| {
@@ -51,7 +51,7 @@ fn no_application_sees_the_indication() {
         a.receive(1, &[all(&in_a)]);
         b.receive(1, &[all(&in_b)]);
         b.send_inline(7, b"server");
-        assert!(b.pull(SEGMENT_BYTES).is_empty(), "the fence holds until the indication comes");
+        assert!(b.pull(SEGMENT_BYTES).is_empty(), "the fence holds until the indication arrives");
         assert!(a.with(|stream, io| stream.wants_tx(io)));
         let indication = a.pull(SEGMENT_BYTES);
         b.feed(&indication).unwrap();
@@ -74,7 +74,7 @@ fn no_application_sees_the_indication() {
 /// RFC 6581 s9.1: a Read indication counts as an outstanding Read until it is answered, even with an ORD of 0. Its
 /// response completes no request.
 #[test]
-fn a_read_indication_takes_one_place_until_it_is_answered() {
+fn a_read_indication_counts_as_outstanding_until_it_is_answered() {
     let one = ReadDepths { ird: 1, ord: 1 };
     let (mut a, mut b) = (initiator(Rtr::Read, one), responder(RtrKinds::READ, one));
     let (sink, source) = (a.region(64, EVERYTHING), b.filled(64, EVERYTHING));
@@ -100,19 +100,19 @@ fn a_read_indication_takes_one_place_until_it_is_answered() {
 /// RFC 5040 s5.2.2: a wrong response to a Read indication does not fail the application's next Read, which is
 /// flushed.
 #[test]
-fn a_wrong_answer_to_a_read_indication_fails_nobodys_read() {
+fn a_wrong_response_to_a_read_indication_fails_no_posted_read() {
     let mut a = initiator(Rtr::Read, FOUR);
     let sink = a.region(8, EVERYTHING);
     a.read(1, all(&sink), (STag(9), 0));
-    assert_eq!(a.pull_all(SEGMENT_BYTES).iter().flat_map(|unit| ulpdus(unit)).count(), 2, "both are out");
-    let answer = [&[0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], b"too much"].concat();
+    assert_eq!(a.pull_all(SEGMENT_BYTES).iter().flat_map(|unit| ulpdus(unit)).count(), 2, "both were sent");
+    let answer = [&[0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], b"too long"].concat();
     assert!(a.feed(&framed(&answer)).is_err());
     assert_eq!(ids(&a.log.sends), [(1, FLUSHED)]);
 }
 
 /// RFC 6581 s9.1: the negotiated depths apply, although the queue pair was created with larger ones.
 #[test]
-fn the_negotiated_numbers_of_reads_hold() {
+fn the_negotiated_read_depths_apply() {
     let mut a = Endpoint::idle(config());
     let reads = Some(ReadDepths { ird: 1, ord: 2 });
     a.stream.start(StreamStart { reads, ..StreamStart::plain(Role::Initiator, true) });
@@ -132,20 +132,20 @@ fn the_negotiated_numbers_of_reads_hold() {
 /// RFC 6581 s9.2 mentions a zero-length FULPDU: an FPDU without ULPDU is accepted as an indication if it is the
 /// first.
 #[test]
-fn an_empty_ulpdu_is_an_indication_when_it_comes_first() {
+fn an_empty_ulpdu_is_an_indication_only_as_the_first_fpdu() {
     let mut b = responder(RtrKinds::all(), FOUR);
     b.feed(&framed(&[])).unwrap();
     assert!(b.stream.may_send());
     assert!(b.feed(&framed(&[])).is_err(), "and an error afterwards");
     let mut b = responder(RtrKinds::WRITE | RtrKinds::READ, FOUR);
-    assert!(b.feed(&framed(&[])).is_err(), "or when Sends were not agreed on");
+    assert!(b.feed(&framed(&[])).is_err(), "or if Sends were not negotiated");
     assert!(Endpoint::responder().feed(&framed(&[])).is_err(), "or in the client-server model");
 }
 
 /// Only the first FPDU is an indication. A later Send of no octets, or one in the client-server model, is the
 /// application's and consumes a receive.
 #[test]
-fn an_empty_send_is_the_applications_unless_it_is_the_indication() {
+fn an_empty_send_consumes_a_receive_unless_it_is_the_indication() {
     let empty = framed(&[0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     let second = framed(&[0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0]);
     let mut b = responder(RtrKinds::SEND, FOUR);
@@ -163,7 +163,7 @@ fn an_empty_send_is_the_applications_unless_it_is_the_indication() {
 
 /// A peer may send its application's first message instead of an indication; all implementations accept that.
 #[test]
-fn any_first_fpdu_opens_the_way() {
+fn any_first_fpdu_opens_the_gate() {
     let mut b = responder(RtrKinds::all(), FOUR);
     let sink = b.region(8, EVERYTHING);
     b.receive(1, &[all(&sink)]);
@@ -177,7 +177,7 @@ fn any_first_fpdu_opens_the_way() {
 /// RFC 6581 s9.1, s9.2: an initiator that cannot meet the terms sends a Terminate as its first FPDU, and nothing
 /// else.
 #[test]
-fn an_initiator_that_cannot_go_on_sends_a_terminate_first() {
+fn an_initiator_that_cannot_meet_the_terms_sends_a_terminate_first() {
     use crate::mpa::MpaFault;
     for (fault, code) in
         [(MpaFault::LocalCatastrophic, 5), (MpaFault::InsufficientIrd, 6), (MpaFault::NoMatchingRtr, 7)]
@@ -195,7 +195,7 @@ fn an_initiator_that_cannot_go_on_sends_a_terminate_first() {
 
 /// Q3: a responder's FPDUs may arrive before the indication is sent. The indication is still sent first.
 #[test]
-fn a_responder_that_speaks_first_does_not_open_our_gate() {
+fn an_early_fpdu_of_the_responder_does_not_replace_the_indication() {
     let mut a = initiator(Rtr::Write, FOUR);
     let sink = a.region(8, EVERYTHING);
     a.receive(1, &[all(&sink)]);

@@ -28,7 +28,7 @@ fn replied(proposal: Proposal, octets: [u8; 4]) -> (Negotiated, Option<MpaFault>
 /// RFC 6581 s6 and s9: S, revision 2, a length that includes the four octets, flags A and B above the IRD, C and D
 /// above the ORD, network byte order.
 #[test]
-fn an_enhanced_request_lies_as_rfc_6581_draws_it() {
+fn an_enhanced_request_has_the_layout_of_rfc_6581() {
     let (_, frame) = Initiator::start(proposal(enhanced()), b"hi").unwrap();
     assert_eq!(frame[..], b"MPA ID Req Frame\x50\x02\x00\x06\xc0\x10\xc0\x08hi"[..]);
     let only = |rtr, ird, ord| Enhanced { peer_to_peer: true, rtr, reads: ReadDepths { ird, ord } }.encode();
@@ -39,7 +39,7 @@ fn an_enhanced_request_lies_as_rfc_6581_draws_it() {
 
 /// RFC 6581 s9.2: without A, the flags B, C and D are sent as zero and ignored on receive.
 #[test]
-fn the_client_server_model_names_no_indication() {
+fn the_client_server_model_has_no_indication() {
     let client = Enhanced { peer_to_peer: false, ..enhanced() };
     assert_eq!(client.encode(), [0, 16, 0, 8]);
     let decoded = Enhanced::decode([0x40, 16, 0xc0, 8]);
@@ -48,7 +48,7 @@ fn the_client_server_model_names_no_indication() {
 
 /// RFC 6581 s9.2, s10: the reply repeats A, names the RTR kinds that both support, and has the responder's depths.
 #[test]
-fn an_enhanced_reply_lies_as_rfc_6581_draws_it() {
+fn an_enhanced_reply_has_the_layout_of_rfc_6581() {
     let (_, decision) = asked(&request(enhanced()));
     assert_eq!((decision.revision(), decision.peer_enhanced()), (2, Some(enhanced())));
     let (reply, settled) = decision.accept(ANSWER, b"ok").unwrap();
@@ -62,7 +62,7 @@ fn an_enhanced_reply_lies_as_rfc_6581_draws_it() {
 
 /// RFC 6581 s9.1: a rejection may name acceptable depths, which the initiator's application receives.
 #[test]
-fn an_enhanced_refusal_carries_numbers_of_reads() {
+fn an_enhanced_rejection_carries_read_depths() {
     let (initiator, request) = Initiator::start(proposal(enhanced()), b"").unwrap();
     let wanted = ReadDepths { ird: 0, ord: 32 };
     let reply = asked(&request).1.reject(wanted, b"more").unwrap();
@@ -87,7 +87,7 @@ fn a_reply_of_the_other_kind_is_refused() {
 /// RFC 5044 s7.1.1: R rejects. A rejection of either revision without enhanced data is accepted, with its private
 /// data.
 #[test]
-fn a_refusal_without_enhanced_data_is_heard() {
+fn a_rejection_without_enhanced_data_is_accepted() {
     let (initiator, _) = Initiator::start(proposal(enhanced()), b"").unwrap();
     for (flags, revision) in [(0x60, 2), (0x60, 1), (0x20, 1)] {
         let progress = initiator.on_bytes(&mut Bytes(reply_with(flags, revision, b"full")));
@@ -98,7 +98,7 @@ fn a_refusal_without_enhanced_data_is_heard() {
 
 /// RFC 6581 s6, s10: revision 2 without S has the frame of revision 1, and its reply has no S.
 #[test]
-fn revision_2_without_enhanced_data_is_answered_without() {
+fn a_request_without_enhanced_data_has_a_reply_without_it() {
     let (said, decision) = asked(&request_with(0x40, 2, b"four"));
     assert_eq!((said, decision.peer_enhanced()), (data(b"four"), None));
     let (reply, settled) = decision.accept(ANSWER, b"").unwrap();
@@ -108,7 +108,7 @@ fn revision_2_without_enhanced_data_is_answered_without() {
 
 /// RFC 6581 s6, RFC 5044 s7.1.2, rule 9: with S the four octets must be present.
 #[test]
-fn a_frame_without_the_data_that_it_announces_is_refused() {
+fn a_frame_without_its_announced_enhanced_data_is_refused() {
     for said in 0..4 {
         let fault = StartupFault::EnhancedDataMissing;
         assert_eq!(respond(&request_with(0x50, 2, &[0; 4][..said])), responder::Progress::Fault(fault));
@@ -119,7 +119,7 @@ fn a_frame_without_the_data_that_it_announces_is_refused() {
 /// RFC 6581 s6, s9: the application's private data is at most 508 octets and does not contain the enhanced data.
 /// Reserved bits are not checked.
 #[test]
-fn the_data_is_taken_off_the_private_data() {
+fn enhanced_data_reduces_the_private_data() {
     let said = [&enhanced().encode()[..], &[7; 508]].concat();
     let (private_data, decision) = asked(&request_with(0x5f, 2, &said));
     assert_eq!((&private_data[..], decision.peer_enhanced()), (&[7; 508][..], Some(enhanced())));
@@ -132,7 +132,7 @@ fn the_data_is_taken_off_the_private_data() {
 
 /// RFC 6581 s9.1: the initiator's ORD is at most the responder's IRD.
 #[test]
-fn an_initiator_keeps_within_what_the_responder_takes() {
+fn the_initiators_ord_is_at_most_the_responders_ird() {
     for (said, ord) in [(0, 0), (3, 3), (8, 8), (9, 8), (0x3ffe, 8), (0x3fff, 8)] {
         let [high, low] = (0x8000 | said as u16).to_be_bytes();
         let (agreed, fault) = replied(proposal(enhanced()), [high, low, 0x80, 0]);
@@ -144,7 +144,7 @@ fn an_initiator_keeps_within_what_the_responder_takes() {
 /// RFC 6581 s9.1: the initiator's IRD is at least the responder's ORD. Without the resources it ends the connection
 /// with code 6.
 #[test]
-fn an_initiator_without_the_places_says_so() {
+fn an_initiator_without_the_resources_fails_with_code_6() {
     let few = Proposal { reads: ReadDepths { ird: 4, ord: 8 }, ird_max: 16, ..proposal(enhanced()) };
     let outcome = |ord: u16| {
         let [high, low] = (0x8000 | ord).to_be_bytes();
@@ -153,7 +153,7 @@ fn an_initiator_without_the_places_says_so() {
     };
     assert_eq!(outcome(0), (4, None));
     assert_eq!(outcome(4), (4, None));
-    assert_eq!(outcome(5), (5, None), "there are places for 16");
+    assert_eq!(outcome(5), (5, None), "the IRD limit is 16");
     assert_eq!(outcome(16), (16, None));
     assert_eq!(outcome(17), (4, Some(MpaFault::InsufficientIrd)));
     assert_eq!(outcome(0x3fff), (4, None), "left to the applications");
@@ -161,7 +161,7 @@ fn an_initiator_without_the_places_says_so() {
 
 /// RFC 6581 s9.2: an RTR that both sides support: a Write if possible, a Read only with an IRD of at least 1.
 #[test]
-fn an_initiator_sends_an_indication_that_the_responder_takes() {
+fn an_initiator_sends_an_indication_that_both_sides_support() {
     let sent = |octets| {
         let (agreed, fault) = replied(proposal(enhanced()), octets);
         (agreed.rtr_to_send, fault)
@@ -174,7 +174,7 @@ fn an_initiator_sends_an_indication_that_the_responder_takes() {
     assert_eq!(sent([0xbf, 0xff, 0x40, 0]), (Some(Rtr::Read), None), "the IRD is left to the applications");
     assert_eq!(sent([0x80, 0, 0x40, 0]), (None, Some(MpaFault::NoMatchingRtr)));
     assert_eq!(sent([0x80, 8, 0, 0]), (None, Some(MpaFault::NoMatchingRtr)));
-    assert_eq!(sent([0x40, 8, 0xc0, 0]), (None, None), "without A nothing is awaited");
+    assert_eq!(sent([0x40, 8, 0xc0, 0]), (None, None), "without A no indication is awaited");
     let writes = Enhanced { rtr: RtrKinds::WRITE, ..enhanced() };
     let (agreed, fault) = replied(proposal(writes), [0xc0, 8, 0x40, 0]);
     assert_eq!((agreed.rtr_to_send, fault), (None, Some(MpaFault::NoMatchingRtr)));
@@ -184,7 +184,7 @@ fn an_initiator_sends_an_indication_that_the_responder_takes() {
 
 /// RFC 6581 s9.2: the initiator's kinds that the responder accepts, or the responder's own if there are none.
 #[test]
-fn a_responder_names_the_indications_that_both_can_do() {
+fn a_responder_names_the_indications_that_both_sides_support() {
     let named = |theirs, ours| {
         let request = request(Enhanced { rtr: theirs, ..enhanced() });
         let (reply, settled) =
@@ -199,12 +199,12 @@ fn a_responder_names_the_indications_that_both_can_do() {
     assert_eq!(named(write | read, read | send), read);
     assert_eq!(named(send, write | read), write | read);
     assert_eq!(named(RtrKinds::empty(), write), write);
-    assert_eq!(named(read, RtrKinds::empty()), read, "a responder takes one kind at least");
+    assert_eq!(named(read, RtrKinds::empty()), read, "a responder accepts at least one kind");
 }
 
 /// RFC 6581 s9.1: the responder raises its IRD for a Read indication if the initiator supports no other.
 #[test]
-fn a_responder_without_places_makes_one_for_the_only_indication_there_is() {
+fn a_responder_raises_its_ird_for_the_only_possible_indication() {
     let none = ResponderParams { reads: ReadDepths { ird: 0, ord: 0 }, ..ANSWER };
     let answered = |rtr| {
         let request = request(Enhanced { rtr, reads: ReadDepths::default(), ..enhanced() });
@@ -217,7 +217,7 @@ fn a_responder_without_places_makes_one_for_the_only_indication_there_is() {
 
 /// An enhanced request and its reply, split at every octet.
 #[test]
-fn enhanced_frames_are_waited_for_octet_by_octet() {
+fn enhanced_frames_may_arrive_octet_by_octet() {
     let (initiator, request) = Initiator::start(proposal(enhanced()), b"data").unwrap();
     let reply = asked(&request).1.accept(ANSWER, b"said").unwrap().0;
     for arrived in 0..request.len() {

@@ -79,11 +79,11 @@ fn depths() -> impl Iterator<Item = ReadDepths> {
 
 /// RFC 6581 s9.1: 49 offers, each to 36 responders.
 #[test]
-fn every_pair_of_numbers_of_reads_ends_as_the_table_says() {
+fn every_pair_of_read_depths_matches_the_table() {
     for offer in depths() {
         for own in depths().filter(|own| own.ird != READS_UNNEGOTIATED && own.ord != READS_UNNEGOTIATED) {
             let outcome = ours(offer, own);
-            assert_eq!(outcome, oracle(offer, own), "offered {offer:?}, answered with {own:?}");
+            assert_eq!(outcome, oracle(offer, own), "offered {offer:?}, replied with {own:?}");
             // "The relationships between these parameters after a successful negotiation".
             let negotiated = ![offer.ird, offer.ord].contains(&READS_UNNEGOTIATED);
             if negotiated && outcome.fault.is_none() {
@@ -96,7 +96,7 @@ fn every_pair_of_numbers_of_reads_ends_as_the_table_says() {
 
 /// RFC 6581 s9.1: any depths in a reply, allowed or not, to an initiator with any offer.
 #[test]
-fn every_reply_is_taken_as_the_table_says() {
+fn every_reply_matches_the_table() {
     for offer in depths() {
         for reply in depths() {
             let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: offer };
@@ -121,7 +121,7 @@ fn every_reply_is_taken_as_the_table_says() {
 
 /// RFC 6581 s9.2: both models, every set of RTR kinds on either side, with and without an IRD for a Read.
 #[test]
-fn every_pair_of_indications_ends_as_the_table_says() {
+fn every_pair_of_indications_matches_the_table() {
     let sets = || (0..8).map(RtrKinds::from_bits_truncate);
     for (peer_to_peer, ird) in [(false, 4), (true, 4), (true, 0)] {
         for (theirs, ours) in sets().flat_map(|theirs| sets().map(move |ours| (theirs, ours))) {
@@ -133,7 +133,7 @@ fn every_pair_of_indications_ends_as_the_table_says() {
             let said = Enhanced::decode(*reply[20..].first_chunk().unwrap());
             // "the responder MUST set Control Flag A" as the request has it.
             assert_eq!(said.peer_to_peer, peer_to_peer);
-            assert_eq!(said.rtr.is_empty(), !peer_to_peer, "one kind at least");
+            assert_eq!(said.rtr.is_empty(), !peer_to_peer, "at least one kind");
             assert_eq!(responder.rtr_awaited, said.rtr);
             let progress = initiator.on_bytes(&mut Bytes(reply.to_vec()));
             let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!() };
@@ -148,7 +148,7 @@ fn every_pair_of_indications_ends_as_the_table_says() {
                     Rtr::Read => RtrKinds::READ,
                 };
                 assert!(said.rtr.contains(kind) && theirs.contains(kind) && able.contains(kind));
-                assert!(rtr != Rtr::Read || responder.reads.ird > 0, "a Read finds its place");
+                assert!(rtr != Rtr::Read || responder.reads.ird > 0, "the IRD allows the Read");
             }
         }
     }

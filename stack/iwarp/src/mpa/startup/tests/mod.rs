@@ -96,7 +96,7 @@ fn data(bytes: &[u8]) -> PrivateData {
 
 /// RFC 5044 s7.1.1, figure 8.
 #[test]
-fn frames_lie_as_figure_8_draws_them() {
+fn frames_have_the_layout_of_figure_8() {
     let (_, request) = Initiator::start(plain(true), b"hi").unwrap();
     assert_eq!(request[..], b"MPA ID Req Frame\x40\x01\x00\x02hi"[..]);
     let (_, request) = Initiator::start(plain(false), b"").unwrap();
@@ -119,7 +119,7 @@ fn a_request_is_accepted_and_both_sides_agree() {
 
 /// RFC 5044 s7.1.2, rules 2 and 3.
 #[test]
-fn a_request_is_refused_with_a_reason() {
+fn a_request_is_rejected_with_private_data() {
     let reply = asked(&REQUEST).1.reject(ReadDepths::default(), b"full").unwrap();
     assert_eq!(reply[..], b"MPA ID Rep Frame\x60\x01\x00\x04full"[..]);
     let rejected = initiator::Progress::Rejected { private_data: data(b"full"), peer_reads: None };
@@ -128,7 +128,7 @@ fn a_request_is_refused_with_a_reason() {
 
 /// RFC 5044 s7.1.1: C in either frame turns CRCs on. They are off only without C in both. A reply never clears C.
 #[test]
-fn crc_is_on_unless_neither_side_wants_it() {
+fn crcs_are_on_unless_both_sides_decline_them() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let flags = if theirs { 0x40 } else { 0 };
         let mut bytes = Bytes(request_with(flags, 1, b""));
@@ -144,7 +144,7 @@ fn crc_is_on_unless_neither_side_wants_it() {
 
 /// RFC 5044 s7.1.1: M asks the other side for markers, each direction separately.
 #[test]
-fn each_side_says_whether_it_wants_markers() {
+fn each_side_requests_markers_for_its_own_direction() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let flags = if theirs { 0xc0 } else { 0x40 };
         let mut bytes = Bytes(request_with(flags, 1, b""));
@@ -180,7 +180,7 @@ fn anything_but_mpa_is_refused_at_its_first_octet() {
 
 /// RFC 5044 s7.1.2, rule 8.
 #[test]
-fn two_initiators_find_each_other_out() {
+fn two_initiators_refuse_each_other() {
     assert_eq!(initiate(&REQUEST), initiator::Progress::Fault(StartupFault::SameRole));
     assert_eq!(respond(&REPLY), responder::Progress::Fault(StartupFault::SameRole));
 }
@@ -213,7 +213,7 @@ fn private_data_is_bounded() {
 /// RFC 5044 s7.1.1: private data longer than its length field. Only the responder can detect it, because FPDUs may
 /// follow a reply in the same segment.
 #[test]
-fn octets_behind_a_request_are_refused_and_behind_a_reply_kept() {
+fn octets_after_a_request_are_refused_and_after_a_reply_kept() {
     let mut request = REQUEST.to_vec();
     request.push(0);
     assert_eq!(respond(&request), responder::Progress::Fault(StartupFault::TrailingBytes));
@@ -224,12 +224,12 @@ fn octets_behind_a_request_are_refused_and_behind_a_reply_kept() {
 }
 
 #[test]
-fn a_frame_is_waited_for_octet_by_octet() {
+fn a_frame_may_arrive_octet_by_octet() {
     let frame = request_with(0x40, 1, b"data");
     for arrived in 0..frame.len() {
         let mut bytes = Bytes(frame[..arrived].to_vec());
         assert_eq!(Responder::new(true, false).on_bytes(&mut bytes), responder::Progress::NeedMore);
-        assert_eq!(bytes.0.len(), arrived, "nothing is taken before the frame is whole");
+        assert_eq!(bytes.0.len(), arrived, "nothing is consumed before the frame is complete");
     }
 }
 
@@ -245,7 +245,7 @@ fn a_frame_is_one_unit() {
 
 /// RFC 5044 s7.1.1: private data that has not arrived is waited for, and no octets beyond the received ones are read.
 #[test]
-fn a_reply_is_waited_for_octet_by_octet_and_leaves_what_follows() {
+fn a_reply_may_arrive_octet_by_octet_and_keeps_what_follows() {
     let frame = reply_with(0x40, 1, b"data");
     for arrived in 0..frame.len() {
         let mut bytes = Bytes(frame[..arrived].to_vec());

@@ -85,7 +85,7 @@ fn failed([layer, etype, code]: [u8; 3]) -> Result<(), StreamError> {
 /// RFC7306-5.1.1-07, RFC7306-5.1.2-02, RFC7306-5-03, RFC7306-5.2.1-03, RFC7306-5.2.1-11 and RFC7306-5.2.1-17: each
 /// operation changes the word correctly and returns its previous value, whether the comparison matches or not.
 #[test]
-fn each_operation_changes_the_word_and_tells_what_it_was() {
+fn each_operation_changes_the_word_and_returns_its_previous_value() {
     let (mut a, mut b) = pair();
     let target = words(&b, &[40, 0x00ff_00ff_00ff_00ff, 5], ATOMIC);
     let before = words(&a, &[0; 5], EVERYTHING);
@@ -107,7 +107,7 @@ fn each_operation_changes_the_word_and_tells_what_it_was() {
     assert_eq!([0, 1, 2].map(|index| word(&target, index)), [42, 0, 0xa6]);
     let opcodes: Vec<_> = a.log.sends.iter().map(|one| (one.opcode, one.byte_len)).collect();
     assert_eq!((opcodes[0], opcodes[2]), ((CompletionOpcode::FetchAdd, 8), (CompletionOpcode::CmpSwap, 8)));
-    assert!(b.log.receives.is_empty(), "RFC7306-5.2.1-12: the application hears nothing");
+    assert!(b.log.receives.is_empty(), "RFC7306-5.2.1-12: the application gets no completion");
     assert_eq!(b.counted(Counter::IwarpRxAtomicRequests), 5);
 }
 
@@ -115,7 +115,7 @@ fn each_operation_changes_the_word_and_tells_what_it_was() {
 /// RFC7306-5.2-02, RFC7306-5.2.2-02, RFC7306-5.2.2-04, RFC7306-5.2.1-04 and RFC7306-5.2.2-01: responses use queue 3
 /// and repeat the identifier of the request. RFC7306-4.2-01: there is no payload after the header.
 #[test]
-fn requests_and_responses_go_out_octet_for_octet() {
+fn requests_and_responses_have_the_specified_octets() {
     let (mut a, mut b) = pair();
     let (target, before) = (words(&b, &[0x0102_0304_0506_0708], EVERYTHING), words(&a, &[0; 3], EVERYTHING));
     a.read(1, sink(&before, 0), at(&target, 0));
@@ -206,7 +206,7 @@ fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
 /// RFC7306-5.4-05, RFC7306-5.4-07, RFC7306-7-06, RFC7306-7-07 and RFC7306-7-08: messages after an atomic may be
 /// placed and completed before it is answered.
 #[test]
-fn sends_writes_and_immediates_overtake_an_unanswered_atomic() {
+fn later_messages_may_complete_before_an_unanswered_atomic() {
     let (mut a, mut b) = pair();
     let (target, before) = (words(&b, &[1, 2], EVERYTHING), words(&a, &[3], EVERYTHING));
     b.receive(1, &[]);
@@ -224,7 +224,7 @@ fn sends_writes_and_immediates_overtake_an_unanswered_atomic() {
 
 /// RFC7306-5.2-01: at most ORD Reads and atomics together are outstanding, and a fence waits for both.
 #[test]
-fn reads_and_atomics_share_what_may_be_outstanding() {
+fn reads_and_atomics_share_ord() {
     let mut a = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |config| config.ord = 2);
     let mut b = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |config| config.ird = 2);
     let (target, before) = (words(&b, &[0], EVERYTHING), words(&a, &[0; 3], EVERYTHING));
@@ -260,7 +260,7 @@ fn reads_and_atomics_share_what_may_be_outstanding() {
 
 /// RFC7306-5.2.2-05 and RFC7306-5.2.1-10: each request takes one of IRD buffers of queue 1.
 #[test]
-fn more_requests_than_were_agreed_on_find_no_buffer() {
+fn more_requests_than_ird_find_no_buffer() {
     let mut b = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |config| config.ird = 2);
     let target = words(&b, &[0], ATOMIC);
     for msn in 1..3 {
@@ -273,7 +273,7 @@ fn more_requests_than_were_agreed_on_find_no_buffer() {
 /// Drafts -01 and -03 have Swap. With figure 2 of -01, responses are messages of queue 1, numbered with the requests
 /// of their sender.
 #[test]
-fn swap_and_the_queues_of_figure_2_work_by_their_drafts() {
+fn swap_and_the_queues_of_figure_2_follow_the_drafts() {
     for (profile, qn) in [(Rfc7306Profile::DRAFT_03, 3), (Rfc7306Profile::DRAFT_01_FIGURE_2, 1)] {
         let (mut a, mut b) = pair_by(profile);
         let (target, before) = (words(&b, &[7], EVERYTHING), words(&a, &[0; 2], EVERYTHING));
@@ -297,7 +297,7 @@ fn swap_and_the_queues_of_figure_2_work_by_their_drafts() {
 
 /// RFC7306-5.3-01: concurrent additions of many streams to one word are all counted.
 #[test]
-fn additions_of_many_streams_to_one_word_all_count() {
+fn additions_of_many_streams_to_one_word_are_all_counted() {
     let mut b = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |_| {});
     let target = words(&b, &[0], ATOMIC);
     let mut streams = Vec::new();
@@ -324,7 +324,7 @@ fn additions_of_many_streams_to_one_word_all_count() {
 
 /// Returns whether a side with one request of `operation`, and optionally a later immediate, concludes from a
 /// Terminate that the peer has no atomics.
-fn detects_no_atomics(operation: AtomicOp, immediate: bool, terminate: &[u8]) -> bool {
+fn concludes_no_atomics(operation: AtomicOp, immediate: bool, terminate: &[u8]) -> bool {
     let mut side = side_by(Rfc7306Profile::DRAFT_03, Role::Initiator, |_| {});
     let before = words(&side, &[1], EVERYTHING);
     atomic(&mut side, 1, operation, sink(&before, 0), (STag(1), 0));
@@ -339,30 +339,32 @@ fn detects_no_atomics(operation: AtomicOp, immediate: bool, terminate: &[u8]) ->
 /// RFC 7306 s1.1: an unexpected opcode means that the peer has no atomics, if no other message can be the cause.
 /// Errors of tag, bounds and right mean that it has them.
 #[test]
-fn only_an_unexpected_operation_says_that_the_peer_lacks_atomics() {
+fn only_an_unexpected_opcode_means_that_the_peer_lacks_atomics() {
     let (probe, swap) = (AtomicOp::add(0), AtomicOp::Swap { swap: 0 });
     let shows = |control: u8| [&[0x02, 0x06, 0xc0, 0, 0, 70, 0x41, control][..], &[0; 16]].concat();
-    assert!(detects_no_atomics(probe, false, &shows(0x4a)) && detects_no_atomics(probe, true, &shows(0x4a)));
-    assert!(detects_no_atomics(AtomicOp::compare_and_swap(0, 0), false, &shows(0x4a)));
-    assert!(!detects_no_atomics(probe, true, &shows(0x48)), "about the immediate");
+    assert!(
+        concludes_no_atomics(probe, false, &shows(0x4a)) && concludes_no_atomics(probe, true, &shows(0x4a))
+    );
+    assert!(concludes_no_atomics(AtomicOp::compare_and_swap(0, 0), false, &shows(0x4a)));
+    assert!(!concludes_no_atomics(probe, true, &shows(0x48)), "caused by the immediate");
     // No header is included.
     let bare = [0x02, 0x06, 0, 0];
-    assert!(detects_no_atomics(probe, false, &bare) && !detects_no_atomics(probe, true, &bare));
-    assert!(detects_no_atomics(probe, false, &[0x20, 0x06, 0, 0]), "as Linux siw says it");
+    assert!(concludes_no_atomics(probe, false, &bare) && !concludes_no_atomics(probe, true, &bare));
+    assert!(concludes_no_atomics(probe, false, &[0x20, 0x06, 0, 0]), "in the octet order of Linux siw");
     assert!(
-        !detects_no_atomics(swap, false, &bare) && !detects_no_atomics(swap, false, &shows(0x4a)),
+        !concludes_no_atomics(swap, false, &bare) && !concludes_no_atomics(swap, false, &shows(0x4a)),
         "the drafts' own"
     );
     for other in
         [[0x01, 0x00, 0, 0], [0x01, 0x01, 0, 0], [0x01, 0x02, 0, 0], [0x02, 0x07, 0, 0], [0x12, 0x06, 0, 0]]
     {
-        assert!(!detects_no_atomics(probe, false, &other), "{other:02x?}");
+        assert!(!concludes_no_atomics(probe, false, &other), "{other:02x?}");
     }
 }
 
 /// RFC7306-1.1-04: a FetchAdd of 0 returns the value and does not change it.
 #[test]
-fn a_probe_changes_nothing() {
+fn a_fetch_add_of_0_changes_nothing() {
     let (mut a, mut b) = pair();
     let (target, before) = (words(&b, &[9], ATOMIC), words(&a, &[0], EVERYTHING));
     atomic(&mut a, 1, AtomicOp::add(0), sink(&before, 0), at(&target, 0));

@@ -23,7 +23,7 @@ impl Target {
     #[track_caller]
     fn refuses(mut self, ulpdu: &[u8], code: [u8; 3]) {
         assert_eq!(self.side.feed(&framed(ulpdu)), failed(code));
-        assert_eq!((word(&self.word, 0), word(&self.word, 1)), (5, 5), "the word was touched");
+        assert_eq!((word(&self.word, 0), word(&self.word, 1)), (5, 5), "the word was changed");
         let [layer, etype, code] = code;
         let shown = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
         assert_eq!(ulpdus(&self.side.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &shown)]);
@@ -33,7 +33,7 @@ impl Target {
 /// RFC7306-8.2-05 and RFC7306-8.2-08: tag, domain, bounds, wrap and right are checked as for the source of a Read,
 /// with the same codes.
 #[test]
-fn a_word_that_the_peer_may_not_reach_is_refused() {
+fn a_word_that_the_peer_may_not_access_is_refused() {
     let add = AtomicOp::add(1);
     let v = target();
     let (stag, to) = at(&v.word, 0);
@@ -61,7 +61,7 @@ fn a_word_that_the_peer_may_not_reach_is_refused() {
 /// RFC7306-5.1.1-01 to RFC7306-5.1.1-05, RFC7306-5.1.2-04 to RFC7306-5.1.2-08, RFC7306-8.2-06 and RFC7306-8.2-07: the
 /// address must be a multiple of eight bytes. RFC7306-5.2.1-05 and RFC7306-5.2.1-06: the tagged offset need not be.
 #[test]
-fn a_misaligned_word_is_refused_and_not_touched() {
+fn a_misaligned_word_is_refused_and_unchanged() {
     for operation in [AtomicOp::add(1), AtomicOp::compare_and_swap(0, 1)] {
         for off in 1..8 {
             let v = target();
@@ -73,7 +73,7 @@ fn a_misaligned_word_is_refused_and_not_touched() {
 
 /// RFC7306-5.2.1-13, RFC7306-5.2.1-03 and RFC7306-10-01: reserved operations, and Swap without support for it.
 #[test]
-fn an_atomic_operation_that_does_not_exist_is_refused() {
+fn an_unknown_atomic_operation_is_refused() {
     for code in (0..16).filter(|code| ![0, 2].contains(code)) {
         let v = target();
         let mut ulpdu = request(1, at(&v.word, 0), AtomicOp::add(1));
@@ -85,7 +85,7 @@ fn an_atomic_operation_that_does_not_exist_is_refused() {
 /// RFC7306-4-01: exactly 52 octets, which is also the size of the DDP buffer, in one segment. RFC7306-8.2-02: in
 /// order. RFC7306-8.2-03 and RFC7306-8.2-04: on its queue, with its version.
 #[test]
-fn a_request_of_the_wrong_shape_is_refused() {
+fn a_malformed_atomic_request_is_refused() {
     for (bytes, code) in [(0, [0, 2, 0xff]), (28, [0, 2, 0xff]), (51, [0, 2, 0xff]), (53, [1, 2, 5])] {
         let v = target();
         let mut ulpdu = request(1, at(&v.word, 0), AtomicOp::add(1));
@@ -135,7 +135,7 @@ fn a_word_that_is_revoked_while_its_request_waits_is_refused() {
 /// With several cores and no forwarding, each core changes words with locked instructions. Without locked
 /// instructions, a core does not change the word of another.
 #[test]
-fn a_word_of_another_core_is_changed_by_locked_instructions_or_not_at_all() {
+fn a_word_of_another_core_is_changed_only_by_locked_instructions() {
     for locked in [false, true] {
         let mut done = 0;
         for _ in 0..32 {
@@ -159,6 +159,6 @@ fn a_word_of_another_core_is_changed_by_locked_instructions_or_not_at_all() {
 
 /// A response without a request finds no buffer on queue 3 (RFC 5041 s7.1).
 #[test]
-fn a_response_that_nobody_asked_for_is_refused() {
+fn an_atomic_response_without_a_request_is_refused() {
     target().refuses(&response(1, 0, 9), [1, 2, 2]);
 }

@@ -16,7 +16,7 @@ fn requester() -> (Endpoint, Region) {
 /// RFC7306-5-06, RFC7306-5.2.2-03, RFC7306-5.2.2-06, RFC7306-5.2.2-08: a response out of order, of another length,
 /// for another request, or of another kind fails the oldest request.
 #[test]
-fn a_response_that_is_not_the_oldest_requests_answer_is_refused() {
+fn an_atomic_response_that_does_not_match_the_oldest_request_is_refused() {
     let good = response(1, 0, 9);
     let cut = |bytes: usize| good[..18 + bytes].to_vec();
     let changed = |at: usize, to: u8| {
@@ -46,7 +46,7 @@ fn a_response_that_is_not_the_oldest_requests_answer_is_refused() {
 
 /// A Read Response while an atomic is the oldest request, and an Atomic Response while a Read is.
 #[test]
-fn answers_in_the_wrong_order_are_refused() {
+fn responses_in_the_wrong_order_are_refused() {
     let (mut side, before) = requester();
     let mut ulpdu = vec![0; 14];
     let header = crate::ddp::Tagged {
@@ -72,7 +72,7 @@ fn answers_in_the_wrong_order_are_refused() {
 /// RFC7306-8.1-01: a request that cannot be sent fails with its own status. A Terminate without headers is sent
 /// instead.
 #[test]
-fn an_atomic_that_cannot_be_sent_fails_with_its_stream() {
+fn an_atomic_that_cannot_be_sent_ends_the_stream() {
     type Change = fn(&mut StreamConfig);
     type Post = fn(&mut Endpoint, &Region);
     let as_it_is: Change = |_| {};
@@ -119,7 +119,7 @@ fn an_atomic_that_cannot_be_sent_fails_with_its_stream() {
 
 /// A sink that is revoked while its request waits is an error of the local application.
 #[test]
-fn a_sink_that_is_gone_fails_its_request() {
+fn a_revoked_sink_fails_its_request() {
     let mut side = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |_| {});
     let before = words(&side, &[1], EVERYTHING);
     atomic(&mut side, 1, AtomicOp::add(1), sink(&before, 0), (STag(1), 0));

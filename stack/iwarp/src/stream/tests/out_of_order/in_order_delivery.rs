@@ -15,7 +15,7 @@ fn delivery_waits_for_the_gap_to_close() {
     let inbox = b.region(16, EVERYTHING);
     b.receive(1, &[all(&inbox)]);
     a.write(1, &[all(&source)], remote(&target));
-    a.send_inline(2, b"it is there");
+    a.send_inline(2, b"it was placed");
     let (mut arrival, units) = stream_of(&mut a);
     b.arrive(&mut arrival, units[1].start..).unwrap();
     assert_eq!((b.log.receives.len(), b.counted(Counter::IwarpRxWrites)), (0, 0));
@@ -29,7 +29,7 @@ fn delivery_waits_for_the_gap_to_close() {
 /// `docs/semantics.md`, Placement: octets are not placed again after delivery. Memory that its owner has changed
 /// since then stays as it is, whatever is retransmitted.
 #[test]
-fn what_was_placed_early_is_not_placed_again() {
+fn octets_placed_out_of_order_are_not_placed_again() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
     a.write(1, &[all(&source)], remote(&target));
@@ -49,7 +49,7 @@ fn what_was_placed_early_is_not_placed_again() {
 /// The last of two messages to one place wins. Here the first is a Send whose receive overlaps a segment of the
 /// following Write that was placed out of order.
 #[test]
-fn a_write_behind_a_send_to_the_same_memory_stays_the_last() {
+fn a_write_after_a_send_to_the_same_memory_wins() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
     b.receive(1, &[target.slice(0, 4).unwrap(), target.slice(2 * FULL, 16).unwrap()]);
@@ -66,7 +66,7 @@ fn a_write_behind_a_send_to_the_same_memory_stays_the_last() {
 /// A tag that is revoked between placement and in-order handling ends the stream as usual. The octets written while
 /// it was valid remain.
 #[test]
-fn a_tag_that_ends_before_the_turn_ends_the_stream() {
+fn a_tag_revoked_after_placement_ends_the_stream() {
     for at in [0, 1] {
         let (mut a, mut b) = out_of_order_pair();
         // A tag of this stream, which its peer may invalidate (RFC 5040 s8.1.1).
@@ -102,7 +102,7 @@ fn a_tag_that_ends_before_the_turn_ends_the_stream() {
 fn an_error_in_the_gap_ends_the_stream() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
-    a.send_inline(1, b"no receive waits for this");
+    a.send_inline(1, b"no receive is posted");
     a.write(2, &[all(&source)], remote(&target));
     let (mut arrival, units) = stream_of(&mut a);
     b.arrive(&mut arrival, units[1].start..).unwrap();
@@ -115,7 +115,7 @@ fn an_error_in_the_gap_ends_the_stream() {
 
 /// RFC 5040 s5.5, rules 5 and 6: when the connection is lost, placed octets remain, and every request is flushed.
 #[test]
-fn a_connection_that_is_lost_leaves_what_was_placed() {
+fn placed_octets_remain_when_the_connection_is_lost() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(6000, EVERYTHING), b.region(6000, EVERYTHING));
     let inbox = b.region(16, EVERYTHING);
@@ -132,7 +132,7 @@ fn a_connection_that_is_lost_leaves_what_was_placed() {
 /// RFC5040-5.5-02 allows either result, and RFC5041-5.3-05 allows placing a segment twice. Here the later of two
 /// messages to one place wins, in any order of arrival.
 #[test]
-fn the_later_of_two_messages_to_one_place_stays() {
+fn the_later_of_two_messages_to_one_place_wins() {
     let (mut a, mut b) = out_of_order_pair();
     let (first, second) = (a.filled(6000, EVERYTHING), a.region(6000, EVERYTHING));
     second.write_at(0, &vec![0x77; 6000]).unwrap();
@@ -156,7 +156,7 @@ fn the_later_of_two_messages_to_one_place_stays() {
 
 /// With more gaps than the record has runs, the remaining segments are placed in order.
 #[test]
-fn what_finds_no_room_is_placed_in_its_turn() {
+fn segments_without_space_in_the_record_are_placed_in_order() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(60_000, EVERYTHING), b.region(60_000, EVERYTHING));
     a.write(1, &[all(&source)], remote(&target));
@@ -179,7 +179,7 @@ fn what_finds_no_room_is_placed_in_its_turn() {
 /// RFC 5044 A.4: an FPDU in several segments is placed when its last octet has arrived. One whose start is missing
 /// waits.
 #[test]
-fn fpdus_that_are_cut_are_placed_when_they_are_whole() {
+fn fpdus_in_several_segments_are_placed_when_complete() {
     let (mut a, mut b) = out_of_order_pair();
     let (source, target) = (a.filled(8000, EVERYTHING), b.region(8000, EVERYTHING));
     a.write(1, &[all(&source)], remote(&target));
@@ -205,7 +205,7 @@ fn fpdus_that_are_cut_are_placed_when_they_are_whole() {
 /// RFC 5040 s5.2.2: a Read Response is placed out of order only within the missing part of the oldest Read. A
 /// response to a later Read, or to none, waits.
 #[test]
-fn a_read_response_goes_first_within_what_its_read_misses() {
+fn a_read_response_is_placed_within_the_missing_part_of_its_read() {
     let reader = |markers| {
         let mut side = Endpoint::idle(StreamConfig { place_out_of_order: OUT_OF_ORDER, ..config() });
         side.stream.start(StreamStart { markers, ..StreamStart::plain(Role::Initiator, true) });
@@ -243,7 +243,7 @@ fn a_read_response_goes_first_within_what_its_read_misses() {
 /// An atomic operation precedes a Write in the stream, and a part of the Write is already placed. The result of the
 /// operation must not remain, because the Write is the later one.
 #[test]
-fn an_atomic_over_what_was_placed_early_makes_the_write_land_again() {
+fn an_atomic_over_placed_octets_causes_a_second_placement() {
     let (mut a, mut b) = out_of_order_pair();
     for side in [&mut a, &mut b] {
         (side.stream.config.extensions, side.stream.config.atomic_locked) =
@@ -260,7 +260,7 @@ fn an_atomic_over_what_was_placed_early_makes_the_write_land_again() {
     let (mut arrival, units) = stream_of(&mut a);
     assert!(units.len() > 5);
     b.arrive(&mut arrival, units[3].clone()).unwrap();
-    assert_eq!(Endpoint::bytes(&target)[4800..4808], [0x77; 8], "placed early");
+    assert_eq!(Endpoint::bytes(&target)[4800..4808], [0x77; 8], "placed out of order");
     b.arrive(&mut arrival, units[0].clone()).unwrap();
     assert!(!b.pull(SEGMENT_BYTES).is_empty());
     assert_ne!(Endpoint::bytes(&target)[4800..4808], [0x77; 8], "the operation has been carried out");

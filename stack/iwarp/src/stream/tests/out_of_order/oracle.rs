@@ -172,7 +172,7 @@ proptest! {
     /// without. What is delivered is always a prefix of what in-order placement delivers. At the end memory is the
     /// same, also where messages share it.
     #[test]
-    fn nothing_but_the_moment_of_placement_changes(
+    fn out_of_order_placement_has_the_result_of_in_order_placement(
         ops in ops(),
         room in 300..3000usize,
         sizes in proptest::option::of(proptest::collection::vec(1..2500usize, 1..20)),
@@ -201,7 +201,7 @@ proptest! {
 
     /// The extreme case: segments arrive in reverse order.
     #[test]
-    fn a_stream_that_arrives_backwards_is_the_same_stream(ops in ops(), room in 300..3000usize) {
+    fn segments_in_reverse_order_give_the_same_result(ops in ops(), room in 300..3000usize) {
         let params = ScenarioParams { ops: &ops, room, markers: true, crc: true };
         let mut in_order = Scenario::new(!OUT_OF_ORDER, params);
         in_order.arrive(..);
