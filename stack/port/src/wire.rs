@@ -7,6 +7,10 @@
 //! Frames to ourselves never reach the device, which would send them out and not back in: once somebody has switched the
 //! loop on, they wait here until the receive stage fetches them, as many as [`LOOP_FRAMES`]. While it is off, which is
 //! nearly always, a frame costs one test of a flag.
+//!
+//! Frames to an own address never reach the device. The first route to an own address switches the loop on: frames with our
+//! link address as destination return at the next receive stage, copied into fresh frames, through the same checks. Until then
+//! the cost is one test of a flag for each frame.
 
 use arrayvec::ArrayVec;
 use ironwarp_types::MacAddr;
