@@ -193,7 +193,9 @@ impl ResponderQueue {
     pub fn complete_forwarded(&mut self, msn: u32, outcome: Result<u64, WordError>) -> bool {
         let oldest = self.begun.saturating_sub(self.forwarded);
         match self.responses.get_mut(usize::from(oldest)) {
-            Some(entry @ &mut ResponderEntry::Forwarded { identifier, msn: asked }) if asked == msn => {
+            Some(entry @ &mut ResponderEntry::Forwarded { identifier, msn: request_msn })
+                if request_msn == msn =>
+            {
                 *entry = ResponderEntry::Completed { identifier, msn, outcome };
                 self.owner_refused |= outcome.is_err();
                 self.forwarded -= 1;
@@ -216,11 +218,11 @@ impl ResponderQueue {
     /// Returns whether the entries are in the order of the diagram above.
     pub fn is_consistent(&self) -> bool {
         let begun = usize::from(self.begun);
-        let answered = begun.saturating_sub(self.forwarded.into());
+        let completed = begun.saturating_sub(self.forwarded.into());
         self.forwarded <= self.begun
             && self.responses.iter().enumerate().all(|(at, entry)| match entry {
-                ResponderEntry::Completed { .. } => at < answered,
-                ResponderEntry::Forwarded { .. } => (answered..begun).contains(&at),
+                ResponderEntry::Completed { .. } => at < completed,
+                ResponderEntry::Forwarded { .. } => (completed..begun).contains(&at),
                 ResponderEntry::Read(_) | ResponderEntry::Atomic { .. } => at >= begun,
             })
     }
@@ -248,10 +250,10 @@ mod tests {
         OtherCore(u16),
     }
 
-    fn entry(asked: PeerRequest, msn: u32) -> ResponderEntry {
+    fn entry(kind: PeerRequest, msn: u32) -> ResponderEntry {
         let operation = AtomicOp::add(1);
         let request = AtomicRequest { identifier: msn, stag: STag(1), tagged_offset: 0, operation };
-        match asked {
+        match kind {
             PeerRequest::Read => {
                 let (sink_stag, source_stag) = (STag(1), STag(2));
                 let request = ReadRequest { sink_stag, sink_to: 0, bytes: 8, source_stag, source_to: 0 };
@@ -264,9 +266,9 @@ mod tests {
         }
     }
 
-    fn queue(asked: &[PeerRequest]) -> ResponderQueue {
+    fn queue(requests: &[PeerRequest]) -> ResponderQueue {
         let mut queue = ResponderQueue::new(16);
-        (1..).zip(asked).for_each(|(msn, asked)| queue.push(entry(*asked, msn)));
+        (1..).zip(requests).for_each(|(msn, kind)| queue.push(entry(*kind, msn)));
         queue
     }
 
@@ -332,26 +334,26 @@ mod tests {
         /// the same owner core. It has one outcome, and responses are sent in the order of the requests.
         #[test]
         fn requests_begin_in_order_and_responses_are_sent_in_order(
-            asked in prop::collection::vec(
+            requests in prop::collection::vec(
                 prop_oneof![Just(PeerRequest::Read), Just(PeerRequest::OwnCore), (1u16..4).prop_map(PeerRequest::OtherCore)], 1..16),
-            turns in prop::collection::vec(any::<bool>(), 64),
+            choices in prop::collection::vec(any::<bool>(), 64),
         ) {
-            let mut queue = queue(&asked);
-            let (mut forwarded, mut answered, mut left) = (vec![], 0, 0);
-            for answers in turns.into_iter().cycle() {
+            let mut queue = queue(&requests);
+            let (mut forwarded, mut completed, mut left) = (vec![], 0, 0);
+            for completes in choices.into_iter().cycle() {
                 for (msn, core) in forward_all(&mut queue) {
                     // Earlier operations that are not done must all be with this core.
-                    let with_others = forwarded[answered..].iter().any(|(_, other)| *other != core);
+                    let with_others = forwarded[completed..].iter().any(|(_, other)| *other != core);
                     prop_assert!(!with_others && forwarded.last().is_none_or(|(last, _)| *last < msn));
                     let skipped = (left + 1..msn).filter(|before| !forwarded.iter().any(|(one, _)| one == before));
                     prop_assert_eq!(skipped.count(), 0, "an operation before {} has not begun", msn);
                     forwarded.push((msn, core));
                 }
                 prop_assert!(queue.is_consistent());
-                prop_assert_eq!(queue.forwarded(), forwarded.len() - answered);
-                if answers && answered < forwarded.len() {
-                    prop_assert!(queue.complete_forwarded(forwarded[answered].0, Ok(0)));
-                    answered += 1;
+                prop_assert_eq!(queue.forwarded(), forwarded.len() - completed);
+                if completes && completed < forwarded.len() {
+                    prop_assert!(queue.complete_forwarded(forwarded[completed].0, Ok(0)));
+                    completed += 1;
                 } else if let Some(head) = queue.sendable() {
                     let msn = match *head {
                         ResponderEntry::Read(InboundRead { msn, .. }) | ResponderEntry::Atomic { msn, .. } => msn,
@@ -360,15 +362,15 @@ mod tests {
                     prop_assert_eq!(msn, left + 1);
                     left += 1;
                     queue.advance(0, true);
-                } else if answered < forwarded.len() {
-                    prop_assert!(queue.complete_forwarded(forwarded[answered].0, Ok(0)));
-                    answered += 1;
+                } else if completed < forwarded.len() {
+                    prop_assert!(queue.complete_forwarded(forwarded[completed].0, Ok(0)));
+                    completed += 1;
                 }
                 if queue.is_empty() {
                     break;
                 }
             }
-            prop_assert_eq!((left as usize, answered), (asked.len(), forwarded.len()));
+            prop_assert_eq!((left as usize, completed), (requests.len(), forwarded.len()));
         }
     }
 }

@@ -46,8 +46,8 @@ impl Terminate {
 
     /// Returns the control octet of the untagged segment that a received Terminate includes, if it includes one.
     pub fn terminated_control_octet(payload: &[u8]) -> Option<u8> {
-        let (control, shown) = payload.split_first_chunk::<{ CONTROL_BYTES + 2 }>()?;
-        match Header::decode(shown).ok()? {
+        let (control, included) = payload.split_first_chunk::<{ CONTROL_BYTES + 2 }>()?;
+        match Header::decode(included).ok()? {
             (Header::Untagged(header), _) if control[2] & D != 0 => Some(header.ulp),
             _ => None,
         }
@@ -105,25 +105,25 @@ impl TerminatedHeaders {
     pub fn encode(&self, error: Terminate, out: &mut [u8]) -> usize {
         let Some(out) = out.get_mut(..TERMINATE_BYTES_MAX) else { return 0 };
         let Some((control, rest)) = out.split_first_chunk_mut::<CONTROL_BYTES>() else { return 0 };
-        let (mut bits, mut shown) = (0, 0);
-        let mut show = |octets: &[u8]| {
-            if let Some(place) = rest.get_mut(shown..shown + octets.len()) {
+        let (mut bits, mut included) = (0, 0);
+        let mut include = |octets: &[u8]| {
+            if let Some(place) = rest.get_mut(included..included + octets.len()) {
                 place.copy_from_slice(octets);
-                shown += octets.len();
+                included += octets.len();
             }
         };
         if error.includes_ddp_header() && self.header_bytes > 0 {
             bits |= M | D;
-            show(&self.ulpdu_bytes.to_be_bytes());
-            show(self.header.get(..self.header_bytes.into()).unwrap_or_default());
+            include(&self.ulpdu_bytes.to_be_bytes());
+            include(self.header.get(..self.header_bytes.into()).unwrap_or_default());
         }
         if let Some(request) = self.request.filter(|_| error.includes_rdma_header()) {
             bits |= R;
-            show(&request);
+            include(&request);
         }
         // RFC 5040 s4.8: the 13 bits after the header bits are reserved and sent as zeros.
         *control = [error.layer << 4 | (error.etype & 0x0f), error.code, bits, 0];
-        CONTROL_BYTES + shown
+        CONTROL_BYTES + included
     }
 }
 

@@ -35,7 +35,7 @@ impl Stream {
             reads += usize::from(io.sends.at(seq).is_some_and(|wqe| wqe.opcode.expects_response()));
             seq = seq.wrapping_add(1);
         }
-        let ours = self.outstanding.len() - usize::from(self.send_progress.awaits_rtr_read());
-        reads == ours + self.send_progress.reads_done() as usize
+        let posted = self.outstanding.len() - usize::from(self.send_progress.awaits_rtr_read());
+        reads == posted + self.send_progress.reads_done() as usize
     }
 }

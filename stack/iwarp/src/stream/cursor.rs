@@ -63,12 +63,12 @@ impl SgeCursor {
         list: SgeList<'_>,
         view: MemoryView<'_>,
         mut bytes: usize,
-        mut show: impl FnMut(Span<'_>),
+        mut on_span: impl FnMut(Span<'_>),
     ) -> Result<(), AccessError> {
         while bytes > 0 {
             let span = self.next(list, view, bytes, Access::LOCAL_WRITE)?;
             bytes = bytes.saturating_sub(span.len());
-            show(span);
+            on_span(span);
         }
         Ok(())
     }

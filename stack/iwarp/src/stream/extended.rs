@@ -41,8 +41,8 @@ impl Stream {
     /// message can be its cause.
     pub(super) fn detect_no_peer_atomics<C>(&mut self, error: Terminate, payload: &[u8], io: &Io<'_, C>) {
         let opcode_of = |seq| io.sends.at(seq).map(|wqe| wqe.opcode);
-        let asked = self.oldest_unanswered(io).and_then(opcode_of);
-        let is_of_the_rfc = matches!(asked, Some(SendOpcode::FetchAdd | SendOpcode::CmpSwap));
+        let oldest = self.oldest_unanswered(io).and_then(opcode_of);
+        let is_of_the_rfc = matches!(oldest, Some(SendOpcode::FetchAdd | SendOpcode::CmpSwap));
         if error != RdmapFault::Opcode.into() || !is_of_the_rfc {
             return;
         }
@@ -51,7 +51,7 @@ impl Stream {
             None => {
                 let begun = self.sender.next().wrapping_sub(io.sends.head());
                 let mut others = (0..begun).filter_map(|at| opcode_of(io.sends.head().wrapping_add(at)));
-                !others.any(|opcode| opcode.is_extended() && Some(opcode) != asked)
+                !others.any(|opcode| opcode.is_extended() && Some(opcode) != oldest)
             }
         };
     }

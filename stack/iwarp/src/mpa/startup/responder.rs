@@ -15,7 +15,7 @@ pub struct Responder {
 
 /// A request that waits for the application's decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "a request wants an answer"]
+#[must_use = "a request must be accepted or rejected"]
 pub struct Decision {
     crc: bool,
     markers: Markers,
@@ -95,7 +95,7 @@ impl Decision {
     /// first FPDU has arrived (RFC 5044 s7.1.2, rule 4).
     pub fn accept(
         self,
-        answer: ResponderParams,
+        params: ResponderParams,
         private_data: &[u8],
     ) -> Result<(FrameBytes, Negotiated), PrivateDataTooLong> {
         let private_data = frame::private_data(private_data, self.peer_enhanced.is_some())?;
@@ -104,12 +104,12 @@ impl Decision {
             markers: self.markers,
             revision: self.revision,
             peer_reads: self.peer_enhanced.map(|peer_enhanced| peer_enhanced.reads),
-            reads: answer.reads,
+            reads: params.reads,
             rtr_to_send: None,
             rtr_awaited: RtrKinds::empty(),
         };
         let enhanced =
-            self.peer_enhanced.map(|peer_enhanced| negotiate(&peer_enhanced, answer.rtr, &mut agreed));
+            self.peer_enhanced.map(|peer_enhanced| negotiate(&peer_enhanced, params.rtr, &mut agreed));
         let frame = self.reply(false, enhanced, private_data);
         Ok((frame.encode(), agreed))
     }
@@ -132,10 +132,10 @@ impl Decision {
 }
 
 /// RFC 6581 s9.1 and s9.2: returns the reply to `peer_enhanced` and adjusts the local depths.
-fn negotiate(peer_enhanced: &Enhanced, ours: RtrKinds, agreed: &mut Negotiated) -> Enhanced {
+fn negotiate(peer_enhanced: &Enhanced, local_kinds: RtrKinds, agreed: &mut Negotiated) -> Enhanced {
     let mut reply_data = Enhanced { peer_to_peer: peer_enhanced.peer_to_peer, ..Enhanced::default() };
     if peer_enhanced.peer_to_peer {
-        agreed.rtr_awaited = rtr_kinds(peer_enhanced, ours, &mut agreed.reads);
+        agreed.rtr_awaited = rtr_kinds(peer_enhanced, local_kinds, &mut agreed.reads);
         reply_data.rtr = agreed.rtr_awaited;
     }
     // The initiator's ORD is the IRD that it would like here. The reply has the actual IRD, and the initiator stays
@@ -157,10 +157,10 @@ fn negotiate(peer_enhanced: &Enhanced, ours: RtrKinds, agreed: &mut Negotiated) 
 ///
 /// A Read needs an IRD of at least 1. With an IRD of 0 a Read is not named, unless the initiator supports nothing
 /// else: then the IRD is raised to 1, as RFC 6581 s9.1 allows.
-fn rtr_kinds(peer_enhanced: &Enhanced, ours: RtrKinds, reads: &mut ReadDepths) -> RtrKinds {
-    let ours = if ours.is_empty() { RtrKinds::all() } else { ours };
-    let common = peer_enhanced.rtr & ours;
-    let named = if common.is_empty() { ours } else { common };
+fn rtr_kinds(peer_enhanced: &Enhanced, local_kinds: RtrKinds, reads: &mut ReadDepths) -> RtrKinds {
+    let local_kinds = if local_kinds.is_empty() { RtrKinds::all() } else { local_kinds };
+    let common = peer_enhanced.rtr & local_kinds;
+    let named = if common.is_empty() { local_kinds } else { common };
     if reads.ird > 0 || !named.contains(RtrKinds::READ) {
         return named;
     }

@@ -265,9 +265,9 @@ impl OutOfOrderPlacement {
             return;
         }
         let mut ended = 0;
-        let shown =
+        let visited =
             at.visit(list, view, bytes, |span| ended += self.runs.remove_overlapping(&span.addresses()));
-        if shown.is_err() {
+        if visited.is_err() {
             // The memory was revoked in between, so the addresses are unknown.
             self.runs.clear();
         }

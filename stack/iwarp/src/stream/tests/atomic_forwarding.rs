@@ -24,14 +24,14 @@ fn side(credits: usize) -> (Endpoint, Region, [u64; 2]) {
 }
 
 /// Receives requests to add 1 to these words, numbered from 1.
-fn ask(side: &mut Endpoint, region: &Region, indices: &[u64]) {
+fn receive_requests(side: &mut Endpoint, region: &Region, indices: &[u64]) {
     for (msn, index) in (1..).zip(indices) {
         side.feed(&framed(&request(msn, at(region, *index), AtomicOp::add(1)))).unwrap();
     }
 }
 
-fn asked(side: &Endpoint) -> Vec<(CoreId, u32)> {
-    side.log.asked.iter().map(|&(owner, serial, ..)| (owner, serial)).collect()
+fn forwarded_ops(side: &Endpoint) -> Vec<(CoreId, u32)> {
+    side.log.forwarded_ops.iter().map(|&(owner, serial, ..)| (owner, serial)).collect()
 }
 
 /// Returns the original values in the next unit.
@@ -45,9 +45,13 @@ fn sent_originals(side: &mut Endpoint) -> Vec<u64> {
 #[test]
 fn operations_are_forwarded_and_their_outcomes_sent_in_order() {
     let (mut side, region, [here, there]) = side(8);
-    ask(&mut side, &region, &[there, there, here, there]);
-    assert_eq!(asked(&side), [(OTHER, 1), (OTHER, 2)], "nothing is forwarded past a word of this core");
-    let (_, _, target, operation) = side.log.asked[0];
+    receive_requests(&mut side, &region, &[there, there, here, there]);
+    assert_eq!(
+        forwarded_ops(&side),
+        [(OTHER, 1), (OTHER, 2)],
+        "nothing is forwarded past a word of this core"
+    );
+    let (_, _, target, operation) = side.log.forwarded_ops[0];
     assert_eq!(
         (target.stag, target.to, target.need),
         (region.stag(), at(&region, there).1, Access::REMOTE_ATOMIC)
@@ -57,7 +61,7 @@ fn operations_are_forwarded_and_their_outcomes_sent_in_order() {
     assert_eq!(sent_originals(&mut side), [70]);
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(2, Ok(71), io)));
     assert_eq!((sent_originals(&mut side), word(&region, here as usize)), (vec![71, 5], 6));
-    assert_eq!(asked(&side)[2..], [(OTHER, 4)], "it is the next response");
+    assert_eq!(forwarded_ops(&side)[2..], [(OTHER, 4)], "it is the next response");
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(4, Ok(72), io)));
     assert_eq!(
         (sent_originals(&mut side), word(&region, there as usize)),
@@ -86,11 +90,11 @@ fn an_operation_is_forwarded_after_the_earlier_read_is_answered() {
     side.feed(&framed(&segment(0x41, [1, 1, 0], &read.encode()))).unwrap();
     side.feed(&framed(&request(2, at(&region, there), AtomicOp::add(1)))).unwrap();
     let begun = side.pull(SEGMENT_BYTES);
-    assert!(!begun.is_empty() && asked(&side).is_empty(), "the Read is not answered");
-    while asked(&side).is_empty() {
+    assert!(!begun.is_empty() && forwarded_ops(&side).is_empty(), "the Read is not answered");
+    while forwarded_ops(&side).is_empty() {
         assert!(!side.pull(SEGMENT_BYTES).is_empty(), "the Read is answered, and nothing was forwarded");
     }
-    assert_eq!(asked(&side), [(OTHER, 2)]);
+    assert_eq!(forwarded_ops(&side), [(OTHER, 2)]);
     assert!(side.pull(SEGMENT_BYTES).is_empty());
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(2, Ok(5), io)));
     assert_eq!(sent_originals(&mut side), [5]);
@@ -100,7 +104,7 @@ fn an_operation_is_forwarded_after_the_earlier_read_is_answered() {
 #[test]
 fn a_send_does_not_wait_for_another_core() {
     let (mut side, region, [_, there]) = side(8);
-    ask(&mut side, &region, &[there]);
+    receive_requests(&mut side, &region, &[there]);
     side.send_inline(1, b"meanwhile");
     assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)).len(), 1);
     assert!(!side.with(|stream, io| stream.wants_tx(io)));
@@ -112,15 +116,15 @@ fn a_send_does_not_wait_for_another_core() {
 #[test]
 fn a_refusal_of_the_owner_core_ends_the_stream_in_order() {
     let (mut side, region, [_, there]) = side(8);
-    ask(&mut side, &region, &[there, there, there]);
+    receive_requests(&mut side, &region, &[there, there, there]);
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(1, Ok(70), io)));
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(2, Err(AccessError::Revoked.into()), io)));
     assert_eq!(side.stream.state(), StreamState::Open);
     assert_eq!(sent_originals(&mut side), [70]);
     let end = ulpdus(&side.pull(SEGMENT_BYTES)).remove(0);
-    let shown = &request(2, at(&region, there), AtomicOp::add(1))[..18];
+    let header = &request(2, at(&region, there), AtomicOp::add(1))[..18];
     assert_eq!(end[18..24], [0x01, 0x00, 0xc0, 0, 0, 70]);
-    assert_eq!(&end[24..], shown);
+    assert_eq!(&end[24..], header);
     assert!(
         !side.with(|stream, io| stream.on_forwarded_atomic(3, Ok(71), io)),
         "no operation is outstanding"
@@ -132,18 +136,22 @@ fn a_refusal_of_the_owner_core_ends_the_stream_in_order() {
 #[test]
 fn without_a_credit_a_stream_waits_for_on_forward_credit() {
     let (mut side, region, [_, there]) = side(1);
-    ask(&mut side, &region, &[there, there, there]);
-    assert_eq!((asked(&side).len(), side.stream.forwarded()), (1, 1));
+    receive_requests(&mut side, &region, &[there, there, there]);
+    assert_eq!((forwarded_ops(&side).len(), side.stream.forwarded()), (1, 1));
     assert!(side.stream.awaits_forward_credit());
     assert!(side.with(|stream, io| stream.on_forwarded_atomic(1, Ok(70), io)));
     side.log.credits = 1;
-    assert_eq!((sent_originals(&mut side), asked(&side).len()), (vec![70], 1), "it is not the next response");
+    assert_eq!(
+        (sent_originals(&mut side), forwarded_ops(&side).len()),
+        (vec![70], 1),
+        "it is not the next response"
+    );
     side.with(|stream, io| stream.on_forward_credit(io));
-    assert_eq!(asked(&side), [(OTHER, 1), (OTHER, 2)]);
+    assert_eq!(forwarded_ops(&side), [(OTHER, 1), (OTHER, 2)]);
     assert!(side.stream.awaits_forward_credit(), "for the third");
     side.with(|stream, io| stream.abort(io));
     side.log.credits = 8;
     side.with(|stream, io| stream.on_forward_credit(io));
-    assert_eq!((asked(&side).len(), side.stream.forwarded()), (2, 0), "the stream has ended");
+    assert_eq!((forwarded_ops(&side).len(), side.stream.forwarded()), (2, 0), "the stream has ended");
     assert!(!side.with(|stream, io| stream.on_forwarded_atomic(2, Ok(71), io)));
 }

@@ -48,7 +48,7 @@ fn read_request(msn: u32, stag: STag, source_to: u64, bytes: u32) -> Vec<u8> {
 
 /// The headers of the offending message in a Terminate (RFC 5040 s4.8, figure 10).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Shows {
+enum Includes {
     Nothing,
     Segment,
     Request,
@@ -57,7 +57,7 @@ enum Shows {
 impl ErrorFixture {
     /// Feeds one segment and checks everything: the error, the Terminate on the wire, memory, completions, and that
     /// nothing more is sent or read.
-    fn refuses(mut self, ulpdu: &[u8], layer: u8, etype: u8, code: u8, shows: Shows) {
+    fn refuses(mut self, ulpdu: &[u8], layer: u8, etype: u8, code: u8, includes: Includes) {
         let error = Terminate { layer, etype, code };
         assert_eq!(self.side.feed(&framed(ulpdu)), Err(StreamError::Failed(error)));
         assert_eq!(Endpoint::bytes(&self.buffer), pattern(4096), "the buffer was changed");
@@ -65,7 +65,7 @@ impl ErrorFixture {
         assert_eq!(self.side.log.receives.len(), 2);
         assert!(self.side.log.receives.iter().all(|completion| completion.status != OK));
         let sent = ulpdus(&self.side.pull(SEGMENT_BYTES)).remove(0);
-        assert_eq!(sent, terminate_ulpdu(error, ulpdu, shows));
+        assert_eq!(sent, terminate_ulpdu(error, ulpdu, includes));
         assert!(self.side.pull(SEGMENT_BYTES).is_empty(), "a Terminate is the last message");
         assert_eq!(
             self.side.feed(&framed(&tagged(0, self.buffer.stag(), self.buffer.base_to(), b"late"))),
@@ -77,15 +77,15 @@ impl ErrorFixture {
 }
 
 /// RFC 5040 s4.8, figure 7.
-fn terminate_ulpdu(error: Terminate, terminated_headers: &[u8], shows: Shows) -> Vec<u8> {
-    let bits = [0x00, 0xc0, 0xe0][shows as usize];
+fn terminate_ulpdu(error: Terminate, terminated_headers: &[u8], includes: Includes) -> Vec<u8> {
+    let bits = [0x00, 0xc0, 0xe0][includes as usize];
     let mut payload = vec![error.layer << 4 | error.etype, error.code, bits, 0];
-    if shows != Shows::Nothing {
+    if includes != Includes::Nothing {
         let header = if terminated_headers[0] & 0x80 != 0 { 14 } else { 18 };
         payload.extend((terminated_headers.len() as u16).to_be_bytes());
         payload.extend(&terminated_headers[..header]);
     }
-    if shows == Shows::Request {
+    if includes == Includes::Request {
         payload.extend(&terminated_headers[18..46]);
     }
     with_payload(untagged(7, 2, 1, 0), &payload)
@@ -96,7 +96,7 @@ fn terminate_ulpdu(error: Terminate, terminated_headers: &[u8], shows: Shows) ->
 fn a_write_to_an_unknown_stag_is_refused() {
     let v = fixture();
     let ulpdu = tagged(0, STag(v.buffer.stag().0 ^ 0x5555), v.buffer.base_to(), b"x");
-    v.refuses(&ulpdu, 1, 1, 0, Shows::Segment);
+    v.refuses(&ulpdu, 1, 1, 0, Includes::Segment);
 }
 
 /// RFC 5041 has no code for a missing right. The steering tag does not allow the placement.
@@ -104,7 +104,7 @@ fn a_write_to_an_unknown_stag_is_refused() {
 fn a_write_without_the_right_is_refused() {
     let v = fixture_with(Access::LOCAL_WRITE | Access::REMOTE_READ);
     let ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x");
-    v.refuses(&ulpdu, 1, 1, 0, Shows::Segment);
+    v.refuses(&ulpdu, 1, 1, 0, Includes::Segment);
 }
 
 /// RFC 5041 s8.2: the protection domain must be the stream's.
@@ -113,7 +113,7 @@ fn a_write_to_another_protection_domain_is_refused() {
     let v = fixture();
     let foreign = v.side.table.register(PdId(2), vec![0u8; 64], EVERYTHING).unwrap();
     let ulpdu = tagged(0, foreign.stag(), foreign.base_to(), b"x");
-    v.refuses(&ulpdu, 1, 1, 2, Shows::Segment);
+    v.refuses(&ulpdu, 1, 1, 2, Includes::Segment);
 }
 
 /// RFC 5041 s7.1, tagged checks 3 and 4.
@@ -122,7 +122,7 @@ fn a_write_outside_its_buffer_is_refused() {
     for (at, bytes) in [(4096, 1), (4095, 2), (0u64.wrapping_sub(1), 1), (u64::MAX / 4, 1)] {
         let v = fixture();
         let ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to().wrapping_add(at), &pattern(bytes));
-        v.refuses(&ulpdu, 1, 1, 1, Shows::Segment);
+        v.refuses(&ulpdu, 1, 1, 1, Includes::Segment);
     }
 }
 
@@ -131,7 +131,7 @@ fn a_write_outside_its_buffer_is_refused() {
 fn a_write_whose_offset_wraps_is_refused() {
     let v = fixture();
     let ulpdu = tagged(0, v.buffer.stag(), u64::MAX - 1, b"abc");
-    v.refuses(&ulpdu, 1, 1, 3, Shows::Segment);
+    v.refuses(&ulpdu, 1, 1, 3, Includes::Segment);
 }
 
 /// RFC 5041 s7.2: the version error has a code of its own for each kind of segment.
@@ -140,17 +140,17 @@ fn a_segment_of_another_ddp_version_is_refused() {
     let v = fixture();
     let mut ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x");
     ulpdu[0] ^= 3;
-    v.refuses(&ulpdu, 1, 1, 4, Shows::Segment);
+    v.refuses(&ulpdu, 1, 1, 4, Includes::Segment);
     let mut ulpdu = with_payload(untagged(3, 0, 1, 0), b"x");
     ulpdu[0] = 0x40;
-    fixture().refuses(&ulpdu, 1, 2, 6, Shows::Segment);
+    fixture().refuses(&ulpdu, 1, 2, 6, Includes::Segment);
 }
 
 /// RFC 5041 s7.1, untagged check 1.
 #[test]
 fn a_message_to_an_unknown_queue_is_refused() {
     for qn in [3, 4, u32::MAX] {
-        fixture().refuses(&with_payload(untagged(3, qn, 1, 0), b"x"), 1, 2, 1, Shows::Segment);
+        fixture().refuses(&with_payload(untagged(3, qn, 1, 0), b"x"), 1, 2, 1, Includes::Segment);
     }
 }
 
@@ -158,7 +158,7 @@ fn a_message_to_an_unknown_queue_is_refused() {
 #[test]
 fn a_send_that_is_not_the_next_message_is_refused() {
     for msn in [0, 2, 3, u32::MAX] {
-        fixture().refuses(&with_payload(untagged(3, 0, msn, 0), b"x"), 1, 2, 3, Shows::Segment);
+        fixture().refuses(&with_payload(untagged(3, 0, msn, 0), b"x"), 1, 2, 3, Includes::Segment);
     }
 }
 
@@ -166,7 +166,7 @@ fn a_send_that_is_not_the_next_message_is_refused() {
 #[test]
 fn a_send_whose_offset_does_not_continue_the_message_is_refused() {
     for mo in [1, 64, 65, u32::MAX] {
-        fixture().refuses(&with_payload(untagged(3, 0, 1, mo), b"x"), 1, 2, 4, Shows::Segment);
+        fixture().refuses(&with_payload(untagged(3, 0, 1, mo), b"x"), 1, 2, 4, Includes::Segment);
     }
 }
 
@@ -177,7 +177,7 @@ fn a_send_without_a_posted_receive_is_refused() {
     let ulpdu = with_payload(untagged(3, 0, 1, 0), b"x");
     let error = Terminate { layer: 1, etype: 2, code: 2 };
     assert_eq!(side.feed(&framed(&ulpdu)), Err(StreamError::Failed(error)));
-    assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)), [terminate_ulpdu(error, &ulpdu, Shows::Segment)]);
+    assert_eq!(ulpdus(&side.pull(SEGMENT_BYTES)), [terminate_ulpdu(error, &ulpdu, Includes::Segment)]);
 }
 
 /// RFC 5041 s7.1, untagged check 4. The receive completes with the reason.
@@ -186,7 +186,7 @@ fn a_send_longer_than_its_receive_is_refused() {
     let v = fixture();
     let mut seen = fixture();
     let ulpdu = with_payload(untagged(3, 0, 1, 0), &pattern(65));
-    v.refuses(&ulpdu, 1, 2, 5, Shows::Segment);
+    v.refuses(&ulpdu, 1, 2, 5, Includes::Segment);
     let _ = seen.side.feed(&framed(&ulpdu));
     assert_eq!(ids(&seen.side.log.receives), [(1, CompletionStatus::LocalLength), (2, FLUSHED)]);
 }
@@ -195,18 +195,18 @@ fn a_send_longer_than_its_receive_is_refused() {
 #[test]
 fn an_operation_that_is_not_allowed_is_refused() {
     for opcode in [0, 1, 2, 7, 8, 9, 15] {
-        fixture().refuses(&with_payload(untagged(opcode, 0, 1, 0), b"x"), 0, 2, 6, Shows::Segment);
+        fixture().refuses(&with_payload(untagged(opcode, 0, 1, 0), b"x"), 0, 2, 6, Includes::Segment);
     }
     for opcode in [0, 2, 3, 7, 10] {
         let ulpdu = with_payload(untagged(opcode, 1, 1, 0), &[0; 28]);
-        fixture().refuses(&ulpdu, 0, 2, 6, Shows::Segment);
+        fixture().refuses(&ulpdu, 0, 2, 6, Includes::Segment);
     }
     for opcode in [1, 3, 6, 7, 11] {
         let v = fixture();
         let ulpdu = tagged(opcode, v.buffer.stag(), v.buffer.base_to(), b"x");
-        v.refuses(&ulpdu, 0, 2, 6, Shows::Segment);
+        v.refuses(&ulpdu, 0, 2, 6, Includes::Segment);
     }
-    fixture().refuses(&with_payload(untagged(3, 2, 1, 0), &[0; 4]), 0, 2, 6, Shows::Segment);
+    fixture().refuses(&with_payload(untagged(3, 2, 1, 0), &[0; 4]), 0, 2, 6, Includes::Segment);
 }
 
 /// RFC 5040 s7.2: the version is checked in Sends and in Read Requests.
@@ -215,12 +215,12 @@ fn a_message_of_another_rdmap_version_is_refused() {
     for version in [0x00, 0x80, 0xc0] {
         let mut header = untagged(3, 0, 1, 0);
         header.ulp = version | 3;
-        fixture().refuses(&with_payload(header, b"x"), 0, 2, 5, Shows::Segment);
+        fixture().refuses(&with_payload(header, b"x"), 0, 2, 5, Includes::Segment);
         // A Read Request is an untagged segment: the Terminate includes its header, not its payload.
         let v = fixture();
         let mut request = read_request(1, v.buffer.stag(), v.buffer.base_to(), 64);
         request[1] = version | 1;
-        v.refuses(&request, 0, 2, 5, Shows::Segment);
+        v.refuses(&request, 0, 2, 5, Includes::Segment);
     }
 }
 
@@ -231,7 +231,7 @@ fn a_send_with_a_tag_that_may_not_be_invalidated_is_refused() {
         let v = fixture();
         let mut header = untagged(opcode, 0, 1, 0);
         header.ulp_word = v.buffer.stag().0;
-        v.refuses(&with_payload(header, b"x"), 0, 1, 9, Shows::Segment);
+        v.refuses(&with_payload(header, b"x"), 0, 1, 9, Includes::Segment);
     }
 }
 
@@ -240,19 +240,19 @@ fn a_send_with_a_tag_that_may_not_be_invalidated_is_refused() {
 fn a_read_of_memory_that_may_not_be_read_is_refused() {
     let ask = |v: &ErrorFixture, to: u64, bytes| read_request(1, v.buffer.stag(), to, bytes);
     let v = fixture();
-    v.refuses(&read_request(1, STag(0), 0, 1), 0, 1, 0, Shows::Request);
+    v.refuses(&read_request(1, STag(0), 0, 1), 0, 1, 0, Includes::Request);
     let v = fixture();
     let ulpdu = ask(&v, v.buffer.base_to() + 4090, 7);
-    v.refuses(&ulpdu, 0, 1, 1, Shows::Request);
+    v.refuses(&ulpdu, 0, 1, 1, Includes::Request);
     let v = fixture_with(Access::LOCAL_WRITE | Access::REMOTE_WRITE);
     let ulpdu = ask(&v, v.buffer.base_to(), 1);
-    v.refuses(&ulpdu, 0, 1, 2, Shows::Request);
+    v.refuses(&ulpdu, 0, 1, 2, Includes::Request);
     let v = fixture();
     let foreign = v.side.table.register(PdId(2), vec![0u8; 64], EVERYTHING).unwrap();
-    v.refuses(&read_request(1, foreign.stag(), foreign.base_to(), 1), 0, 1, 3, Shows::Request);
+    v.refuses(&read_request(1, foreign.stag(), foreign.base_to(), 1), 0, 1, 3, Includes::Request);
     let v = fixture();
     let ulpdu = ask(&v, u64::MAX, 2);
-    v.refuses(&ulpdu, 0, 1, 4, Shows::Request);
+    v.refuses(&ulpdu, 0, 1, 4, Includes::Request);
 }
 
 /// RFC 5040 s5.2.2: one Read more than the IRD finds no buffer on queue 1.
@@ -263,19 +263,19 @@ fn one_read_more_than_ird_is_refused() {
         v.side.feed(&framed(&read_request(msn, v.buffer.stag(), v.buffer.base_to(), 4096))).unwrap();
     }
     let ulpdu = read_request(5, v.buffer.stag(), v.buffer.base_to(), 1);
-    v.refuses(&ulpdu, 1, 2, 2, Shows::Segment);
+    v.refuses(&ulpdu, 1, 2, 2, Includes::Segment);
 }
 
 /// A queue-1 buffer holds exactly one Read Request header.
 #[test]
 fn a_read_request_of_another_size_is_refused() {
-    fixture().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 29]), 1, 2, 5, Shows::Segment);
-    fixture().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 27]), 0, 2, 0xff, Shows::Segment);
+    fixture().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 29]), 1, 2, 5, Includes::Segment);
+    fixture().refuses(&with_payload(untagged(1, 1, 1, 0), &[0; 27]), 0, 2, 0xff, Includes::Segment);
     let mut header = untagged(1, 1, 1, 0);
     header.last = false;
-    fixture().refuses(&with_payload(header, &[0; 28]), 0, 2, 7, Shows::Segment);
-    fixture().refuses(&with_payload(untagged(1, 1, 2, 0), &[0; 28]), 1, 2, 3, Shows::Segment);
-    fixture().refuses(&with_payload(untagged(1, 1, 1, 4), &[0; 24]), 1, 2, 4, Shows::Segment);
+    fixture().refuses(&with_payload(header, &[0; 28]), 0, 2, 7, Includes::Segment);
+    fixture().refuses(&with_payload(untagged(1, 1, 2, 0), &[0; 28]), 1, 2, 3, Includes::Segment);
+    fixture().refuses(&with_payload(untagged(1, 1, 1, 4), &[0; 24]), 1, 2, 4, Includes::Segment);
 }
 
 /// A response without a Read is refused, even to memory that may be written.
@@ -283,7 +283,7 @@ fn a_read_request_of_another_size_is_refused() {
 fn a_response_without_a_read_is_refused() {
     let v = fixture();
     let ulpdu = tagged(2, v.buffer.stag(), v.buffer.base_to(), b"x");
-    v.refuses(&ulpdu, 0, 2, 6, Shows::Segment);
+    v.refuses(&ulpdu, 0, 2, 6, Includes::Segment);
 }
 
 /// The sink of a Read needs only the local write right, so a Write to it is refused.
@@ -294,7 +294,7 @@ fn a_write_to_the_sink_of_a_read_is_refused() {
     v.side.read(1, all(&v.buffer), (STag(1), 0));
     assert!(!v.side.pull(SEGMENT_BYTES).is_empty());
     let ulpdu = tagged(0, v.buffer.stag(), v.buffer.base_to(), b"x");
-    v.refuses(&ulpdu, 1, 1, 0, Shows::Segment);
+    v.refuses(&ulpdu, 1, 1, 0, Includes::Segment);
 }
 
 /// The sink is deregistered before the response arrives. The Read reports that, and later requests are flushed.
@@ -332,7 +332,7 @@ fn a_read_whose_source_is_revoked_during_the_response_ends_the_stream() {
     terminated_headers[18..].copy_from_slice(&left);
     assert_eq!(
         ulpdus(&side.pull(SEGMENT_BYTES)),
-        [terminate_ulpdu(error, &terminated_headers, Shows::Request)]
+        [terminate_ulpdu(error, &terminated_headers, Includes::Request)]
     );
 }
 
@@ -345,7 +345,7 @@ fn a_wrong_crc_ends_the_stream() {
     let error = Terminate { layer: 2, etype: 0, code: 2 };
     assert_eq!(v.side.feed(&fpdu), Err(StreamError::Failed(error)));
     assert_eq!(Endpoint::bytes(&v.buffer), pattern(4096));
-    assert_eq!(ulpdus(&v.side.pull(SEGMENT_BYTES)), [terminate_ulpdu(error, &[], Shows::Nothing)]);
+    assert_eq!(ulpdus(&v.side.pull(SEGMENT_BYTES)), [terminate_ulpdu(error, &[], Includes::Nothing)]);
     assert_eq!(v.side.counted(Counter::IwarpRxCrcErrors), 1);
 }
 
@@ -362,8 +362,8 @@ fn segments_that_arrive_with_the_error_are_dropped() {
 
 #[test]
 fn a_ulpdu_too_short_for_a_header_is_refused() {
-    fixture().refuses(&[], 1, 0, 0, Shows::Nothing);
-    fixture().refuses(&[0x41; 10], 1, 0, 0, Shows::Nothing);
+    fixture().refuses(&[], 1, 0, 0, Includes::Nothing);
+    fixture().refuses(&[0x41; 10], 1, 0, 0, Includes::Nothing);
 }
 
 /// RFC 5040 s7.1, case 1: for a local error a Terminate replaces the message and includes no headers.
@@ -381,7 +381,7 @@ fn a_send_that_cannot_be_carried_out_ends_the_stream() {
     let error = Terminate { layer: 0, etype: 0, code: 0 };
     assert_eq!(a.stream.error(), Some(StreamError::Failed(error)));
     assert_eq!(ids(&a.log.sends), [(1, FLUSHED), (2, CompletionStatus::LocalProtection), (3, FLUSHED)]);
-    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)), [terminate_ulpdu(error, &[], Shows::Nothing)]);
+    assert_eq!(ulpdus(&a.pull(SEGMENT_BYTES)), [terminate_ulpdu(error, &[], Includes::Nothing)]);
     assert_eq!(a.counted(Counter::IwarpLocalErrors), 1);
 }
 
@@ -450,8 +450,8 @@ fn a_received_terminate_is_not_answered() {
 
 #[test]
 fn a_terminate_without_an_error_code_is_refused() {
-    fixture().refuses(&with_payload(untagged(7, 2, 1, 0), &[0x12]), 0, 2, 0xff, Shows::Segment);
-    fixture().refuses(&with_payload(untagged(7, 2, 2, 0), &[0; 4]), 1, 2, 3, Shows::Segment);
+    fixture().refuses(&with_payload(untagged(7, 2, 1, 0), &[0x12]), 0, 2, 0xff, Includes::Segment);
+    fixture().refuses(&with_payload(untagged(7, 2, 2, 0), &[0; 4]), 1, 2, 3, Includes::Segment);
 }
 
 /// RFC 5044 s7.1.2, rule 4 applies to the Terminate too.

@@ -51,7 +51,7 @@ fn immediates_and_sends_consume_receives_in_the_order_sent() {
     a.send_inline(3, b"Send");
     immediate(&mut a, 4, SendOpcode::Immediate, [7; 8]);
     run(&mut a, &mut b);
-    let told: Vec<_> =
+    let completed: Vec<_> =
         b.log.receives.iter().map(|one| (one.wr_id, one.opcode, one.immediate, one.byte_len)).collect();
     let (receive, immediate) = (CompletionOpcode::Receive, CompletionOpcode::ReceiveImmediate);
     let want = [
@@ -60,7 +60,7 @@ fn immediates_and_sends_consume_receives_in_the_order_sent() {
         (12, receive, [0; 8], 4),
         (13, immediate, [7; 8], 8),
     ];
-    assert_eq!(told, want);
+    assert_eq!(completed, want);
     let solicited: Vec<_> =
         b.log.receives.iter().map(|one| one.flags.contains(CompletionFlags::SOLICITED)).collect();
     assert_eq!(solicited, [false, true, false, false]);
@@ -169,8 +169,8 @@ fn refuses(ulpdu: &[u8], code: [u8; 3]) {
 fn refused_by(mut b: Endpoint, ulpdu: &[u8], [layer, etype, code]: [u8; 3]) {
     assert_eq!(b.feed(&framed(ulpdu)), failed(layer, etype, code));
     assert!(b.log.receives.iter().all(|one| one.status == FLUSHED));
-    let shown = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
-    assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &shown)]);
+    let headers = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
+    assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &headers)]);
 }
 
 /// RFC7306-4-03, RFC7306-6.3-07, RFC7306-6.1-02 and RFC7306-8.1-02: seven octets, nine, none, and more than the

@@ -115,10 +115,10 @@ fn a_send_with_invalidate_for_anything_else_is_refused() {
         assert_eq!(b.feed(&a.pull(SEGMENT_BYTES)), Err(StreamError::Failed(error)));
         assert_eq!(Endpoint::bytes(&inbox), pattern(64), "nothing was placed");
         // RFC 5040 s4.8, figure 10: the header of the segment is included. There is no Read Request to include.
-        let shown = ulpdus(&b.pull(SEGMENT_BYTES)).remove(0);
-        assert_eq!(shown[18..24], [0x01, code, 0xc0, 0, 0, 22]);
-        assert_eq!(shown[24..26], [0x41, 0x44]);
-        assert_eq!(shown.len(), 18 + 4 + 2 + 18);
+        let terminate = ulpdus(&b.pull(SEGMENT_BYTES)).remove(0);
+        assert_eq!(terminate[18..24], [0x01, code, 0xc0, 0, 0, 22]);
+        assert_eq!(terminate[24..26], [0x41, 0x44]);
+        assert_eq!(terminate.len(), 18 + 4 + 2 + 18);
         assert_eq!(ids(&b.log.receives), [(1, FLUSHED)]);
     };
     refused(|side| side.region(64, EVERYTHING), 9);
@@ -405,10 +405,10 @@ fn a_read_with_invalidate_invalidates_the_tag_of_its_sink() {
     let (sink, source) = (a.region(3000, EVERYTHING), b.filled(3000, EVERYTHING));
     a.post(1, SendOpcode::ReadInvalidate, |wqe| at_remote(wqe, &[all(&sink)], remote(&source)));
     b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
-    let answer = b.pull_all(SEGMENT_BYTES);
-    a.feed(&answer[0]).unwrap();
+    let responses = b.pull_all(SEGMENT_BYTES);
+    a.feed(&responses[0]).unwrap();
     assert!(a.may_be_read(sink.stag(), sink.base_to()));
-    answer[1..].iter().for_each(|unit| a.feed(unit).unwrap());
+    responses[1..].iter().for_each(|unit| a.feed(unit).unwrap());
     assert!(!a.may_be_read(sink.stag(), sink.base_to()));
     assert_eq!(Endpoint::bytes(&sink), pattern(3000));
     let read = a.log.sends[0];

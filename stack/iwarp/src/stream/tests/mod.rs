@@ -78,7 +78,7 @@ struct CompletionLog {
     sends: Vec<Completion>,
     receives: Vec<Completion>,
     /// The operations that were forwarded, and the credits that are left.
-    asked: Vec<(CoreId, u32, AtomicTarget, AtomicOp)>,
+    forwarded_ops: Vec<(CoreId, u32, AtomicTarget, AtomicOp)>,
     credits: usize,
 }
 
@@ -103,7 +103,7 @@ impl AtomicForwarder for CompletionLog {
         operation: AtomicOp,
     ) -> Result<(), NoCredit> {
         self.credits = self.credits.checked_sub(1).ok_or(NoCredit)?;
-        self.asked.push((owner, serial, *target, operation));
+        self.forwarded_ops.push((owner, serial, *target, operation));
         Ok(())
     }
 }

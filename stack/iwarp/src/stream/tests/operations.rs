@@ -183,9 +183,9 @@ fn other_messages_ignore_the_tag_field() {
         let request = ReadRequest { sink_stag: STag(3), sink_to: 4, bytes: 8, source_stag, source_to };
         b.feed(&raw_segment(0x41, tag, (1, 1), &request.encode())).unwrap();
         assert_eq!(ulpdus(&b.pull(SEGMENT_BYTES))[0][14..], pattern(8), "the region is still valid");
-        let told = Terminate { layer: 1, etype: 2, code: 2 };
+        let terminate = Terminate { layer: 1, etype: 2, code: 2 };
         let end = b.feed(&raw_segment(0x47, tag, (2, 1), &[0x12, 2, 0, 0]));
-        assert_eq!(end, Err(StreamError::PeerTerminated(told)));
+        assert_eq!(end, Err(StreamError::PeerTerminated(terminate)));
         assert_eq!(b.counted(Counter::IwarpRxInvalidates), 0);
     }
 }

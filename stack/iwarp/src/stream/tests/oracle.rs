@@ -54,19 +54,19 @@ fn areas(side: &mut Endpoint, incoming: &[Op], outgoing: &[Op], seed: u8) -> Are
     made
 }
 
-fn post_all(side: &mut Endpoint, ops: &[Op], ours: &Areas, theirs: &Areas) {
-    let (stag, base) = remote(&theirs.target);
-    let mut sinks = ours.sinks.iter();
+fn post_all(side: &mut Endpoint, ops: &[Op], local: &Areas, peer: &Areas) {
+    let (stag, base) = remote(&peer.target);
+    let mut sinks = local.sinks.iter();
     for (wr_id, op) in ops.iter().enumerate() {
         let wr_id = wr_id as u64;
-        let piece = |bytes: &usize| ours.source.slice(0, *bytes as u32).unwrap();
+        let piece = |bytes: &usize| local.source.slice(0, *bytes as u32).unwrap();
         match op {
             Op::Send(bytes) => side.send(wr_id, &[piece(bytes)]),
             Op::Write(at, bytes) => side.write(wr_id, &[piece(bytes)], (stag, base + *at as u64)),
             // Reads use the peer's source area, which nothing writes, so its bytes are known.
             Op::Read(at, bytes) => {
                 let sink = sinks.next().unwrap().slice(0, *bytes as u32).unwrap();
-                side.read(wr_id, sink, (theirs.source.stag(), theirs.source.base_to() + *at as u64));
+                side.read(wr_id, sink, (peer.source.stag(), peer.source.base_to() + *at as u64));
             }
         }
     }
@@ -165,8 +165,8 @@ proptest! {
             let inboxes: Vec<Vec<u8>> = in_b.inboxes.iter().map(Endpoint::bytes).collect();
             let received: Vec<_> = b.log.receives.iter().map(|done| (done.wr_id, done.byte_len)).collect();
             // Steering tags differ from run to run, so the pending responses are compared by their lengths.
-            let owed: Vec<usize> = b.pull_all(SEGMENT_BYTES).iter().map(Vec::len).collect();
-            (Endpoint::bytes(&in_b.target), inboxes, received, owed)
+            let response_lengths: Vec<usize> = b.pull_all(SEGMENT_BYTES).iter().map(Vec::len).collect();
+            (Endpoint::bytes(&in_b.target), inboxes, received, response_lengths)
         };
         prop_assert_eq!(outcome(&cuts), outcome(&[usize::MAX]));
     }

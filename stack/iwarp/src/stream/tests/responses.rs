@@ -59,8 +59,8 @@ fn a_response_that_does_not_match_the_oldest_read_fails_it() {
         assert_eq!(ids(&side.log.sends), want, "case {number}");
         assert_eq!(Endpoint::bytes(&first), [[5; 40].as_slice(), &[0; 60]].concat(), "case {number}");
         assert_eq!(Endpoint::bytes(&second), [0; 8], "case {number}");
-        let told = ulpdus(&side.pull(SEGMENT_BYTES)).remove(0);
-        assert_eq!(told[18..20], [layer << 4 | etype, code], "case {number}");
+        let terminate = ulpdus(&side.pull(SEGMENT_BYTES)).remove(0);
+        assert_eq!(terminate[18..20], [layer << 4 | etype, code], "case {number}");
     }
 }
 
@@ -117,12 +117,12 @@ fn interleaved_messages_are_all_placed() {
 #[test]
 fn a_terminate_of_any_form_is_accepted_anywhere() {
     let shapes = [(0x00, 0), (0x80, 2), (0xc0, 2 + 14), (0xc0, 2 + 18), (0xe0, 2 + 18 + 28), (0xe0, 0)];
-    for (bits, shown) in shapes {
+    for (bits, header_bytes) in shapes {
         let (mut side, ..) = requester();
         let inbox = side.region(20, EVERYTHING);
         side.receive(9, &[all(&inbox)]);
         side.feed(&untagged(3, 0, 1, 0, &[7; 10], false)).unwrap();
-        let header = [&[0x12, 2, bits, 0][..], &vec![0xaa; shown]].concat();
+        let header = [&[0x12, 2, bits, 0][..], &vec![0xaa; header_bytes]].concat();
         let error = Terminate { layer: 1, etype: 2, code: 2 };
         let outcome = side.feed(&untagged(7, 2, 1, 0, &header, true));
         assert_eq!(outcome, Err(StreamError::PeerTerminated(error)), "{bits:02x}");

@@ -106,12 +106,12 @@ fn rules_6_11_and_19_a_read_completes_when_its_response_is_complete() {
     let (one, two) = (a.region(4096, EVERYTHING), a.region(64, EVERYTHING));
     a.read(1, all(&one), remote(&target));
     a.read(2, all(&two), remote(&target));
-    let answers = deliver(&mut a, &mut b);
-    for unit in &answers[..answers.len() - 1] {
+    let responses = deliver(&mut a, &mut b);
+    for unit in &responses[..responses.len() - 1] {
         assert!(a.log.sends.is_empty());
         a.feed(unit).unwrap();
     }
-    a.feed(answers.last().unwrap()).unwrap();
+    a.feed(responses.last().unwrap()).unwrap();
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK)]);
     assert_eq!((Endpoint::bytes(&one), Endpoint::bytes(&two)), (pattern(4096), pattern(64)));
 }
@@ -184,9 +184,9 @@ fn rules_14_and_15_completions_wait_for_tcp_and_earlier_requests() {
     a.send_inline(1, b"first");
     a.read(2, all(&sink), remote(&target));
     a.write(3, &[], remote(&target));
-    let answers = deliver(&mut a, &mut b);
+    let responses = deliver(&mut a, &mut b);
     assert!(a.log.sends.is_empty(), "nothing is acknowledged");
-    answers.iter().for_each(|unit| a.feed(unit).unwrap());
+    responses.iter().for_each(|unit| a.feed(unit).unwrap());
     assert!(a.log.sends.is_empty(), "the Read is answered and waits for the earlier Send");
     a.ack_all();
     assert_eq!(ids(&a.log.sends), [(1, OK), (2, OK), (3, OK)]);
@@ -214,8 +214,8 @@ fn rule_20_responses_keep_the_order_of_their_requests() {
     for (id, sink) in sinks.iter().enumerate() {
         a.read(id as u64, all(sink), remote(&target));
     }
-    let answers = deliver(&mut a, &mut b);
-    let order: Vec<STag> = answers
+    let responses = deliver(&mut a, &mut b);
+    let order: Vec<STag> = responses
         .iter()
         .flat_map(|unit| ulpdus(unit))
         .filter(|ulpdu| ulpdu[0] & 0x40 != 0)

@@ -56,10 +56,10 @@ fn no_application_sees_the_indication() {
         let indication = a.pull(SEGMENT_BYTES);
         b.feed(&indication).unwrap();
         assert!(b.stream.may_send() && b.log.receives.is_empty());
-        let answers = b.pull_all(SEGMENT_BYTES);
-        assert!(!answers.is_empty());
-        for answer in answers {
-            a.feed(&answer).unwrap();
+        let responses = b.pull_all(SEGMENT_BYTES);
+        assert!(!responses.is_empty());
+        for response in responses {
+            a.feed(&response).unwrap();
         }
         assert_eq!(Endpoint::bytes(&in_a), *b"server\0\0");
         assert!(a.log.sends.is_empty());
@@ -82,8 +82,8 @@ fn a_read_indication_counts_as_outstanding_until_it_is_answered() {
     let indication = a.pull(SEGMENT_BYTES);
     assert!(a.pull(SEGMENT_BYTES).is_empty(), "the application's Read waits");
     b.feed(&indication).unwrap();
-    let answer = b.pull(SEGMENT_BYTES);
-    a.feed(&answer).unwrap();
+    let response = b.pull(SEGMENT_BYTES);
+    a.feed(&response).unwrap();
     assert!(a.log.sends.is_empty());
     run(&mut a, &mut b);
     assert_eq!((ids(&a.log.sends), Endpoint::bytes(&sink)), (vec![(1, OK)], pattern(64)));
@@ -105,8 +105,8 @@ fn a_wrong_response_to_a_read_indication_fails_no_posted_read() {
     let sink = a.region(8, EVERYTHING);
     a.read(1, all(&sink), (STag(9), 0));
     assert_eq!(a.pull_all(SEGMENT_BYTES).iter().flat_map(|unit| ulpdus(unit)).count(), 2, "both were sent");
-    let answer = [&[0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], b"too long"].concat();
-    assert!(a.feed(&framed(&answer)).is_err());
+    let response = [&[0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], b"too long"].concat();
+    assert!(a.feed(&framed(&response)).is_err());
     assert_eq!(ids(&a.log.sends), [(1, FLUSHED)]);
 }
 
@@ -188,8 +188,8 @@ fn an_initiator_that_cannot_meet_the_terms_sends_a_terminate_first() {
         let units = a.pull_all(SEGMENT_BYTES);
         assert_eq!((units.len(), &ulpdus(&units[0])[0][18..]), (1, &[0x20, code, 0, 0][..]));
         assert_eq!(ids(&a.log.sends), [(1, FLUSHED)]);
-        let told = Terminate { layer: 2, etype: 0, code };
-        assert_eq!(b.feed(&units[0]), Err(StreamError::PeerTerminated(told)));
+        let terminate = Terminate { layer: 2, etype: 0, code };
+        assert_eq!(b.feed(&units[0]), Err(StreamError::PeerTerminated(terminate)));
     }
 }
 

@@ -49,13 +49,13 @@ fn the_client_server_model_has_no_indication() {
 /// RFC 6581 s9.2, s10: the reply repeats A, names the RTR kinds that both support, and has the responder's depths.
 #[test]
 fn an_enhanced_reply_has_the_layout_of_rfc_6581() {
-    let (_, decision) = asked(&request(enhanced()));
+    let (_, decision) = decode_request(&request(enhanced()));
     assert_eq!((decision.revision(), decision.peer_enhanced()), (2, Some(enhanced())));
-    let (reply, settled) = decision.accept(ANSWER, b"ok").unwrap();
+    let (reply, settled) = decision.accept(PARAMS, b"ok").unwrap();
     assert_eq!(reply[..], b"MPA ID Rep Frame\x50\x02\x00\x06\xc0\x10\xc0\x08ok"[..]);
     assert_eq!((settled.rtr_awaited, settled.peer_reads), (RtrKinds::all(), Some(READS)));
     let client = Enhanced { peer_to_peer: false, ..enhanced() };
-    let (reply, settled) = asked(&request(client)).1.accept(ANSWER, b"").unwrap();
+    let (reply, settled) = decode_request(&request(client)).1.accept(PARAMS, b"").unwrap();
     assert_eq!(reply[16..], [0x50, 2, 0, 4, 0, 16, 0, 8]);
     assert_eq!(settled.rtr_awaited, RtrKinds::empty());
 }
@@ -65,7 +65,7 @@ fn an_enhanced_reply_has_the_layout_of_rfc_6581() {
 fn an_enhanced_rejection_carries_read_depths() {
     let (initiator, request) = Initiator::start(proposal(enhanced()), b"").unwrap();
     let wanted = ReadDepths { ird: 0, ord: 32 };
-    let reply = asked(&request).1.reject(wanted, b"more").unwrap();
+    let reply = decode_request(&request).1.reject(wanted, b"more").unwrap();
     assert_eq!(reply[16..], *b"\x70\x02\x00\x08\xc0\x00\xc0\x20more");
     let rejected = initiator::Progress::Rejected { private_data: data(b"more"), peer_reads: Some(wanted) };
     assert_eq!(initiator.on_bytes(&mut Bytes(reply.to_vec())), rejected);
@@ -99,9 +99,9 @@ fn a_rejection_without_enhanced_data_is_accepted() {
 /// RFC 6581 s6, s10: revision 2 without S has the frame of revision 1, and its reply has no S.
 #[test]
 fn a_request_without_enhanced_data_has_a_reply_without_it() {
-    let (said, decision) = asked(&request_with(0x40, 2, b"four"));
+    let (said, decision) = decode_request(&request_with(0x40, 2, b"four"));
     assert_eq!((said, decision.peer_enhanced()), (data(b"four"), None));
-    let (reply, settled) = decision.accept(ANSWER, b"").unwrap();
+    let (reply, settled) = decision.accept(PARAMS, b"").unwrap();
     assert_eq!((&reply[16..], settled), (&[0x40, 2, 0, 0][..], Negotiated { revision: 2, ..agreed(true) }));
     assert_eq!(initiate(&reply), accepted(b"", Negotiated { revision: 2, ..agreed(true) }));
 }
@@ -121,13 +121,13 @@ fn a_frame_without_its_announced_enhanced_data_is_refused() {
 #[test]
 fn enhanced_data_reduces_the_private_data() {
     let said = [&enhanced().encode()[..], &[7; 508]].concat();
-    let (private_data, decision) = asked(&request_with(0x5f, 2, &said));
+    let (private_data, decision) = decode_request(&request_with(0x5f, 2, &said));
     assert_eq!((&private_data[..], decision.peer_enhanced()), (&[7; 508][..], Some(enhanced())));
     let too_long = PrivateDataTooLong { asked: 509, allowed: 508 };
     assert_eq!(Initiator::start(proposal(enhanced()), &[0; 509]).unwrap_err(), too_long);
-    assert_eq!(decision.accept(ANSWER, &[0; 509]).unwrap_err(), too_long);
+    assert_eq!(decision.accept(PARAMS, &[0; 509]).unwrap_err(), too_long);
     assert_eq!(decision.reject(READS, &[0; 509]).unwrap_err(), too_long);
-    assert_eq!(decision.accept(ANSWER, &[0; 508]).unwrap().0.len(), 20 + 512);
+    assert_eq!(decision.accept(PARAMS, &[0; 508]).unwrap().0.len(), 20 + 512);
 }
 
 /// RFC 6581 s9.1: the initiator's ORD is at most the responder's IRD.
@@ -188,7 +188,7 @@ fn a_responder_names_the_indications_that_both_sides_support() {
     let named = |theirs, ours| {
         let request = request(Enhanced { rtr: theirs, ..enhanced() });
         let (reply, settled) =
-            asked(&request).1.accept(ResponderParams { rtr: ours, ..ANSWER }, b"").unwrap();
+            decode_request(&request).1.accept(ResponderParams { rtr: ours, ..PARAMS }, b"").unwrap();
         let said = Enhanced::decode(*reply[20..].first_chunk().unwrap());
         assert_eq!(said.rtr, settled.rtr_awaited);
         said.rtr
@@ -205,10 +205,10 @@ fn a_responder_names_the_indications_that_both_sides_support() {
 /// RFC 6581 s9.1: the responder raises its IRD for a Read indication if the initiator supports no other.
 #[test]
 fn a_responder_raises_its_ird_for_the_only_possible_indication() {
-    let none = ResponderParams { reads: ReadDepths { ird: 0, ord: 0 }, ..ANSWER };
+    let none = ResponderParams { reads: ReadDepths { ird: 0, ord: 0 }, ..PARAMS };
     let answered = |rtr| {
         let request = request(Enhanced { rtr, reads: ReadDepths::default(), ..enhanced() });
-        let (reply, settled) = asked(&request).1.accept(none, b"").unwrap();
+        let (reply, settled) = decode_request(&request).1.accept(none, b"").unwrap();
         (Enhanced::decode(*reply[20..].first_chunk().unwrap()).rtr, settled.reads.ird)
     };
     assert_eq!(answered(RtrKinds::READ), (RtrKinds::READ, 1));
@@ -219,7 +219,7 @@ fn a_responder_raises_its_ird_for_the_only_possible_indication() {
 #[test]
 fn enhanced_frames_may_arrive_octet_by_octet() {
     let (initiator, request) = Initiator::start(proposal(enhanced()), b"data").unwrap();
-    let reply = asked(&request).1.accept(ANSWER, b"said").unwrap().0;
+    let reply = decode_request(&request).1.accept(PARAMS, b"said").unwrap().0;
     for arrived in 0..request.len() {
         assert_eq!(respond(&request[..arrived]), responder::Progress::NeedMore);
     }

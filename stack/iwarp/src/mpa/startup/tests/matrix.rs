@@ -58,13 +58,13 @@ fn oracle(offer: ReadDepths, own: ReadDepths) -> Outcome {
 }
 
 /// Runs the two sides of the implementation.
-fn ours(offer: ReadDepths, own: ReadDepths) -> Outcome {
+fn implementation(offer: ReadDepths, own: ReadDepths) -> Outcome {
     let enhanced = Enhanced { peer_to_peer: false, rtr: RtrKinds::empty(), reads: offer };
     let reads = ReadDepths { ird: local(offer.ird), ord: local(offer.ord) };
     let proposal = Proposal { enhanced: Some(enhanced), reads, ird_max: PLACES, ..plain(true) };
     let (initiator, request) = Initiator::start(proposal, b"").unwrap();
-    let answer = ResponderParams { reads: own, rtr: RtrKinds::all() };
-    let (reply, responder) = asked(&request).1.accept(answer, b"").unwrap();
+    let params = ResponderParams { reads: own, rtr: RtrKinds::all() };
+    let (reply, responder) = decode_request(&request).1.accept(params, b"").unwrap();
     let said = Enhanced::decode(*reply[20..].first_chunk().unwrap()).reads;
     let progress = initiator.on_bytes(&mut Bytes(reply.to_vec()));
     let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!("{progress:?}") };
@@ -82,7 +82,7 @@ fn depths() -> impl Iterator<Item = ReadDepths> {
 fn every_pair_of_read_depths_matches_the_table() {
     for offer in depths() {
         for own in depths().filter(|own| own.ird != READS_UNNEGOTIATED && own.ord != READS_UNNEGOTIATED) {
-            let outcome = ours(offer, own);
+            let outcome = implementation(offer, own);
             assert_eq!(outcome, oracle(offer, own), "offered {offer:?}, replied with {own:?}");
             // "The relationships between these parameters after a successful negotiation".
             let negotiated = ![offer.ird, offer.ord].contains(&READS_UNNEGOTIATED);
@@ -124,12 +124,13 @@ fn every_reply_matches_the_table() {
 fn every_pair_of_indications_matches_the_table() {
     let sets = || (0..8).map(RtrKinds::from_bits_truncate);
     for (peer_to_peer, ird) in [(false, 4), (true, 4), (true, 0)] {
-        for (theirs, ours) in sets().flat_map(|theirs| sets().map(move |ours| (theirs, ours))) {
-            let enhanced = Enhanced { peer_to_peer, rtr: theirs, reads: READS };
+        for (offered, accepted) in sets().flat_map(|offered| sets().map(move |accepted| (offered, accepted)))
+        {
+            let enhanced = Enhanced { peer_to_peer, rtr: offered, reads: READS };
             let proposal = Proposal { enhanced: Some(enhanced), ..plain(true) };
             let (initiator, request) = Initiator::start(proposal, b"").unwrap();
-            let answer = ResponderParams { reads: ReadDepths { ird, ord: 4 }, rtr: ours };
-            let (reply, responder) = asked(&request).1.accept(answer, b"").unwrap();
+            let params = ResponderParams { reads: ReadDepths { ird, ord: 4 }, rtr: accepted };
+            let (reply, responder) = decode_request(&request).1.accept(params, b"").unwrap();
             let said = Enhanced::decode(*reply[20..].first_chunk().unwrap());
             // "the responder MUST set Control Flag A" as the request has it.
             assert_eq!(said.peer_to_peer, peer_to_peer);
@@ -137,9 +138,9 @@ fn every_pair_of_indications_matches_the_table() {
             assert_eq!(responder.rtr_awaited, said.rtr);
             let progress = initiator.on_bytes(&mut Bytes(reply.to_vec()));
             let initiator::Progress::Accepted { agreed, fault, .. } = progress else { panic!() };
-            let able = if ours.is_empty() { RtrKinds::all() } else { ours };
-            let may = peer_to_peer && able.intersects(theirs);
-            assert_eq!(agreed.rtr_to_send.is_some(), may, "{theirs:?} and {ours:?} with {ird} places");
+            let able = if accepted.is_empty() { RtrKinds::all() } else { accepted };
+            let may = peer_to_peer && able.intersects(offered);
+            assert_eq!(agreed.rtr_to_send.is_some(), may, "{offered:?} and {accepted:?}, IRD {ird}");
             assert_eq!(fault, (peer_to_peer && !may).then_some(MpaFault::NoMatchingRtr));
             if let Some(rtr) = agreed.rtr_to_send {
                 let kind = match rtr {
@@ -147,7 +148,7 @@ fn every_pair_of_indications_matches_the_table() {
                     Rtr::Write => RtrKinds::WRITE,
                     Rtr::Read => RtrKinds::READ,
                 };
-                assert!(said.rtr.contains(kind) && theirs.contains(kind) && able.contains(kind));
+                assert!(said.rtr.contains(kind) && offered.contains(kind) && able.contains(kind));
                 assert!(rtr != Rtr::Read || responder.reads.ird > 0, "the IRD allows the Read");
             }
         }

@@ -51,7 +51,7 @@ fn with(frame: &[u8], flags: u8, revision: u8, data: &[u8]) -> Vec<u8> {
 }
 
 const READS: ReadDepths = ReadDepths { ird: 16, ord: 8 };
-const ANSWER: ResponderParams = ResponderParams { reads: READS, rtr: RtrKinds::all() };
+const PARAMS: ResponderParams = ResponderParams { reads: READS, rtr: RtrKinds::all() };
 
 /// An initiator of revision 1.
 fn plain(crc: bool) -> Proposal {
@@ -71,15 +71,15 @@ fn agreed(crc: bool) -> Negotiated {
     }
 }
 
-fn accepted(said: &[u8], agreed: Negotiated) -> initiator::Progress {
-    initiator::Progress::Accepted { private_data: data(said), agreed, fault: None }
+fn accepted(private_data: &[u8], agreed: Negotiated) -> initiator::Progress {
+    initiator::Progress::Accepted { private_data: data(private_data), agreed, fault: None }
 }
 
 fn respond(bytes: &[u8]) -> responder::Progress {
     Responder::new(true, false).on_bytes(&mut Bytes(bytes.to_vec()))
 }
 
-fn asked(bytes: &[u8]) -> (PrivateData, Decision) {
+fn decode_request(bytes: &[u8]) -> (PrivateData, Decision) {
     match respond(bytes) {
         responder::Progress::Request { private_data, decision } => (private_data, decision),
         other => panic!("{other:?}"),
@@ -109,9 +109,9 @@ fn frames_have_the_layout_of_figure_8() {
 #[test]
 fn a_request_is_accepted_and_both_sides_agree() {
     let (initiator, request) = Initiator::start(plain(true), b"please").unwrap();
-    let (said, decision) = asked(&request);
-    assert_eq!((said, decision.revision(), decision.peer_enhanced()), (data(b"please"), 1, None));
-    let (reply, settled) = decision.accept(ANSWER, b"welcome").unwrap();
+    let (private_data, decision) = decode_request(&request);
+    assert_eq!((private_data, decision.revision(), decision.peer_enhanced()), (data(b"please"), 1, None));
+    let (reply, settled) = decision.accept(PARAMS, b"welcome").unwrap();
     assert_eq!(settled, agreed(true));
     assert_eq!(reply[..], b"MPA ID Rep Frame\x40\x01\x00\x07welcome"[..]);
     assert_eq!(initiator.on_bytes(&mut Bytes(reply.to_vec())), accepted(b"welcome", agreed(true)));
@@ -120,7 +120,7 @@ fn a_request_is_accepted_and_both_sides_agree() {
 /// RFC 5044 s7.1.2, rules 2 and 3.
 #[test]
 fn a_request_is_rejected_with_private_data() {
-    let reply = asked(&REQUEST).1.reject(ReadDepths::default(), b"full").unwrap();
+    let reply = decode_request(&REQUEST).1.reject(ReadDepths::default(), b"full").unwrap();
     assert_eq!(reply[..], b"MPA ID Rep Frame\x60\x01\x00\x04full"[..]);
     let rejected = initiator::Progress::Rejected { private_data: data(b"full"), peer_reads: None };
     assert_eq!(initiate(&reply), rejected);
@@ -134,7 +134,7 @@ fn crcs_are_on_unless_both_sides_decline_them() {
         let mut bytes = Bytes(request_with(flags, 1, b""));
         let progress = Responder::new(ours, false).on_bytes(&mut bytes);
         let responder::Progress::Request { decision, .. } = progress else { panic!() };
-        let (reply, settled) = decision.accept(ANSWER, b"").unwrap();
+        let (reply, settled) = decision.accept(PARAMS, b"").unwrap();
         assert_eq!((reply[16] & 0x40 != 0, settled), (ours || theirs, agreed(ours || theirs)));
         let (initiator, _) = Initiator::start(plain(ours), b"").unwrap();
         let progress = initiator.on_bytes(&mut Bytes(reply_with(flags, 1, b"")));
@@ -150,7 +150,7 @@ fn each_side_requests_markers_for_its_own_direction() {
         let mut bytes = Bytes(request_with(flags, 1, b""));
         let progress = Responder::new(true, ours).on_bytes(&mut bytes);
         let responder::Progress::Request { decision, .. } = progress else { panic!() };
-        let (reply, settled) = decision.accept(ANSWER, b"").unwrap();
+        let (reply, settled) = decision.accept(PARAMS, b"").unwrap();
         let markers = Markers { sent: theirs, received: ours };
         assert_eq!((reply[16] & 0x80 != 0, settled.markers), (ours, markers));
         assert_eq!(decision.reject(ReadDepths::default(), b"").unwrap()[16] & 0x80, 0);
@@ -207,7 +207,7 @@ fn private_data_is_bounded() {
     assert_eq!(respond(&header), responder::Progress::Fault(StartupFault::PrivateDataTooLong(513)));
     let too_long = PrivateDataTooLong { asked: 513, allowed: 512 };
     assert_eq!(Initiator::start(plain(true), &[0; 513]).unwrap_err(), too_long);
-    assert_eq!(asked(&REQUEST).1.accept(ANSWER, &[0; 513]).unwrap_err(), too_long);
+    assert_eq!(decode_request(&REQUEST).1.accept(PARAMS, &[0; 513]).unwrap_err(), too_long);
 }
 
 /// RFC 5044 s7.1.1: private data longer than its length field. Only the responder can detect it, because FPDUs may
@@ -266,7 +266,7 @@ proptest! {
         crc: bool,
         reject: bool,
         enhanced in proptest::option::of((any::<bool>(), 0..8u8, 0..0x4000u16, 0..0x4000u16)),
-        said in proptest::collection::vec(any::<u8>(), 0..=508),
+        private_data in proptest::collection::vec(any::<u8>(), 0..=508),
     ) {
         let kind = if request { Kind::Request } else { Kind::Reply };
         let enhanced = enhanced.map(|(peer_to_peer, rtr, ird, ord)| Enhanced {
@@ -275,9 +275,9 @@ proptest! {
             reads: ReadDepths { ird, ord },
         });
         let revision = if enhanced.is_some() { 2 } else { 1 };
-        let frame = Frame { kind, markers, crc, reject, revision, enhanced, private_data: data(&said) };
+        let frame = Frame { kind, markers, crc, reject, revision, enhanced, private_data: data(&private_data) };
         let mut bytes = Bytes(frame.encode().to_vec());
-        prop_assert_eq!(bytes.0.len(), HEADER_BYTES + said.len() + if enhanced.is_some() { 4 } else { 0 });
+        prop_assert_eq!(bytes.0.len(), HEADER_BYTES + private_data.len() + if enhanced.is_some() { 4 } else { 0 });
         prop_assert_eq!(Frame::decode(kind, &mut bytes), Ok(Some(frame)));
         prop_assert!(bytes.0.is_empty());
     }

@@ -88,7 +88,7 @@ fn failed([layer, etype, code]: [u8; 3]) -> Result<(), StreamError> {
 fn each_operation_changes_the_word_and_returns_its_previous_value() {
     let (mut a, mut b) = pair();
     let target = words(&b, &[40, 0x00ff_00ff_00ff_00ff, 5], ATOMIC);
-    let before = words(&a, &[0; 5], EVERYTHING);
+    let sinks = words(&a, &[0; 5], EVERYTHING);
     let masked = AtomicOp::FetchAdd { add: 0x0001_0001_0001_0001, mask: 0x8080_8080_8080_8080 };
     let all = [
         (AtomicOp::add(2), 0, 40),
@@ -98,12 +98,12 @@ fn each_operation_changes_the_word_and_returns_its_previous_value() {
         (AtomicOp::CmpSwap { compare: 0xf6, compare_mask: 0x0f, swap: 0xa0, swap_mask: 0xf0 }, 2, 6),
     ];
     for (id, (operation, index, _)) in all.into_iter().enumerate() {
-        atomic(&mut a, id as u64, operation, sink(&before, id), at(&target, index));
+        atomic(&mut a, id as u64, operation, sink(&sinks, id), at(&target, index));
     }
     run(&mut a, &mut b);
     assert_eq!(ids(&a.log.sends), [(0, OK), (1, OK), (2, OK), (3, OK), (4, OK)]);
-    let told: Vec<u64> = (0..5).map(|id| word(&before, id)).collect();
-    assert_eq!(told, all.map(|(_, _, original)| original));
+    let originals: Vec<u64> = (0..5).map(|id| word(&sinks, id)).collect();
+    assert_eq!(originals, all.map(|(_, _, original)| original));
     assert_eq!([0, 1, 2].map(|index| word(&target, index)), [42, 0, 0xa6]);
     let opcodes: Vec<_> = a.log.sends.iter().map(|one| (one.opcode, one.byte_len)).collect();
     assert_eq!((opcodes[0], opcodes[2]), ((CompletionOpcode::FetchAdd, 8), (CompletionOpcode::CmpSwap, 8)));
@@ -117,10 +117,10 @@ fn each_operation_changes_the_word_and_returns_its_previous_value() {
 #[test]
 fn requests_and_responses_have_the_specified_octets() {
     let (mut a, mut b) = pair();
-    let (target, before) = (words(&b, &[0x0102_0304_0506_0708], EVERYTHING), words(&a, &[0; 3], EVERYTHING));
-    a.read(1, sink(&before, 0), at(&target, 0));
-    atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
-    atomic(&mut a, 3, AtomicOp::add(1), sink(&before, 2), at(&target, 0));
+    let (target, sinks) = (words(&b, &[0x0102_0304_0506_0708], EVERYTHING), words(&a, &[0; 3], EVERYTHING));
+    a.read(1, sink(&sinks, 0), at(&target, 0));
+    atomic(&mut a, 2, AtomicOp::add(1), sink(&sinks, 1), at(&target, 0));
+    atomic(&mut a, 3, AtomicOp::add(1), sink(&sinks, 2), at(&target, 0));
     let unit = a.pull(SEGMENT_BYTES);
     let sent = ulpdus(&unit);
     let (stag, to) = at(&target, 0);
@@ -131,9 +131,9 @@ fn requests_and_responses_have_the_specified_octets() {
     assert_eq!(sent[1], segment(0x4a, [1, 2, 0], &[header(1), operands.clone()].concat()));
     assert_eq!(sent[2], segment(0x4a, [1, 3, 0], &[header(2), operands].concat()));
     b.feed(&unit).unwrap();
-    let answers = ulpdus(&b.pull(SEGMENT_BYTES));
-    assert_eq!(answers[1], segment(0x4b, [3, 1, 0], &[0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]));
-    assert_eq!(answers[2], segment(0x4b, [3, 2, 0], &[0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 9]));
+    let responses = ulpdus(&b.pull(SEGMENT_BYTES));
+    assert_eq!(responses[1], segment(0x4b, [3, 1, 0], &[0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]));
+    assert_eq!(responses[2], segment(0x4b, [3, 2, 0], &[0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 9]));
 }
 
 /// RFC7306-5.4-01 and RFC7306-5.4-08: a request completes with its response, not with its acknowledgement.
@@ -141,13 +141,13 @@ fn requests_and_responses_have_the_specified_octets() {
 #[test]
 fn an_atomic_completes_with_its_response() {
     let (mut a, mut b) = pair();
-    let (target, before) = (words(&b, &[9], ATOMIC), words(&a, &[0], EVERYTHING));
-    atomic(&mut a, 1, AtomicOp::add(1), sink(&before, 0), at(&target, 0));
+    let (target, sinks) = (words(&b, &[9], ATOMIC), words(&a, &[0], EVERYTHING));
+    atomic(&mut a, 1, AtomicOp::add(1), sink(&sinks, 0), at(&target, 0));
     b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     a.ack_all();
     assert!(a.log.sends.is_empty());
     a.feed(&b.pull(SEGMENT_BYTES)).unwrap();
-    assert_eq!((ids(&a.log.sends), word(&before, 0)), (vec![(1, OK)], 9));
+    assert_eq!((ids(&a.log.sends), word(&sinks, 0)), (vec![(1, OK)], 9));
 }
 
 /// RFC7306-7-03, RFC7306-7-04, RFC7306-5.4-09, RFC7306-5.4-10, RFC7306-5.2.1-15, RFC7306-5.2.1-16 and
@@ -157,28 +157,28 @@ fn an_atomic_completes_with_its_response() {
 fn reads_and_atomics_are_carried_out_and_answered_in_the_order_sent() {
     for kinds in 0u32..16 {
         let (mut a, mut b) = pair();
-        let (target, before) = (words(&b, &[0], EVERYTHING), words(&a, &[77; 4], EVERYTHING));
+        let (target, sinks) = (words(&b, &[0], EVERYTHING), words(&a, &[77; 4], EVERYTHING));
         let mut sum = 0;
         let mut expected = Vec::new();
         for id in 0..4 {
             expected.push(sum);
             if kinds & (1 << id) == 0 {
-                a.read(id, sink(&before, id as usize), at(&target, 0));
+                a.read(id, sink(&sinks, id as usize), at(&target, 0));
             } else {
-                atomic(&mut a, id, AtomicOp::add(1), sink(&before, id as usize), at(&target, 0));
+                atomic(&mut a, id, AtomicOp::add(1), sink(&sinks, id as usize), at(&target, 0));
                 sum += 1;
             }
         }
         b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
         // Each response in a unit of its own: no later operation has been done when it is sent.
-        let answers = b.pull_all(64);
-        let kind: Vec<u8> = answers.iter().flat_map(|unit| ulpdus(unit)).map(|ulpdu| ulpdu[1]).collect();
+        let responses = b.pull_all(64);
+        let kind: Vec<u8> = responses.iter().flat_map(|unit| ulpdus(unit)).map(|ulpdu| ulpdu[1]).collect();
         let want: Vec<u8> = (0..4).map(|id| if kinds & (1 << id) == 0 { 0x42 } else { 0x4b }).collect();
         assert_eq!(kind, want);
-        for unit in answers {
+        for unit in responses {
             a.feed(&unit).unwrap();
         }
-        assert_eq!((0..4).map(|id| word(&before, id)).collect::<Vec<_>>(), expected, "{kinds:04b}");
+        assert_eq!((0..4).map(|id| word(&sinks, id)).collect::<Vec<_>>(), expected, "{kinds:04b}");
         assert_eq!(ids(&a.log.sends), [(0, OK), (1, OK), (2, OK), (3, OK)]);
         assert_eq!(word(&target, 0), sum);
     }
@@ -189,9 +189,9 @@ fn reads_and_atomics_are_carried_out_and_answered_in_the_order_sent() {
 #[test]
 fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
     let (mut a, mut b) = pair();
-    let (target, before) = (words(&b, &[1; 500], EVERYTHING), words(&a, &[0; 501], EVERYTHING));
-    a.read(1, before.slice(0, 4000).unwrap(), remote(&target));
-    atomic(&mut a, 2, AtomicOp::add(5), sink(&before, 500), at(&target, 499));
+    let (target, sinks) = (words(&b, &[1; 500], EVERYTHING), words(&a, &[0; 501], EVERYTHING));
+    a.read(1, sinks.slice(0, 4000).unwrap(), remote(&target));
+    atomic(&mut a, 2, AtomicOp::add(5), sink(&sinks, 500), at(&target, 499));
     b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
     let mut units = vec![b.pull(SEGMENT_BYTES), b.pull(SEGMENT_BYTES)];
     assert_eq!(word(&target, 499), 1);
@@ -200,7 +200,7 @@ fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
     for unit in units {
         a.feed(&unit).unwrap();
     }
-    assert_eq!((word(&before, 499), word(&before, 500)), (1, 1));
+    assert_eq!((word(&sinks, 499), word(&sinks, 500)), (1, 1));
 }
 
 /// RFC7306-5.4-05, RFC7306-5.4-07, RFC7306-7-06, RFC7306-7-07 and RFC7306-7-08: messages after an atomic may be
@@ -208,11 +208,11 @@ fn an_atomic_waits_for_the_whole_response_to_an_earlier_read() {
 #[test]
 fn later_messages_may_complete_before_an_unanswered_atomic() {
     let (mut a, mut b) = pair();
-    let (target, before) = (words(&b, &[1, 2], EVERYTHING), words(&a, &[3], EVERYTHING));
+    let (target, sinks) = (words(&b, &[1, 2], EVERYTHING), words(&a, &[3], EVERYTHING));
     b.receive(1, &[]);
     b.receive(2, &[]);
-    atomic(&mut a, 1, AtomicOp::add(1), sink(&before, 0), at(&target, 0));
-    a.write(2, &[sink(&before, 0)], at(&target, 1));
+    atomic(&mut a, 1, AtomicOp::add(1), sink(&sinks, 0), at(&target, 0));
+    a.write(2, &[sink(&sinks, 0)], at(&target, 1));
     a.send_inline(3, b"");
     a.post(4, SendOpcode::Immediate, |wqe| wqe.set_inline(&[8; 8]));
     b.feed(&a.pull(SEGMENT_BYTES)).unwrap();
@@ -227,10 +227,10 @@ fn later_messages_may_complete_before_an_unanswered_atomic() {
 fn reads_and_atomics_share_ord() {
     let mut a = side_by(Rfc7306Profile::RFC_7306, Role::Initiator, |config| config.ord = 2);
     let mut b = side_by(Rfc7306Profile::RFC_7306, Role::Responder, |config| config.ird = 2);
-    let (target, before) = (words(&b, &[0], EVERYTHING), words(&a, &[0; 3], EVERYTHING));
-    a.read(1, sink(&before, 0), at(&target, 0));
-    atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
-    atomic(&mut a, 3, AtomicOp::add(1), sink(&before, 2), at(&target, 0));
+    let (target, sinks) = (words(&b, &[0], EVERYTHING), words(&a, &[0; 3], EVERYTHING));
+    a.read(1, sink(&sinks, 0), at(&target, 0));
+    atomic(&mut a, 2, AtomicOp::add(1), sink(&sinks, 1), at(&target, 0));
+    atomic(&mut a, 3, AtomicOp::add(1), sink(&sinks, 2), at(&target, 0));
     a.post(4, SendOpcode::Send, |wqe| {
         wqe.set_inline(b"");
         wqe.flags.insert(SendFlags::FENCE);
@@ -242,8 +242,8 @@ fn reads_and_atomics_share_ord() {
     let _ = again.pull(SEGMENT_BYTES);
     let (stag, to) = at(&target, 0);
     let read = crate::rdmap::ReadRequest {
-        sink_stag: before.stag(),
-        sink_to: before.base_to(),
+        sink_stag: sinks.stag(),
+        sink_to: sinks.base_to(),
         bytes: 8,
         source_stag: stag,
         source_to: to,
@@ -276,21 +276,21 @@ fn more_requests_than_ird_find_no_buffer() {
 fn swap_and_the_queues_of_figure_2_follow_the_drafts() {
     for (profile, qn) in [(Rfc7306Profile::DRAFT_03, 3), (Rfc7306Profile::DRAFT_01_FIGURE_2, 1)] {
         let (mut a, mut b) = pair_by(profile);
-        let (target, before) = (words(&b, &[7], EVERYTHING), words(&a, &[0; 2], EVERYTHING));
-        let (ours, theirs) = (words(&a, &[1], EVERYTHING), words(&b, &[0], EVERYTHING));
-        atomic(&mut a, 1, AtomicOp::Swap { swap: 8 }, sink(&before, 0), at(&target, 0));
+        let (target, sinks) = (words(&b, &[7], EVERYTHING), words(&a, &[0; 2], EVERYTHING));
+        let (local, peer) = (words(&a, &[1], EVERYTHING), words(&b, &[0], EVERYTHING));
+        atomic(&mut a, 1, AtomicOp::Swap { swap: 8 }, sink(&sinks, 0), at(&target, 0));
         let unit = a.pull(SEGMENT_BYTES);
         b.feed(&unit).unwrap();
-        let answer = b.pull(SEGMENT_BYTES);
-        assert_eq!(ulpdus(&answer)[0][1..14], segment(0x4b, [qn, 1, 0], &[])[1..14]);
-        a.feed(&answer).unwrap();
-        assert_eq!((word(&target, 0), word(&before, 0)), (8, 7));
+        let unit = b.pull(SEGMENT_BYTES);
+        assert_eq!(ulpdus(&unit)[0][1..14], segment(0x4b, [qn, 1, 0], &[])[1..14]);
+        a.feed(&unit).unwrap();
+        assert_eq!((word(&target, 0), word(&sinks, 0)), (8, 7));
         assert_eq!(a.log.sends[0].opcode, CompletionOpcode::Swap);
         // Both sides send requests and responses at once.
-        atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
-        atomic(&mut b, 3, AtomicOp::add(1), sink(&theirs, 0), at(&ours, 0));
+        atomic(&mut a, 2, AtomicOp::add(1), sink(&sinks, 1), at(&target, 0));
+        atomic(&mut b, 3, AtomicOp::add(1), sink(&peer, 0), at(&local, 0));
         run(&mut a, &mut b);
-        assert_eq!((word(&before, 1), word(&theirs, 0)), (8, 1));
+        assert_eq!((word(&sinks, 1), word(&peer, 0)), (8, 1));
         assert_eq!((ids(&a.log.sends).len(), ids(&b.log.sends)), (2, vec![(3, OK)]));
     }
 }
@@ -326,8 +326,8 @@ fn additions_of_many_streams_to_one_word_are_all_counted() {
 /// Terminate that the peer has no atomics.
 fn concludes_no_atomics(operation: AtomicOp, immediate: bool, terminate: &[u8]) -> bool {
     let mut side = side_by(Rfc7306Profile::DRAFT_03, Role::Initiator, |_| {});
-    let before = words(&side, &[1], EVERYTHING);
-    atomic(&mut side, 1, operation, sink(&before, 0), (STag(1), 0));
+    let sinks = words(&side, &[1], EVERYTHING);
+    atomic(&mut side, 1, operation, sink(&sinks, 0), (STag(1), 0));
     if immediate {
         side.post(2, SendOpcode::Immediate, |wqe| wqe.set_inline(&[0; 8]));
     }
@@ -341,18 +341,19 @@ fn concludes_no_atomics(operation: AtomicOp, immediate: bool, terminate: &[u8]) 
 #[test]
 fn only_an_unexpected_opcode_means_that_the_peer_lacks_atomics() {
     let (probe, swap) = (AtomicOp::add(0), AtomicOp::Swap { swap: 0 });
-    let shows = |control: u8| [&[0x02, 0x06, 0xc0, 0, 0, 70, 0x41, control][..], &[0; 16]].concat();
+    let including = |control: u8| [&[0x02, 0x06, 0xc0, 0, 0, 70, 0x41, control][..], &[0; 16]].concat();
     assert!(
-        concludes_no_atomics(probe, false, &shows(0x4a)) && concludes_no_atomics(probe, true, &shows(0x4a))
+        concludes_no_atomics(probe, false, &including(0x4a))
+            && concludes_no_atomics(probe, true, &including(0x4a))
     );
-    assert!(concludes_no_atomics(AtomicOp::compare_and_swap(0, 0), false, &shows(0x4a)));
-    assert!(!concludes_no_atomics(probe, true, &shows(0x48)), "caused by the immediate");
+    assert!(concludes_no_atomics(AtomicOp::compare_and_swap(0, 0), false, &including(0x4a)));
+    assert!(!concludes_no_atomics(probe, true, &including(0x48)), "caused by the immediate");
     // No header is included.
     let bare = [0x02, 0x06, 0, 0];
     assert!(concludes_no_atomics(probe, false, &bare) && !concludes_no_atomics(probe, true, &bare));
     assert!(concludes_no_atomics(probe, false, &[0x20, 0x06, 0, 0]), "in the octet order of Linux siw");
     assert!(
-        !concludes_no_atomics(swap, false, &bare) && !concludes_no_atomics(swap, false, &shows(0x4a)),
+        !concludes_no_atomics(swap, false, &bare) && !concludes_no_atomics(swap, false, &including(0x4a)),
         "the drafts' own"
     );
     for other in
@@ -366,8 +367,8 @@ fn only_an_unexpected_opcode_means_that_the_peer_lacks_atomics() {
 #[test]
 fn a_fetch_add_of_0_changes_nothing() {
     let (mut a, mut b) = pair();
-    let (target, before) = (words(&b, &[9], ATOMIC), words(&a, &[0], EVERYTHING));
-    atomic(&mut a, 1, AtomicOp::add(0), sink(&before, 0), at(&target, 0));
+    let (target, sinks) = (words(&b, &[9], ATOMIC), words(&a, &[0], EVERYTHING));
+    atomic(&mut a, 1, AtomicOp::add(0), sink(&sinks, 0), at(&target, 0));
     run(&mut a, &mut b);
-    assert_eq!((ids(&a.log.sends), word(&before, 0), word(&target, 0)), (vec![(1, OK)], 9, 9));
+    assert_eq!((ids(&a.log.sends), word(&sinks, 0), word(&target, 0)), (vec![(1, OK)], 9, 9));
 }

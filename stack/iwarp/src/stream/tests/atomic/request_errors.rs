@@ -25,8 +25,8 @@ impl Target {
         assert_eq!(self.side.feed(&framed(ulpdu)), failed(code));
         assert_eq!((word(&self.word, 0), word(&self.word, 1)), (5, 5), "the word was changed");
         let [layer, etype, code] = code;
-        let shown = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
-        assert_eq!(ulpdus(&self.side.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &shown)]);
+        let headers = [&[layer << 4 | etype, code, 0xc0, 0, 0, ulpdu.len() as u8], &ulpdu[..18]].concat();
+        assert_eq!(ulpdus(&self.side.pull(SEGMENT_BYTES)), [segment(0x47, [2, 1, 0], &headers)]);
     }
 }
 
@@ -123,13 +123,13 @@ fn a_word_that_is_revoked_while_its_request_waits_is_refused() {
     a.read(1, sink(&before, 0), at(&source, 0));
     atomic(&mut a, 2, AtomicOp::add(1), sink(&before, 1), at(&target, 0));
     let unit = a.pull(SEGMENT_BYTES);
-    let shown = ulpdus(&unit).remove(1);
+    let headers = ulpdus(&unit).remove(1);
     b.feed(&unit).unwrap();
     drop(target);
-    let (answer, end) = (b.pull(SEGMENT_BYTES), b.pull(SEGMENT_BYTES));
-    assert_eq!(ulpdus(&answer).len(), 1, "the Read before it is answered");
-    let shown = [&[0x01, 0x00, 0xc0, 0, 0, shown.len() as u8], &shown[..18]].concat();
-    assert_eq!(ulpdus(&end), [segment(0x47, [2, 1, 0], &shown)]);
+    let (response, end) = (b.pull(SEGMENT_BYTES), b.pull(SEGMENT_BYTES));
+    assert_eq!(ulpdus(&response).len(), 1, "the Read before it is answered");
+    let headers = [&[0x01, 0x00, 0xc0, 0, 0, headers.len() as u8], &headers[..18]].concat();
+    assert_eq!(ulpdus(&end), [segment(0x47, [2, 1, 0], &headers)]);
 }
 
 /// With several cores and no forwarding, each core changes words with locked instructions. Without locked

@@ -235,9 +235,9 @@ fn a_read_response_is_placed_within_the_missing_part_of_its_read() {
     assert_eq!(ids(&b.log.sends), [(0, OK), (1, OK)]);
     assert_eq!((Endpoint::bytes(&sinks[0]), Endpoint::bytes(&sinks[1])), (pattern(6000), pattern(6000)));
     // For a side without an outstanding Read the same stream is a response to no request.
-    let mut nobody = reader(MARKED);
-    nobody.arrive(&mut arrival, units[1].clone()).unwrap();
-    assert_eq!(placed(&nobody), 0);
+    let mut no_reader = reader(MARKED);
+    no_reader.arrive(&mut arrival, units[1].clone()).unwrap();
+    assert_eq!(placed(&no_reader), 0);
 }
 
 /// An atomic operation precedes a Write in the stream, and a part of the Write is already placed. The result of the

@@ -90,12 +90,12 @@ impl Scenario {
     }
 
     fn outcome(&self) -> Outcome {
-        let told = |done: &Completion| (done.wr_id, done.byte_len, done.status);
+        let summary = |done: &Completion| (done.wr_id, done.byte_len, done.status);
         Outcome {
             area: Endpoint::bytes(&self.area),
             inboxes: self.inboxes.iter().map(Endpoint::bytes).collect(),
             sends: ids(&self.receiver.log.sends),
-            receives: self.receiver.log.receives.iter().map(told).collect(),
+            receives: self.receiver.log.receives.iter().map(summary).collect(),
         }
     }
 }
