@@ -211,12 +211,12 @@ fn a_completion_queue_never_overflows() {
     let far_attr = QpAttr::new(pair.far.cq);
     pair.near.events.clear();
     pair.far.events.clear();
-    let (crowded, _) = pair.connect_with(&attr, &far_attr);
+    let (connected, _) = pair.connect_with(&attr, &far_attr);
     let target = pair.far.memory(&[0; 8]);
     (0..2).for_each(|id| {
-        pair.near.ctx.post_send(crowded, &SendWr::write_inline(id, b"x", at(&target, 0))).unwrap();
+        pair.near.ctx.post_send(connected, &SendWr::write_inline(id, b"x", at(&target, 0))).unwrap();
     });
-    let third = pair.near.ctx.post_send(crowded, &SendWr::write_inline(3, b"x", at(&target, 0)));
+    let third = pair.near.ctx.post_send(connected, &SendWr::write_inline(3, b"x", at(&target, 0)));
     assert!(matches!(third, Err(VerbsError::CqFull)));
     pair.near.ctx.post_send(near, &SendWr::write_inline(4, b"x", at(&target, 0))).unwrap();
     pair.until("the other connection's Write", |pair| pair.near.completions.len() == 1);

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use super::*;
-use ironwarp_net::{DuplicateProbes, Marking, NetConfig, Part, VlanTag};
+use ironwarp_net::{CoreRole, DuplicateProbes, Marking, NetConfig, VlanTag};
 use ironwarp_tcp::TcpConfig;
 use ironwarp_types::MacAddr;
 
@@ -35,13 +35,13 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let config = &shared.config;
         let limits = &config.limits;
         let now = parts.clock.now();
-        let part = parts.other_cores.as_ref().map_or(Part::Alone, |other_cores| other_cores.role());
+        let role = parts.other_cores.as_ref().map_or(CoreRole::Single, |other_cores| other_cores.role());
         let mut wire = Wire::new(parts.port);
         let mut nets = Vec::new();
         for (port, stats) in (0..wire.devices()).zip(parts.port_stats) {
             wire.select(port);
             let net = net_config(&config.for_port(port.into()), wire.caps().mac, parts.secret)?;
-            nets.push(Net::new(NetConfig { part, port, ..net }, wire.caps(), stats));
+            nets.push(Net::new(NetConfig { role, port, ..net }, wire.caps(), stats));
         }
         let mut nets = nets.into_iter();
         // There is a page of counters for each port, and one port at least.
@@ -80,7 +80,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             links_down: 0,
             conflict_reported: false,
             // Whoever leads does that.
-            announced: part == Part::Follows,
+            announced: role == CoreRole::Follower,
             stats: parts.stats,
             clock: parts.clock,
             work: 0,

@@ -83,7 +83,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 InterCoreMessage::ContextGone { context } => self.on_context_gone(context),
                 InterCoreMessage::Net(port, net_message) => {
                     self.wire.select(port);
-                    self.nets.at_mut::<P>(port).on_news(now, net_message, &mut self.wire);
+                    self.nets.at_mut::<P>(port).on_core_message(now, net_message, &mut self.wire);
                 }
             }
         }
@@ -97,7 +97,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let Some(other_cores) = self.other_cores.as_deref_mut() else { return };
         other_cores.flush_backlog();
         for port in 0..self.wire.devices() {
-            while let Some(net_message) = self.nets.at_mut::<P>(port).take_news() {
+            while let Some(net_message) = self.nets.at_mut::<P>(port).take_core_message() {
                 other_cores.send_net_message(port, net_message, &self.stats);
             }
         }

@@ -18,7 +18,7 @@ use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
-use ironwarp_net::{IcmpError, NetNews, Part, Steering, TcpSegment};
+use ironwarp_net::{CoreMessage, CoreRole, IcmpError, Steering, TcpSegment};
 use ironwarp_rings::spsc;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::Flow;
@@ -52,7 +52,7 @@ pub(super) enum InterCoreMessage {
     /// A context is gone, and all its listeners are.
     ContextGone { context: u16 },
     /// What one core knows of the network of a port and others must or may know.
-    Net(u8, NetNews),
+    Net(u8, CoreMessage),
 }
 
 /// The rings between this core and one other.
@@ -127,8 +127,8 @@ fn channel_pair<F>(frames: usize) -> (CoreChannel<F>, CoreChannel<F>) {
 
 impl<F> OtherCores<F> {
     /// The part of this core in what the stack knows of the network.
-    pub(super) fn role(&self) -> Part {
-        if self.core == LEADER { Part::Leads } else { Part::Follows }
+    pub(super) fn role(&self) -> CoreRole {
+        if self.core == LEADER { CoreRole::Leader } else { CoreRole::Follower }
     }
 
     /// Whose a flow is.
@@ -179,12 +179,12 @@ impl<F> OtherCores<F> {
     }
 
     /// Tells those whom it concerns.
-    fn send_net_message(&mut self, port: u8, net_message: NetNews, stats: &CoreStats) {
+    fn send_net_message(&mut self, port: u8, net_message: CoreMessage, stats: &CoreStats) {
         let (core, for_leader) = (self.core, net_message.is_for_leader());
         let concerned = |at: usize| !for_leader || (at == usize::from(LEADER) && core != LEADER);
         let channels = self.channels.iter_mut().enumerate().filter(|(at, _)| concerned(*at));
         for channel in channels.filter_map(|(_, channel)| channel.as_mut()) {
-            if net_message.must_arrive() {
+            if net_message.is_reliable() {
                 channel.send(InterCoreMessage::Net(port, net_message));
             } else if !channel.backlog.is_empty()
                 || channel.messages_out.push(InterCoreMessage::Net(port, net_message)).is_err()
