@@ -207,7 +207,7 @@ impl QpCore {
     ) -> (&'a mut Stream, Io<'a, QueueTable>) {
         queues.select(self.selected_queues);
         let (sends, receives, rq_producer) = (&mut self.sq, &mut self.rq, self.rq_producer.as_mut());
-        (&mut self.stream, Io { sends, receives, rq_producer, completions: queues, memory, stats })
+        (&mut self.stream, Io { sends, receives, rq_producer, callbacks: queues, memory, stats })
     }
 
     /// Whether the connection has not come up yet, as its application sees it.
