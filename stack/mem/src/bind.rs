@@ -6,6 +6,10 @@
 //! that has just been invalidated can be bound again once that holds: before, [`BindError::NotQuiescent`].
 //!
 //! *Source.* RFC 5040 s5.3, s7.2, s8.1.1; the checks of a bind follow the verbs of the RDMA Consortium.
+//!
+//! Bindings, fast registrations and local invalidations execute in the order of the send queue and send nothing, so a responder
+//! executes them before the peer's first FPDU. A tagged offset of a piece equals that of its region under every tag.
+//! A tag that is to be bound again waits until every other core has passed; the core asks once in an iteration.
 
 use crate::access::{Access, AccessError, AccessScope, Sge};
 use crate::table::{BindClaim, BindClaimError, NO_PD, Parent, Rights, Slot, SlotState};

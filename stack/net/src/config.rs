@@ -5,8 +5,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use arrayvec::ArrayVec;
 use ironwarp_types::{MacAddr, Nanos};
 
+use crate::core_message::CoreRole;
 use crate::link::VlanTag;
-use crate::news::Part;
 
 /// Addresses of one port, the link-local one that is made for it not counted. Every received packet is compared with
 /// those of its family, the first one first.
@@ -47,7 +47,7 @@ pub struct DuplicateProbes {
 #[derive(Clone)]
 pub struct NetConfig {
     /// What this core has to do with ARP and neighbour discovery.
-    pub part: Part,
+    pub role: CoreRole,
     /// The number of our port, from 0, which paths name.
     pub port: u8,
     /// Our link address.
@@ -131,7 +131,7 @@ impl NetConfig {
         hash_secret: [u64; 2],
     ) -> Self {
         NetConfig {
-            part: Part::Alone,
+            role: CoreRole::Single,
             port: 0,
             mac,
             addresses: ArrayVec::from_iter([Prefix { addr: addr.into(), len: prefix_len }]),

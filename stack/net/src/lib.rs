@@ -16,17 +16,17 @@
 
 mod checksum;
 mod config;
+mod core_message;
 mod family;
 mod flow;
 mod ip;
 mod link;
 mod neighbour;
 mod net;
-mod news;
 mod own;
-mod pace;
 mod path;
 mod pmtu;
+mod rate_limit;
 mod received;
 mod route;
 mod rx;
@@ -37,10 +37,10 @@ mod testing;
 pub use config::{
     ADDRESSES_MAX, DuplicateProbes, Marking, NeighbourConfig, NetConfig, Prefix, ROUTES_MAX, StaticRoute,
 };
+pub use core_message::{CoreMessage, CoreRole};
 pub use flow::{FlowHasher, FlowTable, Steering, TableFull};
 pub use link::VlanTag;
 pub use net::Net;
-pub use news::{NetNews, Part};
 pub use own::AddressState;
 pub use path::{Path, Station};
 pub use received::{IcmpError, IcmpErrorKind, Received};

@@ -7,14 +7,14 @@ use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::{Flow, MacAddr, Nanos};
 
 use crate::config::{Marking, NetConfig};
+use crate::core_message::Outbox;
 use crate::flow::FlowHasher;
 use crate::link::Link;
 use crate::neighbour::{Neighbours, arp, nd};
-use crate::news::Outbox;
 use crate::own::{AddressState, Addresses, Say, Source};
-use crate::pace::Pace;
 use crate::path::{Path, Station};
 use crate::pmtu::PathMtus;
+use crate::rate_limit::RateLimiter;
 use crate::route::Routes;
 
 /// ICMP errors read at once after a pause: a router that loses a link reports about every connection through it.
@@ -34,8 +34,8 @@ pub struct Net {
     pub(crate) routes: Routes,
     pub(crate) neighbours: Neighbours,
     pub(crate) path_mtus: PathMtus,
-    pub(crate) echo: Pace,
-    pub(crate) icmp_errors: Pace,
+    pub(crate) echo: RateLimiter,
+    pub(crate) icmp_errors: RateLimiter,
     pub(crate) route_changes: u32,
     pub(crate) outbox: Outbox,
     port: u8,
@@ -58,10 +58,10 @@ impl Net {
             routes: Routes::new(&cfg),
             neighbours: Neighbours::new(cfg.neighbours, hasher),
             path_mtus: PathMtus::new(cfg.path_mtus_max, hasher),
-            echo: Pace::new(cfg.echo_per_second, cfg.echo_burst),
-            icmp_errors: Pace::new(cfg.icmp_errors_per_second, ICMP_ERROR_BURST),
+            echo: RateLimiter::new(cfg.echo_per_second, cfg.echo_burst),
+            icmp_errors: RateLimiter::new(cfg.icmp_errors_per_second, ICMP_ERROR_BURST),
             route_changes: 0,
-            outbox: Outbox::new(cfg.part),
+            outbox: Outbox::new(cfg.role),
             port: cfg.port,
             marking: cfg.marking,
             mtu_bytes: cfg.mtu_bytes.min(caps.mtu_bytes),
@@ -133,7 +133,7 @@ impl Net {
     /// said so. Paths made from now on keep to it. Never below 576 bytes, or 1280 for IPv6.
     pub fn lower_path_mtu(&mut self, now: Nanos, dst: IpAddr, mtu_bytes: u16) {
         if mtu_bytes < self.mtu_bytes && self.path_mtus.lower(now, dst, mtu_bytes) {
-            self.tell_path_mtu(dst, mtu_bytes);
+            self.publish_path_mtu(dst, mtu_bytes);
         }
     }
 
@@ -192,7 +192,7 @@ impl Net {
         let usable = self.own.on_due(now, |say, addr| tell_all(&link, stats, say, addr, wire));
         self.on_route_change(usable);
         if usable > 0 {
-            self.tell_addresses();
+            self.publish_addresses();
         }
     }
 

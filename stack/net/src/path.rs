@@ -9,6 +9,11 @@
 //! ```
 //! Source: RFC 894, RFC 791 s3.1, RFC 8200 s3, RFC 9293 s3.1 and RFC 8200 s8.1 (pseudo-headers). Cost: one copy of 34 to
 //! 58 bytes, three patched fields and no pass over the template: its sum is known.
+//!
+//! A `Path` fits one cache line. Set-up asks `Net::route` for it and waits; replies to a segment use the link address that the
+//! segment came from. So no packet exists before its path (RFC 1122 s2.3.2.2 has nothing to queue). Neighbours of live
+//! connections are looked up again twice a minute and whenever a route changes, some connections in each iteration; a path
+//! whose neighbour has moved is rewritten in place. The port number of the path occupies a byte of padding.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -14,7 +14,7 @@ use ironwarp_types::Nanos;
 
 use crate::config::{ADDRESSES_MAX, NetConfig, Prefix, ROUTES_MAX};
 use crate::family::{is_link_local, is_unicast_v6, shares_prefix};
-use crate::neighbour::Answer;
+use crate::neighbour::Lookup;
 use crate::net::Net;
 use crate::own::{AddressState, Source};
 use crate::path::Path;
@@ -128,14 +128,14 @@ impl Net {
         wire: &mut Wire<P>,
     ) -> Route {
         match self.neighbours.ask(now, next) {
-            Answer::Known(mac) => Route::Ready(self.path_over(source, dst, mac)),
-            Answer::Asked => Route::Pending,
-            Answer::AskNow => {
-                self.inquire(next, None, wire);
+            Lookup::Known(mac) => Route::Ready(self.path_over(source, dst, mac)),
+            Lookup::Pending => Route::Pending,
+            Lookup::SendRequest => {
+                self.request_neighbour(next, None, wire);
                 Route::Pending
             }
-            Answer::Failed => Route::Unreachable,
-            Answer::Full => {
+            Lookup::Failed => Route::Unreachable,
+            Lookup::TableFull => {
                 self.stats.count(Counter::NetNeighbourTableFull);
                 Route::Unreachable
             }
@@ -152,12 +152,12 @@ impl Net {
         }
         let Some(next) = self.next_station(dst) else { return false };
         let mac = match self.neighbours.ask(now, next) {
-            Answer::Known(mac) => mac,
-            Answer::AskNow => {
-                self.inquire(next, None, wire);
+            Lookup::Known(mac) => mac,
+            Lookup::SendRequest => {
+                self.request_neighbour(next, None, wire);
                 return false;
             }
-            Answer::Asked | Answer::Failed | Answer::Full => return false,
+            Lookup::Pending | Lookup::Failed | Lookup::TableFull => return false,
         };
         let moved = mac != path.remote_mac();
         if moved {

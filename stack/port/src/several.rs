@@ -4,6 +4,9 @@
 //! [`PerPort`] keeps something for each. With one device neither is in the way: a type whose [`Port::SEVERAL`] is false has
 //! the first of everything and nothing to ask. Nothing fails: a number that there is no device for names the first. Costs,
 //! with several devices, a comparison and an index.
+//!
+//! With one port, `SEVERAL` is false: selecting a port compiles to nothing and `PerPort` is its first element. The binary
+//! contains the loop twice. With several ports, each access costs a comparison and an index.
 
 use crate::{Burst, Frame, Port, PortCaps};
 

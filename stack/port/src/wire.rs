@@ -7,6 +7,10 @@
 //! Frames to ourselves never reach the device, which would send them out and not back in: once somebody has switched the
 //! loop on, they wait here until the receive stage fetches them, as many as [`LOOP_FRAMES`]. While it is off, which is
 //! nearly always, a frame costs one test of a flag.
+//!
+//! Frames to an own address never reach the device. The first route to an own address switches the loop on: frames with our
+//! link address as destination return at the next receive stage, copied into fresh frames, through the same checks. Until then
+//! the cost is one test of a flag for each frame.
 
 use arrayvec::ArrayVec;
 use ironwarp_types::MacAddr;
@@ -24,29 +28,29 @@ pub const LOOP_FRAMES: usize = 64;
 /// A port of several devices is asked about one at a time, see [`Wire::select`]; each has its own frames in waiting.
 pub struct Wire<P: Port> {
     port: P,
-    lanes: PerPort<Lane<<P::Frame as Frame>::Sealed>>,
+    port_queues: PerPort<PortQueues<<P::Frame as Frame>::Sealed>>,
     at: u8,
 }
 
 /// What waits for one device.
-struct Lane<S> {
+struct PortQueues<S> {
     waiting: Burst<S>,
     /// Frames for this address come back. [`None`] sends them out like any other.
     own: Option<MacAddr>,
     looped: ArrayVec<S, LOOP_FRAMES>,
 }
 
-impl<S> Lane<S> {
+impl<S> PortQueues<S> {
     fn new() -> Self {
-        Lane { waiting: Burst::new(), own: None, looped: ArrayVec::new() }
+        PortQueues { waiting: Burst::new(), own: None, looped: ArrayVec::new() }
     }
 }
 
 impl<P: Port> Wire<P> {
     /// Takes the port over.
     pub fn new(port: P) -> Self {
-        let others = (1..port.devices()).map(|_| Lane::new());
-        Wire { lanes: PerPort::new(Lane::new(), others), port, at: 0 }
+        let others = (1..port.devices()).map(|_| PortQueues::new());
+        Wire { port_queues: PerPort::new(PortQueues::new(), others), port, at: 0 }
     }
 
     /// From now on everything is about the device of this number. One device is always selected.
@@ -71,13 +75,13 @@ impl<P: Port> Wire<P> {
     }
 
     #[inline(always)]
-    fn lane(&self) -> &Lane<<P::Frame as Frame>::Sealed> {
-        self.lanes.at::<P>(self.at)
+    fn queues(&self) -> &PortQueues<<P::Frame as Frame>::Sealed> {
+        self.port_queues.at::<P>(self.at)
     }
 
     #[inline(always)]
-    fn parts(&mut self) -> (&mut P, &mut Lane<<P::Frame as Frame>::Sealed>) {
-        (&mut self.port, self.lanes.at_mut::<P>(self.at))
+    fn parts(&mut self) -> (&mut P, &mut PortQueues<<P::Frame as Frame>::Sealed>) {
+        (&mut self.port, self.port_queues.at_mut::<P>(self.at))
     }
 
     /// What the device can do.
@@ -98,16 +102,16 @@ impl<P: Port> Wire<P> {
     /// Whether frames to ourselves wait.
     #[inline]
     pub fn has_own(&self) -> bool {
-        !self.lane().looped.is_empty()
+        !self.queues().looped.is_empty()
     }
 
     /// Appends frames to ourselves to `into`, up to its room: copies in frames of the transmit pool, since what was sent
     /// stays as it is until it is acknowledged. While the pool is empty they wait. No device has looked at them.
     #[cold]
     pub fn rx_own(&mut self, into: &mut Burst<P::Frame>) {
-        let (port, lane) = self.parts();
-        let room = into.remaining_capacity().min(lane.looped.len());
-        let copied = lane.looped.iter().take(room).map_while(|sealed| {
+        let (port, queues) = self.parts();
+        let room = into.remaining_capacity().min(queues.looped.len());
+        let copied = queues.looped.iter().take(room).map_while(|sealed| {
             let mut frame = port.alloc()?;
             frame.resize(sealed.bytes().len());
             // A frame that came from the same pool fits.
@@ -119,7 +123,7 @@ impl<P: Port> Wire<P> {
         });
         let before = into.len();
         into.extend(copied);
-        lane.looped.drain(..into.len() - before);
+        queues.looped.drain(..into.len() - before);
     }
 
     /// An empty frame to fill, or `None` when the transmit pool is empty.
@@ -129,23 +133,23 @@ impl<P: Port> Wire<P> {
 
     /// Whether a data frame may be pushed now. Flushes first when the burst is full.
     pub fn has_room(&mut self) -> bool {
-        let (port, lane) = self.parts();
-        if lane.waiting.remaining_capacity() <= RESERVE_FRAMES {
-            port.tx_burst(&mut lane.waiting);
+        let (port, queues) = self.parts();
+        if queues.waiting.remaining_capacity() <= RESERVE_FRAMES {
+            port.tx_burst(&mut queues.waiting);
         }
-        lane.waiting.remaining_capacity().min(lane.looped.remaining_capacity()) > RESERVE_FRAMES
+        queues.waiting.remaining_capacity().min(queues.looped.remaining_capacity()) > RESERVE_FRAMES
     }
 
     /// Queues a frame. Answers `false`, and drops the frame, when even the reserve is taken: TCP will send again.
     pub fn push(&mut self, frame: <P::Frame as Frame>::Sealed) -> bool {
-        let (port, lane) = self.parts();
-        if lane.own.is_some() && lane.is_own(&frame) {
-            return lane.looped.try_push(frame).is_ok();
+        let (port, queues) = self.parts();
+        if queues.own.is_some() && queues.is_own(&frame) {
+            return queues.looped.try_push(frame).is_ok();
         }
-        if lane.waiting.is_full() {
-            port.tx_burst(&mut lane.waiting);
+        if queues.waiting.is_full() {
+            port.tx_burst(&mut queues.waiting);
         }
-        lane.waiting.try_push(frame).is_ok()
+        queues.waiting.try_push(frame).is_ok()
     }
 
     /// Hands the waiting frames to the device, of several devices to each.
@@ -161,15 +165,19 @@ impl<P: Port> Wire<P> {
 
     #[inline(always)]
     fn flush_selected(&mut self) {
-        let (port, lane) = self.parts();
-        if !lane.waiting.is_empty() {
-            port.tx_burst(&mut lane.waiting);
+        let (port, queues) = self.parts();
+        if !queues.waiting.is_empty() {
+            port.tx_burst(&mut queues.waiting);
         }
     }
 
     /// Frames that no device has taken yet, and those to ourselves that nobody has fetched.
     pub fn waiting_frames(&self) -> usize {
-        if P::SEVERAL { self.lanes.iter().map(Lane::frames).sum() } else { self.lane().frames() }
+        if P::SEVERAL {
+            self.port_queues.iter().map(PortQueues::frames).sum()
+        } else {
+            self.queues().frames()
+        }
     }
 
     /// The port itself, for control.
@@ -178,7 +186,7 @@ impl<P: Port> Wire<P> {
     }
 }
 
-impl<S: Sealed> Lane<S> {
+impl<S: Sealed> PortQueues<S> {
     fn frames(&self) -> usize {
         self.waiting.len() + self.looped.len()
     }

@@ -1,34 +1,33 @@
 //! The engine's settings and limits.
 //!
-//! Every limit is met by a counted refusal, never by growth.
+//! When a limit is reached, the engine refuses and counts the request. No table grows.
 
 use ironwarp_types::Nanos;
 use ironwarp_types::limits::FPDU_BYTES_MAX;
 use thiserror::Error;
 
-/// The largest window that the largest scale can announce (RFC 7323 s2.3): 2^14 times 65535.
+/// The largest window that the largest window scale can announce (RFC 7323 s2.3): 2^14 times 65535 bytes.
 pub const RCV_WINDOW_BYTES_MAX: u32 = 65_535 << 14;
 
-/// The smallest receive window that a deployment may ask for: two whole FPDUs, so that a partial one never stops
-/// the peer.
+/// The smallest permitted receive window: two whole FPDUs, so that a partial FPDU never stops the peer.
 pub const RCV_WINDOW_BYTES_MIN: u32 = 2 * FPDU_BYTES_MAX as u32;
 
-/// Which congestion control a connection runs.
+/// The congestion control algorithm of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Congestion {
-    /// RFC 5681: one segment a round trip, half the window at a loss.
+    /// RFC 5681: grows by one segment per round trip and halves the window after a loss.
     NewReno,
-    /// CUBIC (draft-ietf-tcpm-rfc8312bis): what production stacks run. The same as NewReno, or a little faster, on short
-    /// round trips, and much faster on long ones.
+    /// CUBIC (draft-ietf-tcpm-rfc8312bis), the default of most production stacks. On short round trips it is as fast as
+    /// NewReno or slightly faster, on long ones much faster.
     #[default]
     Cubic,
-    /// DCTCP (RFC 8257): the window comes down in proportion to congestion marks. Only for networks whose switches mark
-    /// early and whose every sender is as polite; needs `ecn`.
+    /// DCTCP (RFC 8257): reduces the window in proportion to the share of marked bytes. Use it only where switches mark
+    /// early and every sender runs DCTCP. Needs `ecn`.
     Dctcp,
 }
 
 impl Congestion {
-    /// Whether the receiver tells of every packet whether it was marked (RFC 8257 s3.2).
+    /// Returns whether the receiver echoes for every packet whether it was marked (RFC 8257 s3.2).
     pub(crate) fn uses_dctcp_echo(self) -> bool {
         match self {
             Congestion::NewReno | Congestion::Cubic => false,
@@ -37,80 +36,80 @@ impl Congestion {
     }
 }
 
-/// Settings of one core's engine. Every one has a default.
+/// Settings of one core's engine. All have defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TcpConfig {
-    /// Connections at one time, those in hand-shake and those not released yet included.
+    /// Maximum number of connections, including those in handshake and those not yet released.
     pub connections_max: u32,
-    /// Listeners at one time.
+    /// Maximum number of listeners.
     pub listeners_max: u32,
-    /// Connections in SYN-RECEIVED at one time: what a SYN flood may take.
+    /// Maximum number of connections in SYN-RECEIVED. Bounds the memory that a SYN flood can take.
     pub half_open_max: u32,
-    /// Answers SYNs with cookies (RFC 4987 s3.6) while as many handshakes as that are open, in place of dropping them.
+    /// While `half_open_max` handshakes are open, sends SYN cookies (RFC 4987 s3.6) instead of dropping SYNs.
     pub syn_cookies: bool,
     /// The receive window, in bytes.
     pub rcv_window_bytes: u32,
-    /// Out-of-order frames that one connection may hold.
+    /// Maximum number of out-of-order frames that one connection holds.
     pub ooo_frames_max: u16,
-    /// Received frames that every connection may hold whatever the others do. The receive pool must cover these.
+    /// Received frames reserved for every connection. The receive pool must hold the sum of all reserves.
     pub rx_frames_reserve: u16,
-    /// Received frames that connections may hold beyond their reserve, all together.
+    /// Received frames that all connections share beyond their reserves.
     pub rx_frames_shared: u32,
-    /// Received frames that one connection at a time may hold when all others are taken: enough for an FPDU of 64 KiB,
-    /// so that something always moves on.
+    /// Received frames that one connection at a time may hold when all other frames are taken. They suffice for an FPDU
+    /// of 64 KiB, so one connection can always make progress.
     pub rx_frames_emergency_reserve: u16,
-    /// Unacknowledged payload that one connection may retain, in bytes.
+    /// Maximum unacknowledged payload that one connection retains, in bytes.
     pub retransmit_queue_bytes_max: u32,
-    /// Unacknowledged units that one connection may retain.
+    /// Maximum number of unacknowledged units that one connection retains.
     pub retained_units_max: u16,
-    /// Units that every connection may retain whatever the others do. The transmit pool must cover these.
+    /// Retained units reserved for every connection. The transmit pool must hold the sum of all reserves.
     pub retained_units_reserve: u16,
-    /// Units that connections may retain beyond their reserve, all together.
+    /// Retained units that all connections share beyond their reserves.
     pub retained_units_shared: u32,
-    /// Transmit frames that are kept for the last units of sources ([`UnitSource::is_last`](crate::UnitSource::is_last)),
-    /// for when the pool is empty.
+    /// Transmit frames reserved for the last units of sources ([`UnitSource::is_last`](crate::UnitSource::is_last)).
+    /// They are used when the pool is empty.
     pub terminate_reserve_frames: u16,
-    /// The smallest retransmission timeout. RFC 6298 s2.4 recommends 1 s; a data centre's round trip is 10^5 times
+    /// The minimum retransmission timeout. RFC 6298 s2.4 recommends 1 s; the round trip in a data centre is 10^5 times
     /// shorter.
     pub rto_min: Nanos,
-    /// The retransmission timeout before a round trip was measured. RFC 6298 s2.1 recommends 1 s.
+    /// The retransmission timeout before the first round-trip sample. RFC 6298 s2.1 recommends 1 s.
     pub rto_initial: Nanos,
-    /// The largest retransmission timeout (RFC 6298 s2.5 asks for at least 60 s).
+    /// The maximum retransmission timeout. RFC 6298 s2.5 requires at least 60 s.
     pub rto_max: Nanos,
-    /// How often a SYN or SYN-ACK is sent again before the attempt is given up.
+    /// Retransmissions of a SYN or SYN-ACK before the attempt is aborted.
     pub syn_retries: u8,
-    /// How long payload may stay unacknowledged before the connection is given up.
+    /// How long payload may stay unacknowledged before the connection is aborted.
     pub user_timeout: Nanos,
-    /// How long a closed connection waits for the peer's FIN (FIN-WAIT-2), where its user timeout is no shorter.
-    /// [`Nanos::MAX`] waits for ever.
+    /// How long a closed connection waits in FIN-WAIT-2 for the peer's FIN. A longer user timeout extends it.
+    /// [`Nanos::MAX`] disables the limit.
     pub fin_wait_2: Nanos,
-    /// How long TIME-WAIT lasts.
+    /// The duration of TIME-WAIT.
     pub time_wait: Nanos,
-    /// Connections in TIME-WAIT at one time; the oldest gives way.
+    /// Maximum number of connections in TIME-WAIT. A new one replaces the oldest.
     pub time_wait_max: u32,
-    /// Segments in the first flight (RFC 6928 s2).
+    /// The initial window, in segments (RFC 6928 s2).
     pub initial_window_segments: u8,
-    /// Resets that strangers can draw from this core in a millisecond, and as many challenge ACKs (RFC 5961 s7). In each
-    /// millisecond the limit is another, down to half of this.
+    /// Maximum number per millisecond of resets for segments without a connection, and of challenge ACKs (RFC 5961 s7).
+    /// The effective limit varies from millisecond to millisecond between half of this value and all of it.
     pub replies_per_ms: u16,
-    /// The congestion control.
+    /// The congestion control algorithm.
     pub congestion: Congestion,
-    /// How long a peer may hold back the acknowledgement of a lone segment, before a tail loss probe asks for it (RFC
-    /// 8985 s7.2, TLP.max_ack_delay). A probe too many costs one segment; what is above `rto_min` has no effect.
+    /// The longest delay of a peer's acknowledgement of a single segment. A tail loss probe waits this much longer (RFC
+    /// 8985 s7.2, TLP.max_ack_delay). An unnecessary probe costs one segment. A value above `rto_min` has no effect.
     pub ack_delay_max: Nanos,
-    /// After an idle time longer than the retransmission timeout a connection begins again with the first flight (RFC
+    /// After an idle time longer than the retransmission timeout, a connection restarts from the initial window (RFC
     /// 5681 s4.1).
     pub slow_start_after_idle: bool,
-    /// Looks out for paths that swallow large segments without a word and lowers the segment size (RFC 4821 s7.7).
+    /// Detects paths that silently drop large segments, and lowers the segment size (RFC 4821 s7.7).
     pub plpmtud: bool,
-    /// Offers and accepts time stamps (RFC 7323 s3): 12 bytes a segment, which keep old segments apart from new ones
-    /// when numbers wrap, in a third of a second at 100 Gbit/s.
+    /// Offers and accepts timestamps (RFC 7323 s3). They cost 12 bytes per segment and protect against old segments
+    /// when sequence numbers wrap, which takes a third of a second at 100 Gbit/s.
     pub timestamps: bool,
     /// Offers and accepts selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Offers and accepts explicit congestion notification (RFC 3168). On by default: a mark costs no retransmission, a
-    /// peer that knows nothing of it declines, and a SYN that something on the way swallows for it goes without when
-    /// repeated.
+    /// Offers and accepts explicit congestion notification (RFC 3168). On by default: a mark costs no retransmission,
+    /// and a peer without ECN declines it. A repeated SYN does not ask for ECN, since a middlebox may drop SYNs that
+    /// do.
     pub ecn: bool,
 }
 
@@ -152,25 +151,25 @@ impl Default for TcpConfig {
     }
 }
 
-/// A setting that cannot work.
+/// An invalid combination of settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum TcpConfigError {
-    /// No connection could ever exist.
-    #[error("connections_max must be between 1 and 2^28")]
+    /// The number of connections is zero or too large.
+    #[error("connections_max must be from 1 to 2^28")]
     Connections,
-    /// The window is too small for two FPDUs or larger than TCP can announce.
-    #[error("rcv_window_bytes must be between {RCV_WINDOW_BYTES_MIN} and {RCV_WINDOW_BYTES_MAX}")]
+    /// The window is too small for two FPDUs, or larger than TCP can announce.
+    #[error("rcv_window_bytes must be from {RCV_WINDOW_BYTES_MIN} to {RCV_WINDOW_BYTES_MAX}")]
     RcvWindow,
-    /// Nothing could be received or sent.
+    /// A setting must not be zero.
     #[error("{0} must not be zero")]
     Zero(&'static str),
     /// The timeouts contradict each other.
-    #[error("rto_min must not be above rto_max, nor rto_initial")]
+    #[error("rto_min and rto_initial must not be above rto_max")]
     Rto,
 }
 
 impl TcpConfig {
-    /// Whether the settings can work together. The engine itself survives any settings.
+    /// Checks that the settings are consistent. The engine does not panic with any settings.
     pub fn validate(&self) -> Result<(), TcpConfigError> {
         if self.connections_max == 0 || self.connections_max > 1 << 28 {
             return Err(TcpConfigError::Connections);
@@ -191,8 +190,8 @@ impl TcpConfig {
         let rx_frames = u64::from(self.rx_frames_reserve) + u64::from(self.rx_frames_shared);
         let units = u64::from(self.retained_units_reserve) + u64::from(self.retained_units_shared);
         let settings = [
-            ("rx_frames_reserve and rx_frames_shared together", rx_frames),
-            ("retained_units_reserve and retained_units_shared together", units),
+            ("the sum of rx_frames_reserve and rx_frames_shared", rx_frames),
+            ("the sum of retained_units_reserve and retained_units_shared", units),
             ("retained_units_max", u64::from(self.retained_units_max)),
             ("retransmit_queue_bytes_max", u64::from(self.retransmit_queue_bytes_max)),
             ("initial_window_segments", u64::from(self.initial_window_segments)),
@@ -209,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_can_work() {
+    fn the_default_settings_are_valid() {
         assert_eq!(TcpConfig::default().validate(), Ok(()));
     }
 
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_of_zero_is_named() {
+    fn the_error_names_the_setting_that_is_zero() {
         let config = TcpConfig { retained_units_max: 0, ..TcpConfig::default() };
         assert_eq!(config.validate(), Err(TcpConfigError::Zero("retained_units_max")));
     }

@@ -1,22 +1,22 @@
-//! What the engine tells its caller.
+//! Events and results that the engine reports to its caller.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What happened to a connection.
+    /// Events of one connection.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct TcpEvents: u16 {
-        /// The handshake is done, whichever side began it.
+        /// The handshake is complete.
         const ESTABLISHED = 1 << 0;
-        /// In-order bytes arrived. Told once for each arrival: what is left unread is not told again.
+        /// In-order bytes arrived. Reported once per arrival, not again for bytes left unread.
         const READABLE = 1 << 1;
-        /// Payload of ours was acknowledged.
+        /// The peer acknowledged payload.
         const ACKED = 1 << 2;
-        /// A transmission that a window had stopped may go on.
+        /// A transmission that a window or the limit of retained units stopped may continue.
         const WRITABLE = 1 << 3;
-        /// The peer's FIN arrived in order: nothing more will be readable.
+        /// The peer's FIN arrived in order. No more bytes will become readable.
         const PEER_CLOSED = 1 << 4;
-        /// Both directions are closed. TIME-WAIT, where due, goes on without the connection.
+        /// Both directions are closed. The TIME-WAIT state, where due, continues without the connection.
         const CLOSED = 1 << 5;
         /// The peer reset the connection.
         const RESET = 1 << 6;
@@ -24,48 +24,49 @@ bitflags! {
         const TIMED_OUT = 1 << 7;
         /// The peer refused the connection.
         const REFUSED = 1 << 8;
-        /// Something must be sent again: call transmit.
+        /// A retransmission is pending: call transmit.
         const RETRANSMIT = 1 << 9;
-        /// Comes with TIMED_OUT: routers had said that the peer cannot be reached.
+        /// Set with TIMED_OUT when a router reported the peer as unreachable.
         const UNREACHABLE = 1 << 10;
-        /// Bytes came that are held beyond a gap. Told only where [`Tcp::report_out_of_order`](crate::Tcp::report_out_of_order) asked.
+        /// Bytes beyond a gap arrived and are held. Reported only after
+        /// [`Tcp::report_out_of_order`](crate::Tcp::report_out_of_order).
         const OUT_OF_ORDER = 1 << 11;
     }
 }
 
 impl TcpEvents {
-    /// Any of these ends the connection: read what is left, then release it.
+    /// The events that end a connection. After one of them, read the remaining bytes, then release the connection.
     pub const ENDED: TcpEvents =
         TcpEvents::CLOSED.union(TcpEvents::RESET).union(TcpEvents::TIMED_OUT).union(TcpEvents::REFUSED);
 }
 
-/// Why transmission stopped before its budget was used up.
+/// The reason why a transmission stopped before its budget was used up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Blocked {
-    /// Nothing stopped it but the budget, or the connection's state has nothing to send.
+    /// Nothing but the budget stopped it, or the connection's state permits no transmission.
     #[default]
     None,
-    /// The peer's window. A WRITABLE event follows.
+    /// The peer's receive window is full. A WRITABLE event follows.
     Window,
-    /// The congestion window. A WRITABLE event follows.
+    /// The congestion window is full. A WRITABLE event follows.
     Congestion,
-    /// The connection retains as much as it may until the peer acknowledges. A WRITABLE event follows.
+    /// The connection retains its maximum of unacknowledged units. A WRITABLE event follows.
     Retained,
-    /// No transmit buffer, or no room for what all connections retain: try again next iteration.
+    /// No transmit buffer is free, or the shared limit of retained units is reached. Try again in the next iteration.
     Pool,
-    /// The device does not take more now: try again next iteration.
+    /// The device's transmit queue is full. Try again in the next iteration.
     Wire,
-    /// The source has nothing.
+    /// The source is empty.
     Source,
 }
 
-/// What one call of transmit did.
+/// The result of one call of transmit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Transmitted {
-    /// Segments pushed to the wire, retransmissions included.
+    /// Segments pushed to the wire, including retransmissions.
     pub units: usize,
     /// Their payload, in bytes.
     pub bytes: usize,
-    /// Why it stopped.
+    /// Why the transmission stopped.
     pub blocked: Blocked,
 }

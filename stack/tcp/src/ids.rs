@@ -1,8 +1,8 @@
-//! Names of connections and listeners, and the errors of making them.
+//! Identifiers of connections and listeners, and the errors of opening them.
 
 use thiserror::Error;
 
-/// A connection. Stays valid until released; afterwards every call with it does nothing.
+/// A connection. Valid until it is released; afterwards every call with it does nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConnId {
     pub(crate) slot: u32,
@@ -10,7 +10,8 @@ pub struct ConnId {
 }
 
 impl ConnId {
-    /// Its place among the connections of its core, below `connections_max`: an index for tables beside the engine.
+    /// The connection's slot on its core, below `connections_max`. Callers may use it as an index into their own
+    /// tables.
     pub fn index(self) -> usize {
         self.slot as usize
     }
@@ -26,27 +27,28 @@ pub struct ListenerId {
 /// Why a connection cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ConnectError {
-    /// A connection between these two ends exists, or is in TIME-WAIT: for less than a second, or without time stamps.
+    /// A connection between these endpoints exists or is in TIME-WAIT. TIME-WAIT stops blocking after one second where
+    /// timestamps are in use.
     #[error("a connection between these addresses and ports exists or is in TIME-WAIT")]
     InUse,
     /// `connections_max` is reached.
-    #[error("no room for another connection")]
+    #[error("the maximum number of connections is reached; raise connections_max")]
     Full,
-    /// One of the addresses or ports names nobody: unspecified, or port 0.
-    #[error("the address or port cannot be connected")]
+    /// An address or port is not a valid endpoint: unspecified, multicast, broadcast, or port 0.
+    #[error("an address or port is unspecified, multicast or broadcast and cannot be connected")]
     InvalidAddress,
 }
 
-/// Why a listener cannot be had.
+/// Why a listener cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ListenError {
-    /// Somebody listens there already.
-    #[error("the address and port are being listened on already")]
+    /// A listener on this address and port exists.
+    #[error("a listener on this address and port exists")]
     InUse,
     /// `listeners_max` is reached.
-    #[error("no room for another listener")]
+    #[error("the maximum number of listeners is reached; raise listeners_max")]
     Full,
-    /// Port 0 names nobody.
-    #[error("port 0 cannot be listened on")]
+    /// Port 0 is not a valid port.
+    #[error("port 0 cannot be listened on; choose a port from 1 to 65535")]
     InvalidAddress,
 }

@@ -1,30 +1,30 @@
-//! What TCP asks of the protocol above it, and what it offers that protocol.
+//! The interface between TCP and the protocol above it.
 //!
-//! TCP never sees an FPDU and never stores a byte stream to send. It *pulls* units, which the layer above cuts so
-//! that a segment begins with an FPDU header and holds whole FPDUs (RFC 5044 s5.1), and it *lends* the in-order
-//! bytes that have arrived, from which the layer above takes whole FPDUs and leaves the rest. To a layer that asks for
-//! it, TCP also *shows* what it holds beyond a gap.
+//! TCP does not parse FPDUs and stores no byte stream to send. It *pulls* units. The layer above cuts them so that a
+//! segment begins with an FPDU header and contains whole FPDUs (RFC 5044 s5.1). TCP *lends* the received in-order
+//! bytes. The layer above consumes whole FPDUs and leaves the rest. On request TCP also *shows* the bytes that it holds
+//! beyond a gap.
 
 use core::ops::Range;
 
-/// Where TCP pulls its next sendable unit from.
+/// The source from which TCP pulls units to send.
 pub trait UnitSource {
-    /// Writes the next unit into the front of `room` and answers its length in bytes, 0 when nothing can be sent
+    /// Writes the next unit to the front of `room` and returns its length in bytes. Returns 0 when nothing can be sent
     /// now.
     ///
-    /// `room` is one segment's payload (the effective maximum segment size, EMSS). Its bytes are whatever the
-    /// buffer held before; every byte up to the answered length is overwritten. A unit, once answered, is part of
-    /// the stream for good: TCP keeps it until it is acknowledged.
+    /// `room` is the payload of one segment (the effective maximum segment size, EMSS). Its contents are unspecified;
+    /// the source overwrites every byte up to the returned length. A returned unit is part of the stream: TCP retains
+    /// it until the peer acknowledges it.
     fn fill(&mut self, room: &mut [u8]) -> usize;
 
-    /// Whether there is nothing to give now, as far as can be told at a glance: asked before a buffer is taken. A source
-    /// that answers `false` may still fill nothing.
+    /// Returns whether the source is known to be empty. Called before a buffer is allocated. A source that returns
+    /// `false` may still fill nothing.
     fn is_empty(&mut self) -> bool {
         false
     }
 
-    /// Whether the next unit is the last that the source will give, and short. Such a one may take a buffer that is kept
-    /// for it when the pool is empty. Asked only then.
+    /// Returns whether the next unit is the last one of the source, and short. Such a unit may take a reserved buffer
+    /// when the pool is empty. Called only in that case.
     fn is_last(&self) -> bool {
         false
     }
@@ -41,47 +41,47 @@ impl UnitSource for () {
     }
 }
 
-/// The in-order bytes that have arrived and have not been taken.
+/// The in-order bytes that have arrived and are not consumed.
 ///
-/// Bytes lie in pieces as the segments brought them. Whoever reads takes what it can use and leaves the rest, which
-/// TCP holds until more arrives.
+/// The bytes lie in pieces as the segments brought them. The reader consumes what it can use and leaves the rest, which
+/// TCP holds until more bytes arrive.
 pub trait ByteStream {
-    /// All bytes that can be read now.
+    /// Returns the number of bytes that can be read now.
     fn available(&self) -> usize;
 
-    /// The first piece, contiguous. Empty only when nothing is available.
+    /// Returns the first contiguous piece. Empty only when nothing is available.
     fn front(&self) -> &[u8];
 
-    /// Copies the first `out.len()` bytes across pieces, without taking them. Answers `false`, and copies nothing,
+    /// Copies the first `out.len()` bytes across pieces, without consuming them. Returns `false` and copies nothing
     /// when fewer are available.
     fn peek(&self, out: &mut [u8]) -> bool;
 
-    /// Takes the first `n` bytes, or all when there are fewer.
+    /// Consumes the first `n` bytes, or all when there are fewer.
     fn consume(&mut self, n: usize);
 }
 
-/// The bytes that are held beyond a gap, shown and not lent: they stay where they are, and come again in order.
+/// The bytes held beyond a gap. They are shown, not lent: they stay in place and are delivered again in order.
 ///
-/// RFC 5044 appendix A.3: TCP shows a segment only once it has passed every check and will be kept, and says where in
-/// the order of the sender it belongs. Places are distances in bytes from the first byte of the [`ByteStream`] that has
-/// not been taken, so they need no arithmetic modulo 2^32 (RFC 5044 s4.3).
+/// RFC 5044 appendix A.3: TCP shows a segment only after it has passed all checks and is certain to be kept, together
+/// with its position in the stream. Positions are distances in bytes from the first unconsumed byte of the
+/// [`ByteStream`], so they need no arithmetic modulo 2^32 (RFC 5044 s4.3).
 pub trait OutOfOrderBytes {
-    /// What came last; `None` when it is held no longer, or the gap before it has closed.
+    /// Returns the latest arrival; `None` when it is no longer held, or the gap before it has closed.
     fn latest(&self) -> Option<LatestArrival>;
 
-    /// The held bytes from `at` on that lie in one piece. Empty when the byte at `at` is not held.
+    /// Returns the held bytes from position `at` up to the end of their piece. Empty when the byte at `at` is not held.
     fn piece(&self, at: u32) -> &[u8];
 
-    /// Copies the held bytes from `at` on across pieces. Answers `false`, and leaves `out` as it may be, when not all of
-    /// them are held.
+    /// Copies the held bytes from position `at` across pieces. Returns `false` when not all of them are held; the
+    /// contents of `out` are then unspecified.
     fn peek_at(&self, at: u32, out: &mut [u8]) -> bool;
 }
 
-/// Where the bytes lie that came last of all that are held.
+/// The position of the most recently arrived bytes beyond a gap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LatestArrival {
-    /// The piece that they came in.
+    /// The piece in which they arrived.
     pub piece: Range<u32>,
-    /// The held bytes around it, without a gap.
+    /// The contiguous held range that contains the piece.
     pub run: Range<u32>,
 }

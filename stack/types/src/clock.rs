@@ -1,17 +1,17 @@
-//! Where time and chance come from: the core loop asks here, and nowhere else.
+//! Sources of time and randomness. The core loop uses no others.
 //!
-//! A real stack has a counter of the processor and the kernel's randomness behind these; the simulator has a virtual
-//! clock and a seed, so that a run replays exactly.
+//! In production these are a processor counter and the kernel's random numbers. In the simulator they are a virtual
+//! clock and a seeded generator, so that a run can be replayed exactly.
 
 use crate::Nanos;
 
-/// A source of time. It never goes back.
+/// A monotonic clock.
 pub trait Clock {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Nanos;
 }
 
-/// Any function of no arguments that tells the time.
+/// Any function without arguments that returns the time.
 impl<F: Fn() -> Nanos> Clock for F {
     fn now(&self) -> Nanos {
         self()
@@ -20,6 +20,6 @@ impl<F: Fn() -> Nanos> Clock for F {
 
 /// A source of random numbers.
 pub trait Entropy {
-    /// 64 random bits.
+    /// Returns 64 random bits.
     fn next_u64(&mut self) -> u64;
 }

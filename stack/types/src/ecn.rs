@@ -1,22 +1,22 @@
-//! The congestion bits of an IP header.
+//! The ECN bits of an IP header.
 
-/// What a packet says about congestion. Source: RFC 3168 s5, figure 1.
+/// The ECN codepoint of a packet. Source: RFC 3168 s5, figure 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(u8)]
 pub enum Ecn {
-    /// Not ECN-capable: congestion drops it.
+    /// Not ECN-capable: a congested router drops the packet.
     #[default]
     NotEct = 0,
     /// ECT(1).
     Ect1 = 1,
-    /// ECT(0): what a sender sets that uses ECN.
+    /// ECT(0): the codepoint that ECN-capable senders use.
     Ect0 = 2,
-    /// Congestion was experienced on the way.
+    /// CE: the packet experienced congestion.
     Ce = 3,
 }
 
 impl Ecn {
-    /// From the two low bits of a type of service or traffic class.
+    /// Returns the codepoint of a type-of-service or traffic-class octet.
     #[inline]
     pub const fn from_bits(bits: u8) -> Self {
         match bits & 0b11 {
@@ -27,7 +27,7 @@ impl Ecn {
         }
     }
 
-    /// The two bits.
+    /// Returns the two bits.
     #[inline]
     pub const fn bits(self) -> u8 {
         self as u8

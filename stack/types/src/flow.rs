@@ -1,19 +1,19 @@
-//! The addresses that name a TCP connection, and link addresses.
+//! The endpoints of a TCP connection, and link addresses.
 
 use core::fmt;
 use core::net::SocketAddr;
 
-/// A TCP connection's two ends, seen from here.
+/// The two endpoints of a TCP connection, as the local host sees them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Flow {
-    /// Our address and port.
+    /// The local address and port.
     pub local: SocketAddr,
     /// The peer's address and port.
     pub remote: SocketAddr,
 }
 
 impl Flow {
-    /// Whether both are one. The same as `==`, and short for IPv4, so that a look-up stays small.
+    /// Returns whether both flows are equal. Same as `==`, but short for IPv4, so that table look-ups inline well.
     #[inline]
     pub fn same_as(&self, other: &Flow) -> bool {
         match (self, other) {
@@ -36,7 +36,7 @@ impl Flow {
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// The address every station listens to.
+    /// The broadcast address.
     pub const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 }
 

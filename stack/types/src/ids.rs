@@ -1,23 +1,23 @@
-//! Identifiers, each a type of its own.
+//! Identifiers, each with a type of its own.
 
 use core::fmt;
 
-/// A polled core: an index into the stack's list of workers, not a processor number.
+/// A polled core: an index into the stack's list of workers, not a CPU number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct CoreId(pub u16);
 
-/// Bytes of the unit that one core owns, as a shift: a cache line, so that no line moves between two owners.
+/// The size of the unit that one core owns, as a shift: a cache line, so that no line moves between cores.
 const CACHE_LINE_SHIFT: u32 = 6;
 
-/// An odd number without pattern: 2^64 divided by the golden ratio.
+/// A multiplier that mixes the bits: 2^64 divided by the golden ratio, odd.
 const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl CoreId {
-    /// The core that runs the atomic operations on the word at `address`, of `cores` numbered from 0.
+    /// Returns which of `cores` cores executes atomic operations on the word at `address`.
     ///
-    /// It depends on the cache line alone, so every name of a word has one owner and a line never moves. Lines spread
-    /// evenly whatever stride they are used with: the line's number is multiplied, folded and multiplied again, and
-    /// the upper half of the result is scaled to the number of cores, which costs no division. 0 cores count as 1.
+    /// The result depends on the cache line alone, so a line has one owner and never moves between cores. Lines are
+    /// spread evenly for any stride: the line number is multiplied, folded and multiplied again. The upper half of the
+    /// product is scaled to the number of cores, which needs no division. 0 cores count as 1.
     #[inline]
     pub const fn owner_of(address: u64, cores: u16) -> CoreId {
         let line = address >> CACHE_LINE_SHIFT;
@@ -27,15 +27,15 @@ impl CoreId {
     }
 }
 
-/// A queue pair, unique in its process for as long as it exists.
+/// A queue pair number, unique in its process while the queue pair exists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct QpNum(pub u32);
 
-/// A protection domain: a region and a queue pair must share one for access to be granted.
+/// A protection domain. A queue pair can access a region only in the same domain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct PdId(pub u32);
 
-/// A steering tag: the name under which memory is reached, locally and from the peer (RFC 5041 s4.2).
+/// A steering tag: identifies a memory region locally and to the peer (RFC 5041 s4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct STag(pub u32);
 
@@ -61,13 +61,14 @@ mod tests {
         shares
     }
 
-    /// Arrays of words, lines, pages and huge pages all spread: no core has more than 1.25 times its share.
+    /// Lines spread evenly for arrays of words, lines, pages and huge pages: no core has more than 1.25 times its
+    /// share.
     #[test]
     fn lines_spread_evenly_over_the_cores_at_every_stride() {
         const LINES: u64 = 20_000;
         const CORES: &[u16] = &[8, 1, 2, 3, 4, 7, 16];
         const STRIDES: &[u64] = &[4096, 64, 128, 192, 256, 320, 1024, 65_536, 1 << 21];
-        // Miri takes minutes for all, and the sums are the same.
+        // Miri takes minutes for all of them, and the arithmetic is the same.
         let (cores, strides) = if cfg!(miri) { (&CORES[..1], &STRIDES[..1]) } else { (CORES, STRIDES) };
         for &cores in cores {
             for &stride in strides {
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_always_one_of_the_cores() {
+    fn the_owner_is_always_a_valid_core() {
         for address in [0, 63, 64, u64::MAX, u64::MAX - 64, 1 << 63] {
             for cores in [1, 2, 5, u16::MAX] {
                 assert!(CoreId::owner_of(address, cores).0 < cores);

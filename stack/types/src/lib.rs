@@ -1,7 +1,7 @@
 //! Shared value types of the stack: time, sequence numbers, identifiers, limits.
 //!
-//! Every layer speaks in these types, so that a mix-up of two numbers of one width does not compile.
-//! No dependencies, no allocation, no clock: time is a value that the core loop samples once an iteration.
+//! All layers use these types, so that mixing up two numbers of the same width does not compile. No dependencies, no
+//! allocation, no clock: time is a value that the core loop samples once per iteration.
 #![forbid(unsafe_code)]
 
 mod clock;

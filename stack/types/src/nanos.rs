@@ -1,47 +1,47 @@
-//! Time as a value, in nanoseconds since an arbitrary start that one process shares.
+//! Time as a value, in nanoseconds since an arbitrary start that all parts of a process share.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
-/// A point in time, or a span, in nanoseconds.
+/// A point in time, or a duration, in nanoseconds.
 ///
-/// Arithmetic saturates: 64 bits hold 584 years, so saturation marks "never" rather than an error.
+/// Arithmetic saturates. 64 bits hold 584 years, so the maximum means "never".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The start of time.
+    /// Time zero, or an empty duration.
     pub const ZERO: Nanos = Nanos(0);
     /// Later than every deadline.
     pub const MAX: Nanos = Nanos(u64::MAX);
 
-    /// A span of whole microseconds.
+    /// Returns a duration of whole microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Nanos(us.saturating_mul(1_000))
     }
 
-    /// A span of whole milliseconds.
+    /// Returns a duration of whole milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Nanos(ms.saturating_mul(1_000_000))
     }
 
-    /// A span of whole seconds.
+    /// Returns a duration of whole seconds.
     pub const fn from_secs(s: u64) -> Self {
         Nanos(s.saturating_mul(1_000_000_000))
     }
 
-    /// The span since `earlier`, zero when `earlier` is later.
+    /// Returns the duration since `earlier`, or zero when `earlier` is later.
     pub const fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The span `times` as long.
+    /// Returns the duration multiplied by `times`.
     pub const fn times(self, times: u64) -> Nanos {
         Nanos(self.0.saturating_mul(times))
     }
 
-    /// The same span as a standard duration.
+    /// Returns the duration as a standard [`Duration`].
     pub const fn as_duration(self) -> Duration {
         Duration::from_nanos(self.0)
     }
@@ -84,12 +84,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_never_goes_below_zero() {
+    fn a_duration_is_never_negative() {
         assert_eq!(Nanos(5) - Nanos(7), Nanos::ZERO);
     }
 
     #[test]
-    fn never_stays_never() {
+    fn addition_saturates_at_the_maximum() {
         assert_eq!(Nanos::MAX + Nanos::from_secs(1), Nanos::MAX);
         assert_eq!(Nanos::from_secs(u64::MAX), Nanos::MAX);
     }

@@ -1,34 +1,34 @@
-//! Chance that replays: a small generator whose every number follows from its seed.
+//! A small seeded random number generator, for reproducible runs.
 //!
-//! Source: Vigna's `splitmix64`, which is Steele, Lea and Flood's SplitMix (OOPSLA 2014) with a fixed increment. It
-//! serves fault injection and simulation; nothing that a peer may want to guess comes from here.
+//! Source: Vigna's `splitmix64`, which is Steele, Lea and Flood's SplitMix (OOPSLA 2014) with a fixed increment. For
+//! fault injection and simulation only: the numbers are predictable.
 
 use crate::Entropy;
 
-/// A seeded generator, about a nanosecond a number.
+/// A seeded generator. One number takes about a nanosecond.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeededEntropy {
     state: u64,
 }
 
 impl SeededEntropy {
-    /// A generator; equal seeds give equal numbers.
+    /// Creates a generator. Equal seeds give equal numbers.
     pub const fn new(seed: u64) -> Self {
         SeededEntropy { state: seed }
     }
 
-    /// A number below `bound`, or zero when `bound` is zero. The bias is below `bound / 2^64`.
+    /// Returns a number below `bound`, or zero when `bound` is zero. The bias is below `bound / 2^64`.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_u64()) * u128::from(bound);
         (wide >> 64) as u64
     }
 
-    /// Answers `true` `ppm` times in a million, on average.
+    /// Returns `true` with a probability of `ppm` in a million.
     pub fn chance(&mut self, ppm: u32) -> bool {
         ppm != 0 && self.below(1_000_000) < u64::from(ppm)
     }
 
-    /// A second generator, whose numbers have nothing to do with what this one gives from here on.
+    /// Returns a second generator, whose numbers are independent of the following numbers of this one.
     #[must_use]
     pub fn split(&mut self) -> SeededEntropy {
         SeededEntropy::new(self.next_u64() ^ SPLIT_CONSTANT)
@@ -48,7 +48,7 @@ impl Entropy for SeededEntropy {
 /// The golden ratio in 64 bits, odd: the state passes through every value.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Sets a split generator's state apart from the outputs of its parent.
+/// Separates the state of a split generator from the outputs of its parent.
 const SPLIT_CONSTANT: u64 = 0x6a09_e667_f3bc_c909;
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_are_those_of_the_published_generator() {
+    fn the_generator_matches_the_published_test_vector() {
         // Vigna's reference program, seeded with 1234567.
         let mut chance = SeededEntropy::new(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| chance.next_u64()).collect();
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_in_parts_per_million_is_kept() {
+    fn chance_matches_its_rate_in_parts_per_million() {
         let mut chance = SeededEntropy::new(7);
         let tries = if cfg!(miri) { 10_000 } else { 1_000_000 };
         let hits = (0..tries).filter(|_| chance.chance(20_000)).count();
@@ -73,13 +73,13 @@ mod tests {
     }
 
     #[test]
-    fn never_and_always_are_exact() {
+    fn chance_is_exact_for_never_and_always() {
         let mut chance = SeededEntropy::new(7);
         assert!((0..10_000).all(|_| !chance.chance(0) && chance.chance(1_000_000)));
     }
 
     #[test]
-    fn a_split_generator_goes_its_own_way() {
+    fn a_split_generator_gives_different_numbers() {
         let mut parent = SeededEntropy::new(3);
         let mut child = parent.split();
         assert!((0..100).all(|_| parent.next_u64() != child.next_u64()));

@@ -1,66 +1,66 @@
-//! Sequence numbers modulo 2^32, as TCP numbers bytes and DDP numbers messages.
+//! Sequence numbers modulo 2^32: TCP's byte numbers and DDP's message numbers.
 //!
-//! Source: RFC 9293 s3.4. Every operation is total: no value that arrives from the wire can panic.
+//! Source: RFC 9293 s3.4. All operations are total, so no value from the wire can cause a panic.
 
 use core::fmt;
 
-/// A 32-bit serial number compared by signed distance.
+/// A 32-bit serial number, compared by signed distance.
 ///
-/// Two numbers exactly 2^31 apart are unordered on the circle; [`Seq::lt`] then answers `true` both ways,
-/// as the usual signed-difference test does.
+/// Two numbers exactly 2^31 apart are unordered: [`Seq::lt`] returns `true` for both orders, as the usual
+/// signed-difference test does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// The signed distance from `other` to `self`.
+    /// Returns the signed distance from `other` to `self`.
     pub const fn delta(self, other: Seq) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
 
-    /// The number of positions from `earlier` up to `self`, modulo 2^32.
+    /// Returns the distance from `earlier` to `self`, modulo 2^32.
     pub const fn since(self, earlier: Seq) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// `self` moved forward by `n`.
+    /// Returns `self` moved forward by `n`.
     #[must_use]
     pub const fn plus(self, n: u32) -> Seq {
         Seq(self.0.wrapping_add(n))
     }
 
-    /// `self` moved back by `n`.
+    /// Returns `self` moved back by `n`.
     #[must_use]
     pub const fn minus(self, n: u32) -> Seq {
         Seq(self.0.wrapping_sub(n))
     }
 
-    /// Whether `self` comes before `other`.
+    /// Returns whether `self` is before `other`.
     pub const fn lt(self, other: Seq) -> bool {
         self.delta(other) < 0
     }
 
-    /// Whether `self` is `other` or comes before it.
+    /// Returns whether `self` is before or equal to `other`.
     pub const fn leq(self, other: Seq) -> bool {
         self.delta(other) <= 0
     }
 
-    /// Whether `self` comes after `other`.
+    /// Returns whether `self` is after `other`.
     pub const fn gt(self, other: Seq) -> bool {
         self.delta(other) > 0
     }
 
-    /// Whether `self` is `other` or comes after it.
+    /// Returns whether `self` is after or equal to `other`.
     pub const fn geq(self, other: Seq) -> bool {
         self.delta(other) >= 0
     }
 
-    /// The later of the two.
+    /// Returns the later of the two.
     #[must_use]
     pub const fn max(self, other: Seq) -> Seq {
         if self.lt(other) { other } else { self }
     }
 
-    /// The earlier of the two.
+    /// Returns the earlier of the two.
     #[must_use]
     pub const fn min(self, other: Seq) -> Seq {
         if self.lt(other) { self } else { other }

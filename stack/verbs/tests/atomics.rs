@@ -2,8 +2,8 @@
 
 mod common;
 
+use common::messages::{fpdu, untagged};
 use common::peer::Scene;
-use common::speech::{fpdu, untagged};
 use common::{Node, Pair, config};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
@@ -46,7 +46,7 @@ fn post(node: &mut Node, qp: QueuePair, id: u64, sink: &Region, at: RemoteMemory
 
 /// RFC7306-5-03, RFC7306-5.1.2-02 and RFC7306-5.2.2-07: what each operation makes of the word, and what it was before.
 #[test]
-fn atomic_operations_change_far_words_and_bring_back_what_they_were() {
+fn atomics_change_remote_words_and_return_the_original_values() {
     let mut pair = pair();
     let (near, _) = pair.connect();
     let (target, before) = (page(&pair.far), page(&pair.near));
@@ -68,7 +68,7 @@ fn atomic_operations_change_far_words_and_bring_back_what_they_were() {
 /// RFC7306-5.3-01: connections of both directions and many requests at once, on few words; no addition is lost, and each
 /// sees another sum.
 #[test]
-fn additions_by_several_connections_are_all_seen() {
+fn additions_of_several_connections_are_all_counted() {
     const EACH: u64 = 200;
     let mut pair = pair();
     let qps: Vec<_> = (0..4)
@@ -99,7 +99,7 @@ fn additions_by_several_connections_are_all_seen() {
 
 /// RFC7306-5.4-02: two names of one word, a region's and a window's, are one word.
 #[test]
-fn a_region_and_a_window_over_one_word_agree() {
+fn atomics_through_a_region_and_a_window_see_one_word() {
     let mut pair = pair();
     let (near, far) = pair.connect();
     let rights = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC | Access::BIND;
@@ -145,7 +145,7 @@ fn a_request_that_cannot_be_is_refused_when_it_is_posted() {
 
 /// The drafts' Swap, with the responses on the queue of either.
 #[test]
-fn swap_works_between_two_that_go_by_a_draft() {
+fn swap_works_between_two_ends_in_the_draft_profile() {
     for extensions in [Extensions::Draft03, Extensions::Draft01] {
         let mut pair = Pair::over(&MemoryConfig::default(), by(extensions));
         let (near, _) = pair.connect();
@@ -162,7 +162,7 @@ fn swap_works_between_two_that_go_by_a_draft() {
 /// RFC7306-5.1.1-03 to RFC7306-5.1.1-05 and RFC7306-8.2-07: a misaligned word ends the connection of the peer that asked,
 /// the application hears of it, memory stays, and no other queue pair is touched.
 #[test]
-fn a_misaligned_request_ends_its_connection_alone() {
+fn a_misaligned_atomic_ends_only_its_connection() {
     let mut scene = Scene::new(|config| config.rdmap.extensions = Extensions::Rfc7306);
     let target = page(&scene.node);
     let attr = QpAttr::new(scene.node.cq);
@@ -181,7 +181,7 @@ fn a_misaligned_request_ends_its_connection_alone() {
 /// RFC 7306 s1.1, RFC7306-1.1-04: a probe changes nothing at a peer that has atomic operations. One that has none ends the
 /// connection; the application hears that, and the stack remembers it of the address.
 #[test]
-fn a_probe_tells_whether_the_peer_has_atomic_operations() {
+fn a_probe_reports_whether_the_peer_supports_atomics() {
     let mut pair = pair();
     let (near, _) = pair.connect();
     let (target, before) = (page(&pair.far), page(&pair.near));
@@ -246,7 +246,7 @@ fn connect_with_extensions_there(pair: &mut Pair) -> QueuePair {
 
 /// semantics.md "Atomics": what was remembered of a peer is forgotten when it answers an atomic operation after all.
 #[test]
-fn a_peer_that_answers_after_all_is_forgotten() {
+fn a_peer_that_responds_is_removed_from_the_lacking_list() {
     let lacking = |address: &str| {
         if address.starts_with("10.0.0.1") { by(Extensions::Rfc7306)(address) } else { config(address) }
     };

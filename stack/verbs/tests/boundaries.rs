@@ -8,7 +8,7 @@ use ironwarp::{Access, CompletionStatus, QpAttr, QpState, RawMemory, RemoteMemor
 /// RFC 5041 s6.2.1 (RFC5041-6.2.1-03): once the application has asked for the graceful end, further requests are refused,
 /// though the core has not heard of it yet. What was posted before is carried out.
 #[test]
-fn nothing_is_posted_behind_a_disconnect() {
+fn nothing_is_posted_after_a_disconnect() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let target = pair.far.memory(&[0; 8]);
@@ -31,7 +31,7 @@ fn nothing_is_posted_behind_a_disconnect() {
 
 /// A connection that is still coming up is closed as well, and takes no more work until it is.
 #[test]
-fn nothing_is_posted_behind_a_disconnect_of_a_connection_that_comes_up() {
+fn nothing_is_posted_after_a_disconnect_during_start_up() {
     let mut pair = Pair::new();
     let qp = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
     pair.near.ctx.connect(qp, pair.at, b"").unwrap();
@@ -86,7 +86,7 @@ fn contexts_of_one_stack_share_their_domains() {
 /// semantics "Memory": memory that the application keeps itself, here a mapping, is registered raw. Peers write it and
 /// read it in place; when the token is complete it is the application's alone, unchanged and still mapped.
 #[test]
-fn memory_of_the_application_is_registered_raw_and_stays_its_own() {
+fn raw_registered_memory_stays_the_applications() {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     const LEN: usize = 16 * 4096;
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);

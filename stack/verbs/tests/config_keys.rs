@@ -1,4 +1,4 @@
-//! `configs/memif-server.toml` explains every key that the parser knows, and every file in `configs/` is accepted.
+//! `configs/memif-server.toml` explains every key that the parser knows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,17 +23,6 @@ fn the_explained_configuration_names_every_key() {
         );
     }
     assert!(missing.is_empty(), "configs/memif-server.toml does not explain {missing:?}");
-}
-
-#[test]
-fn every_configuration_in_the_repository_is_accepted() {
-    let files = fs::read_dir(configs()).expect("the folder is there");
-    let files: Vec<PathBuf> = files.map(|entry| entry.expect("an entry").path()).collect();
-    assert!(files.len() > 5, "found only {files:?}");
-    for file in files {
-        let text = fs::read_to_string(&file).expect("a file");
-        Config::from_toml(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    }
 }
 
 fn configs() -> PathBuf {

@@ -18,7 +18,7 @@ fn failure(pair: &Pair) -> Option<ConnectFailure> {
 
 /// RFC 5044 s7.1.2: private data travels both ways with the start-up.
 #[test]
-fn both_sides_hear_what_the_other_said() {
+fn both_sides_receive_the_peers_private_data() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let said = pair.near.events.iter().find_map(|event| match event {
@@ -32,7 +32,7 @@ fn both_sides_hear_what_the_other_said() {
 
 /// RFC 5044 s7.1.2, rule 3: a rejection carries private data and ends the attempt.
 #[test]
-fn a_rejected_initiator_hears_why() {
+fn a_rejected_initiator_receives_the_private_data() {
     let mut pair = Pair::new();
     let (near_attr, far) = (QpAttr::new(pair.near.cq), FAR.parse().unwrap());
     let near = pair.near.ctx.create_qp(pair.near.pd, &near_attr).unwrap();
@@ -51,7 +51,7 @@ fn a_rejected_initiator_hears_why() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_to_refuses() {
+fn a_port_without_listener_refuses() {
     let mut pair = Pair::new();
     let attr = QpAttr::new(pair.near.cq);
     let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
@@ -71,7 +71,7 @@ fn an_address_in_another_network_without_a_gateway_is_unreachable() {
 }
 
 #[test]
-fn an_address_where_nobody_answers_times_out() {
+fn an_address_without_a_station_times_out() {
     let mut pair = Pair::new();
     let attr = QpAttr::new(pair.near.cq);
     let near = pair.near.ctx.create_qp(pair.near.pd, &attr).unwrap();
@@ -82,7 +82,7 @@ fn an_address_where_nobody_answers_times_out() {
 
 /// semantics "Disconnect": what was posted is sent and acknowledged before the FIN.
 #[test]
-fn disconnecting_carries_out_what_was_posted_first() {
+fn disconnect_completes_posted_work_first() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let (source, target) = (pair.near.memory(&[7; 100_000]), pair.far.memory(&[0; 100_000]));
@@ -118,7 +118,7 @@ fn receives_left_at_the_end_complete_as_flushed() {
 }
 
 #[test]
-fn destroying_a_queue_pair_resets_its_connection_and_frees_its_place() {
+fn destroying_a_queue_pair_resets_its_connection_and_frees_its_slot() {
     let mut pair = Pair::new();
     for _ in 0..20 {
         let (near, far) = pair.connect();
@@ -136,7 +136,7 @@ fn destroying_a_queue_pair_resets_its_connection_and_frees_its_place() {
 }
 
 #[test]
-fn a_dropped_context_takes_its_connections_with_it() {
+fn dropping_a_context_resets_its_connections() {
     let mut pair = Pair::new();
     let (_, far) = pair.connect();
     pair.near.ctx = pair.near.stack.context().unwrap();
@@ -149,7 +149,7 @@ fn a_dropped_context_takes_its_connections_with_it() {
 
 /// RFC 5042 s6.4.1: a request that nobody answers does not hold its place for ever.
 #[test]
-fn an_unanswered_request_is_dropped_when_start_up_takes_too_long() {
+fn an_unanswered_request_is_dropped_at_the_start_up_timeout() {
     let patient_near = |address: &str| {
         let mut config = config(address);
         config.mpa.startup_timeout_ms = if address.starts_with("10.0.0.1/") { 10_000 } else { 100 };
@@ -175,7 +175,7 @@ fn an_unanswered_request_is_dropped_when_start_up_takes_too_long() {
 }
 
 #[test]
-fn a_vanished_peer_ends_the_connection_by_the_user_timeout() {
+fn a_vanished_peer_ends_the_connection_at_the_user_timeout() {
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
     let target = pair.far.memory(&[0; 8]);
@@ -223,7 +223,7 @@ fn the_configured_number_of_queue_pairs_is_kept() {
 
 /// A request that waits for a context which goes away is closed, and never reaches the context that comes next.
 #[test]
-fn a_request_to_a_context_that_is_gone_reaches_nobody_else() {
+fn a_request_to_a_dropped_context_reaches_no_other() {
     let once = |address: &str| {
         let mut config = config(address);
         config.mpa.revision_fallback = false;
@@ -258,7 +258,7 @@ fn a_call_with_a_handle_that_does_not_exist_leaves_nothing_behind() {
 
 /// Receives posted to a queue pair that was never connected give their completion places back with it.
 #[test]
-fn a_queue_pair_that_was_never_connected_takes_no_places_with_it() {
+fn a_queue_pair_never_connected_releases_its_completion_slots() {
     let mut pair = Pair::new();
     let small = pair.near.ctx.create_cq(4).unwrap();
     let sink = pair.near.memory(&[0; 8]);
@@ -275,7 +275,7 @@ fn a_queue_pair_that_was_never_connected_takes_no_places_with_it() {
 
 /// Many queue pairs are connected and posted to before the core hears of any: no doorbell is lost.
 #[test]
-fn work_posted_before_the_core_knows_its_queue_pair_is_not_forgotten() {
+fn work_posted_before_the_core_has_the_queue_pair_is_kept() {
     let mut pair = Pair::new();
     let target = pair.far.memory(&[0; 8]);
     let remote = RemoteMemory { stag: target.stag(), tagged_offset: target.base_to() };
@@ -308,7 +308,7 @@ fn work_posted_before_the_core_knows_its_queue_pair_is_not_forgotten() {
 
 /// semantics "Disconnect": a Read under way is finished, and its completion is what lets the FIN go.
 #[test]
-fn disconnecting_behind_a_read_waits_for_it_and_ends() {
+fn disconnect_after_a_read_waits_for_it() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let (sink, source) = (pair.near.memory(&[0; 50_000]), pair.far.memory(&[9; 50_000]));
@@ -323,7 +323,7 @@ fn disconnecting_behind_a_read_waits_for_it_and_ends() {
 
 /// Places in the core's tables come back however their object ends.
 #[test]
-fn contexts_that_go_without_a_word_leave_no_place_taken() {
+fn dropped_contexts_release_all_their_slots() {
     let limited = |address: &str| {
         let mut config = config(address);
         (config.limits.queue_pairs, config.limits.completion_queues, config.limits.contexts) = (2, 2, 2);
@@ -349,7 +349,7 @@ fn contexts_that_go_without_a_word_leave_no_place_taken() {
 }
 
 #[test]
-fn a_destroyed_queue_pair_takes_no_more_work() {
+fn a_destroyed_queue_pair_refuses_posts() {
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
     pair.near.ctx.destroy_qp(near).unwrap();
@@ -361,7 +361,7 @@ fn a_destroyed_queue_pair_takes_no_more_work() {
 /// A call that tells a core two things at once finds room for both when the core has heard what it was told before, however
 /// much that was.
 #[test]
-fn calls_find_the_room_that_a_core_has_made() {
+fn calls_use_the_ring_slots_that_a_core_has_freed() {
     let nobody = "10.0.0.99:4791".parse().unwrap();
     // A round is three messages, so the ring is as good as full just before a call of two after one of these.
     for before in 0..3 {

@@ -213,8 +213,8 @@ fn veth() {
 /// A stack that goes while its peer is silent gives back the frames that wait for an acknowledgement: DPDK, which is not
 /// cleaned up while a frame points into its memory, leaves nothing behind.
 #[test]
-fn a_stack_that_goes_with_work_under_way_lets_dpdk_end() {
-    alone("a_stack_that_goes_with_work_under_way_lets_dpdk_end", Needs::Namespace, |lab| {
+fn dropping_a_stack_with_work_outstanding_lets_dpdk_clean_up() {
+    alone("dropping_a_stack_with_work_outstanding_lets_dpdk_clean_up", Needs::Namespace, |lab| {
         veth();
         let end = |host, interface: &str| {
             open(host, &format!("af_packet = {{ interface = \"{interface}\" }}"))

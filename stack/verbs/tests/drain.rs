@@ -42,7 +42,7 @@ fn a_drain_carries_out_what_was_posted_and_then_closes() {
 
 /// A peer that does not answer cannot hold the application up: its connection is reset once the deadline is past.
 #[test]
-fn what_is_not_done_by_the_deadline_is_cut() {
+fn work_unfinished_at_the_drain_deadline_is_flushed() {
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
     let unused =
@@ -64,7 +64,7 @@ fn what_is_not_done_by_the_deadline_is_cut() {
 
 /// A worker that was dropped took its connections with it.
 #[test]
-fn a_drain_without_workers_is_over_at_once() {
+fn a_drain_without_workers_returns_at_once() {
     let mut pair = Pair::new();
     pair.connect();
     let mut ctx = pair.near.ctx;
@@ -74,7 +74,7 @@ fn a_drain_without_workers_is_over_at_once() {
 
 /// Handles pass through other languages as numbers; a number that was never given out names nothing.
 #[test]
-fn handles_survive_as_numbers_and_made_up_numbers_name_nothing() {
+fn handles_round_trip_as_numbers_and_invalid_numbers_are_refused() {
     let mut pair = Pair::new();
     let srq = pair.near.ctx.create_srq(pair.near.pd, 8, 1).expect("a queue");
     let qp =
@@ -93,7 +93,7 @@ fn handles_survive_as_numbers_and_made_up_numbers_name_nothing() {
 
 /// A request for a connection is answered by its numbers; numbers of nobody fail, at once or as an event.
 #[test]
-fn a_connection_request_survives_as_numbers() {
+fn a_connection_request_round_trips_as_numbers() {
     let mut pair = Pair::new();
     let near =
         pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).expect("a queue pair");

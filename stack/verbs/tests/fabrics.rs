@@ -122,7 +122,7 @@ fn connections_of_both_fabrics_complete_in_one_queue() {
 
 /// Neighbours are asked for on their own link alone, and each port counts for itself.
 #[test]
-fn each_port_asks_for_its_own_neighbours_and_counts_for_itself() {
+fn each_port_resolves_its_neighbours_and_has_its_counters() {
     let (mut pair, _) = two_fabrics();
     let asked = |pair: &Pair| [0, 1].map(|port| port_counter(&pair.near, port, "net_arp_requests_sent"));
     pair.turn();
@@ -138,7 +138,7 @@ fn each_port_asks_for_its_own_neighbours_and_counts_for_itself() {
 
 /// A port takes no frame for an address of another (RFC 1122 s3.3.4.2, the strong model), so a flow has one port.
 #[test]
-fn an_address_of_the_other_fabric_is_nobodys() {
+fn a_port_ignores_frames_for_another_ports_address() {
     let (near, far) = pair(&device(1, 1500), &device(2, 1500));
     let (unplugged, _there) = pair(&device(2, 9000), &device(3, 9000));
     let mut lone = common::config("10.0.0.1/24");
@@ -161,7 +161,7 @@ fn failure(node: &Node) -> Option<ConnectFailure> {
 
 /// Where no port's network, route or gateway leads nobody is asked. A gateway of either port is one.
 #[test]
-fn a_peer_that_no_port_leads_to_is_unreachable() {
+fn a_peer_without_a_route_is_unreachable() {
     let (mut pair, _) = two_fabrics();
     (0..10).for_each(|_| pair.turn());
     let asked = pair.near.counter("net_arp_requests_sent");
@@ -173,7 +173,7 @@ fn a_peer_that_no_port_leads_to_is_unreachable() {
 }
 
 #[test]
-fn the_gateway_of_the_second_port_is_asked_for_there() {
+fn the_second_ports_gateway_is_resolved_on_that_port() {
     let (near, _far) = pair(&device(1, 1500), &device(2, 1500));
     let (near_jumbo, _far_jumbo) = pair(&device(1, 9000), &device(2, 9000));
     let mut config = config(1);
@@ -192,7 +192,7 @@ fn the_gateway_of_the_second_port_is_asked_for_there() {
 /// The loss of one link is told with the port's number and leaves the other's connections alone. The connection over it
 /// ends when TCP gives its peer up, as ever.
 #[test]
-fn a_link_that_fails_leaves_the_other_fabric_alone() {
+fn a_failed_link_does_not_affect_the_other_fabric() {
     let (mut pair, cables) = two_fabrics();
     let (first, second) = (connect(&mut pair, "10.0.0.2:4791"), connect(&mut pair, "10.1.0.2:4791"));
     cables[1].set_link(false);
@@ -217,7 +217,7 @@ fn a_link_that_fails_leaves_the_other_fabric_alone() {
 
 /// A link that comes up after the others is told of, and announced to.
 #[test]
-fn a_link_that_comes_later_is_told() {
+fn a_link_that_comes_up_later_raises_an_event() {
     let (near, _far) = pair(&device(1, 1500), &device(2, 1500));
     let (near_jumbo, _far_jumbo) = pair(&device(1, 9000), &device(2, 9000));
     let cable = near.control();
@@ -287,7 +287,7 @@ fn a_node_connects_to_its_own_address_on_either_fabric() {
 /// Several cores, each with a queue of every port, behind devices that put all that arrives into one queue: what is handed
 /// on keeps its port, ARP and neighbour discovery reach the core that leads, and what it learns reaches all.
 #[test]
-fn several_cores_hand_on_what_arrived_by_either_port() {
+fn several_cores_steer_frames_of_both_ports() {
     let queues = |mtu| {
         let wrong = |number| MemoryConfig { queue_rule: QueueRule::All(1), ..device(number, mtu) };
         pair_of_queues((&wrong(1), 2), (&wrong(2), 2))
@@ -348,7 +348,7 @@ fn several_cores_hand_on_what_arrived_by_either_port() {
 
 /// Frames of a port with small packets are too small for another's: none is taken for it, whichever had a turn before.
 #[test]
-fn frames_of_the_small_port_are_not_taken_for_the_large_one() {
+fn frames_of_the_small_mtu_port_are_not_used_for_the_large_one() {
     let (mut pair, _) = two_fabrics();
     let (small, large) = (connect(&mut pair, "10.0.0.2:4791"), connect(&mut pair, "10.1.0.2:4791"));
     let target = pair.far.memory(&[0; 8]);
@@ -365,7 +365,7 @@ fn frames_of_the_small_port_are_not_taken_for_the_large_one() {
 /// A device that is not there is named with its port before any is opened.
 #[cfg(feature = "dpdk")]
 #[test]
-fn a_further_device_that_is_not_there_is_told_with_its_number() {
+fn a_missing_second_device_is_reported_with_its_number() {
     let text = "[port]\ndevice.af_packet = { interface = \"lo\" }\n[net]\naddress = \"10.0.0.1/24\"\n\
                 [[fabrics]]\nport.device.af_packet = { interface = \"nosuch7\" }\nnet.address = \"10.1.0.1/24\"\n\
                 [[fabrics]]\nport.device.af_packet = { interface = \"nosuch8\" }\nnet.address = \"10.2.0.1/24\"\n";

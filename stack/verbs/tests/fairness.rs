@@ -14,7 +14,7 @@ const LONG: usize = 8 << 20;
 /// design "Fairness": while one queue pair's Read is answered, a small message of another leaves after at most two turns,
 /// whenever it is posted.
 #[test]
-fn a_long_read_delays_anothers_small_message_by_a_bounded_number_of_units() {
+fn a_long_read_delays_another_queue_pairs_small_message_by_a_bounded_number_of_units() {
     let mut pair = Pair::new();
     let (long, _) = pair.connect();
     pair.near.events.clear();
@@ -82,7 +82,7 @@ fn queue_pairs_share_by_bytes_not_by_messages() {
 /// semantics "Vanished peers": a queue pair with work outstanding always ends. The peer has acknowledged the Read Request,
 /// so TCP waits for nothing.
 #[test]
-fn a_read_whose_peer_falls_silent_ends() {
+fn a_read_whose_peer_stops_responding_times_out() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
         let mut config = common::config(address);
         if address.starts_with("10.0.0.2") {

@@ -2,8 +2,8 @@
 
 mod common;
 
+use common::messages::{fpdu, untagged};
 use common::peer::Scene;
-use common::speech::{fpdu, untagged};
 use common::{Pair, config, contents, pattern};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
@@ -29,7 +29,7 @@ fn receives(pair: &mut Pair, far: QueuePair, ids: core::ops::Range<u64>) {
 
 /// RFC7306-6.1-01: the far application gets the octets with its receive, and the event that was asked for.
 #[test]
-fn eight_octets_reach_the_far_application_in_a_completion() {
+fn eight_bytes_reach_the_peer_in_a_completion() {
     let mut pair = pair();
     let (near, far) = pair.connect();
     receives(&mut pair, far, 1..3);
@@ -65,7 +65,7 @@ fn a_write_with_immediate_is_one_doorbell_and_one_completion() {
 
 /// Two requests that belong together are never parted by a queue with room for one.
 #[test]
-fn a_list_that_does_not_fit_is_not_posted_at_all() {
+fn a_list_that_does_not_fit_is_refused_whole() {
     let mut pair = pair();
     let small = pair.near.ctx.create_cq(3).unwrap();
     let near_attr = QpAttr { send_depth: 4, send_cq: small, ..QpAttr::new(pair.near.cq) };
@@ -128,7 +128,7 @@ fn connect_by(pair: &mut Pair, near: Option<Extensions>, far: Option<Extensions>
 /// RFC7306-1.1-05: each side opts in for itself, connection by connection; the application of the one that does not is
 /// refused at once, and its peer's message ends the connection as one that does not exist.
 #[test]
-fn the_extensions_are_a_connections_own() {
+fn extensions_are_negotiated_per_connection() {
     let mut pair = Pair::new();
     let (near, far) = connect_by(&mut pair, None, Some(Extensions::Rfc7306));
     let refused = pair.near.ctx.post_send(near, &SendWr::immediate(1, &OCTETS));
@@ -157,7 +157,7 @@ fn the_extensions_are_a_connections_own() {
 
 /// RFC7306-6.3-07: seven octets and nine from a peer end its connection, and no other.
 #[test]
-fn an_immediate_of_another_length_ends_its_connection_alone() {
+fn an_immediate_of_wrong_length_ends_only_its_connection() {
     for bytes in [7, 9] {
         let mut scene = Scene::new(|config| config.rdmap.extensions = Extensions::Rfc7306);
         let (idle, _) = (scene.qp(), scene.node.memory(&[0; 8]));

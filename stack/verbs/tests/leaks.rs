@@ -176,7 +176,7 @@ fn nothing_of_an_earlier_message_leaks_into_start_up() {
 
 /// The tap that finds nothing above finds the secret where it is said.
 #[test]
-fn what_is_said_is_seen() {
+fn connection_events_are_logged() {
     let mut scene = soaked();
     let sink = scene.pair.far.memory(&[0; 64]);
     let remote = RemoteMemory { stag: sink.stag(), tagged_offset: sink.base_to() };

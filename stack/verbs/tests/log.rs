@@ -53,7 +53,7 @@ impl Visit for Line {
 }
 
 #[test]
-fn a_connection_that_is_closed_in_order_has_a_beginning_and_an_end_for_either_side() {
+fn an_orderly_close_raises_established_and_disconnected_at_both_ends() {
     let lines = Lines::default();
     let _guard = tracing::subscriber::set_default(lines.clone());
     let mut pair = Pair::new();
@@ -72,7 +72,7 @@ fn a_connection_that_is_closed_in_order_has_a_beginning_and_an_end_for_either_si
 }
 
 #[test]
-fn a_terminate_is_told_by_either_side_with_what_it_names() {
+fn a_terminate_raises_an_event_with_its_error_at_both_ends() {
     let lines = Lines::default();
     let _guard = tracing::subscriber::set_default(lines.clone());
     let mut pair = Pair::new();

@@ -50,14 +50,14 @@ fn survives_duplication_and_reordering() {
 }
 
 #[test]
-fn survives_damage_that_the_checksums_catch() {
+fn survives_corruption_that_the_checksums_detect() {
     survives(FaultRates { corrupt_ppm: 20_000, truncate_ppm: 10_000, ..FaultRates::default() });
 }
 
 /// semantics "Zero copy": the source of a Write changes while frames are lost and sent again. What was sent once is sent
 /// again as it was: no CRC is wrong, no connection ends, and every byte that arrives is the old one or the new.
 #[test]
-fn a_source_that_changes_during_loss_harms_nobody() {
+fn a_source_that_changes_during_loss_harms_no_other_stream() {
     let rates = FaultRates { drop_ppm: 30_000, reorder_ppm: 20_000, ..FaultRates::default() };
     for seed in 1..=3 {
         let mut pair = Pair::new();

@@ -35,7 +35,7 @@ fn terminated(pair: &mut Pair, far: QueuePair) -> (u8, u8, u8) {
 /// The whole life of a window, as storage targets use it: bound and told in one chain, read by the peer, ended by the
 /// peer's Send (RFC 5040 s5.3), bound again under another tag.
 #[test]
-fn a_window_is_lent_to_the_peer_and_handed_back_by_its_send() {
+fn a_window_is_bound_for_the_peer_and_invalidated_by_its_send() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let pool = pool(&pair);
@@ -93,7 +93,7 @@ fn a_peer_cannot_invalidate_a_region_that_streams_share() {
 
 /// RFC 5040 s8.1.1 (2, 7): a region of one stream serves that stream alone, and its peer may end it.
 #[test]
-fn a_region_of_one_stream_is_ended_by_its_peer_and_closed_to_others() {
+fn a_stream_scoped_region_is_invalidated_by_its_peer_and_refused_to_others() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     pair.near.events.clear();
@@ -140,7 +140,7 @@ fn a_window_ends_with_its_region() {
 }
 
 #[test]
-fn a_fast_region_lives_from_its_request_to_its_invalidation() {
+fn a_fast_region_is_valid_from_registration_to_invalidation() {
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
     let pool = pair.near.ctx.register(pair.near.pd, vec![0u8; 4096], POOL).unwrap();
@@ -167,7 +167,7 @@ fn a_fast_region_lives_from_its_request_to_its_invalidation() {
 
 /// A binding that is not allowed is the application's own error: a completion, QP_FATAL, a Terminate without headers.
 #[test]
-fn a_binding_over_memory_that_is_not_lent_ends_the_connection() {
+fn binding_memory_without_the_bind_right_ends_the_connection() {
     let mut pair = Pair::new();
     let (_, far) = pair.connect();
     let plain = pair.far.memory(&[0; 64]);
@@ -181,7 +181,7 @@ fn a_binding_over_memory_that_is_not_lent_ends_the_connection() {
 
 /// A tag drawn ahead may be told in the chain that binds it, and binds once.
 #[test]
-fn a_tag_that_was_drawn_ahead_is_the_one_that_is_bound_and_no_other_time() {
+fn a_reserved_stag_is_bound_once_and_never_again() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let pool = pool(&pair);
@@ -206,7 +206,7 @@ fn a_tag_that_was_drawn_ahead_is_the_one_that_is_bound_and_no_other_time() {
 
 /// Tags may be told in the private data of the reply: they are bound before the peer's first message is looked at.
 #[test]
-fn a_window_bound_while_accepting_is_there_for_the_peers_first_message() {
+fn a_window_bound_before_accept_is_valid_for_the_peers_first_message() {
     let mut pair = Pair::new();
     let near = pair.near.ctx.create_qp(pair.near.pd, &ironwarp::QpAttr::new(pair.near.cq)).unwrap();
     let far = pair.far.ctx.create_qp(pair.far.pd, &ironwarp::QpAttr::new(pair.far.cq)).unwrap();
@@ -238,7 +238,7 @@ fn a_window_bound_while_accepting_is_there_for_the_peers_first_message() {
 
 /// RFC 5040 s8.1.2 (6): one process's limit of regions holds for windows too, and says so by name.
 #[test]
-fn windows_beyond_the_limit_of_regions_are_refused_by_name() {
+fn windows_beyond_the_region_limit_are_a_named_error() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
         let mut config = common::config(address);
         config.limits.regions = 4;
@@ -268,7 +268,7 @@ fn lent(pair: &mut Pair, far: QueuePair, byte: u8, access: Access) -> (Region, i
 /// RFC 5040 s8.1.1 (6): an invalidation of our own ends a tag at once, in the middle of a long Write by it: when it
 /// completes nothing changes any more, and the Write's next segment is refused.
 #[test]
-fn an_invalidation_of_our_own_cuts_a_write_short() {
+fn a_local_invalidation_ends_a_write_in_progress() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let (pool, window) = lent(&mut pair, far, 0, Access::REMOTE_WRITE);
@@ -291,7 +291,7 @@ fn an_invalidation_of_our_own_cuts_a_write_short() {
 /// RFC 5040 s5.3: a Send with Invalidate ends a tag though a long Read by it is still being answered. When the receive
 /// completes the memory is the application's again: nothing that it writes from then on is read by the peer.
 #[test]
-fn a_send_with_invalidate_cuts_a_read_short() {
+fn a_send_with_invalidate_ends_a_read_in_progress() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let (pool, window) = lent(&mut pair, far, 1, Access::REMOTE_READ);

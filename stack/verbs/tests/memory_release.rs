@@ -8,7 +8,7 @@ use ironwarp::{RemoteMemory, SendWr};
 /// semantics "Memory": dropping a region hands its memory over; the idle core lets go of it, a bounded number of regions
 /// in a turn.
 #[test]
-fn regions_that_were_dropped_while_a_core_was_busy_are_released_by_the_core_at_rest() {
+fn regions_dropped_while_a_core_is_busy_are_released_when_it_is_idle() {
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
     let (source, target) = (pair.near.memory(&[7; 64]), pair.far.memory(&[0; 64]));

@@ -101,7 +101,7 @@ fn connections_in_a_vlan_send_write_and_read() {
 }
 
 #[test]
-fn nodes_of_different_vlans_do_not_meet() {
+fn nodes_of_different_vlans_cannot_connect() {
     let net = |config: &mut Config, number: u8| config.net.vlan = Some(u16::from(number));
     let mut pair = pair_with(&MemoryConfig::default(), net, "10.0.0.2:4791");
     let qp = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).expect("a queue pair");

@@ -59,7 +59,7 @@ fn a_write_of_any_size_is_placed_at_its_tagged_offset() {
 
 /// RFC 5040 s5.3: a Read brings the far memory into the one sink element.
 #[test]
-fn a_read_of_any_size_fetches_the_far_bytes() {
+fn a_read_of_any_size_returns_the_peers_bytes() {
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
     for size in SIZES {
@@ -132,7 +132,7 @@ fn inline_bytes_are_free_as_soon_as_the_post_returns() {
 }
 
 #[test]
-fn an_unsignalled_send_completes_silently_and_gives_its_place_back() {
+fn an_unsignaled_send_completes_without_cqe_and_frees_its_slot() {
     let mut pair = Pair::new();
     let small = pair.near.ctx.create_cq(4).unwrap();
     let attr = QpAttr { send_cq: small, ..QpAttr::new(pair.near.cq) };
@@ -154,7 +154,7 @@ fn an_unsignalled_send_completes_silently_and_gives_its_place_back() {
 
 /// RFC 5040 s5.3: the solicited-event flag reaches the far completion.
 #[test]
-fn a_solicited_send_says_so_at_the_far_end() {
+fn a_solicited_send_is_flagged_at_the_peer() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let sink = pair.far.memory(&[0; 8]);
@@ -170,7 +170,7 @@ fn a_solicited_send_says_so_at_the_far_end() {
 }
 
 #[test]
-fn a_full_send_queue_is_an_error_at_the_post_and_loses_nothing() {
+fn a_full_send_queue_is_an_error_at_post_and_loses_nothing() {
     let mut pair = Pair::new();
     let attr = QpAttr { send_depth: 4, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr::new(pair.far.cq);

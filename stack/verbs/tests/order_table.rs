@@ -7,8 +7,8 @@
 mod common;
 
 use common::contents;
+use common::messages::{fpdu, place, read_request, request, send, tagged, ulpdu};
 use common::peer::Scene;
-use common::speech::{fpdu, place, read_request, request, send, tagged, ulpdu};
 use ironwarp::{CompletionStatus, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr};
 
 const OK: CompletionStatus = CompletionStatus::Success;

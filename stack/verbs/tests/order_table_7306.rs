@@ -6,11 +6,11 @@
 mod common;
 
 use common::contents;
-use common::peer::{PEER, Scene};
-use common::speech::{
+use common::messages::{
     atomic_request, atomic_response, fetch_add, fpdu, immediate, place, read_request, reply, request, send,
     tagged, ulpdu,
 };
+use common::peer::{PEER, Scene};
 use ironwarp::{
     Access, AlignedBuf, AtomicOp, CompletionOpcode, CompletionStatus, ConnectParams, Extensions, MpaRevision,
     QpAttr, QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr,

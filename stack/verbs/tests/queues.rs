@@ -15,7 +15,7 @@ fn remote(region: &ironwarp::Region) -> RemoteMemory {
 
 /// RDMAC verbs s5.3: resizing works with requests outstanding, loses nothing and keeps the order.
 #[test]
-fn a_queue_that_grows_keeps_what_is_in_it_and_takes_more() {
+fn a_resized_queue_keeps_its_completions() {
     let mut pair = Pair::new();
     let small = pair.near.ctx.create_cq(4).unwrap();
     let attr = QpAttr { send_cq: small, ..QpAttr::new(pair.near.cq) };
@@ -45,7 +45,7 @@ fn a_queue_that_grows_keeps_what_is_in_it_and_takes_more() {
 }
 
 #[test]
-fn a_queue_shrinks_as_far_as_its_promises_allow() {
+fn a_queue_shrinks_to_its_reserved_slots_at_least() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let inbox = pair.far.memory(&[0; 64]);
@@ -67,7 +67,7 @@ fn a_queue_shrinks_as_far_as_its_promises_allow() {
 
 /// RDMAC verbs s8.2.5: one event for one arming; "solicited" means Sends that say so, and failures.
 #[test]
-fn a_queue_armed_for_solicited_completions_sleeps_through_the_others() {
+fn unsolicited_completions_do_not_wake_a_queue_armed_for_solicited_ones() {
     let mut pair = Pair::new();
     let (near, far) = pair.connect();
     let inbox = pair.far.memory(&[0; 8]);
@@ -120,7 +120,7 @@ fn sixteen_elements_are_gathered_and_scattered_in_order() {
 
 /// RDMAC verbs s8.1: a list is posted in order; the first request that cannot be posted stops it, and is counted.
 #[test]
-fn a_chain_is_posted_as_far_as_it_goes() {
+fn a_list_is_posted_up_to_the_first_error() {
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
     let target = pair.far.memory(&[0; 8]);
@@ -139,7 +139,7 @@ fn a_chain_is_posted_as_far_as_it_goes() {
 
 /// RDMAC verbs s9.2: what was asked for, what was given, and where the queue pair stands.
 #[test]
-fn a_queue_pair_tells_what_it_is() {
+fn query_qp_returns_its_attributes() {
     let mut pair = Pair::new();
     let attr = QpAttr { send_depth: 5, recv_depth: 3, max_sge: 2, ord: 7, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr::new(pair.far.cq);
@@ -157,7 +157,7 @@ fn a_queue_pair_tells_what_it_is() {
 }
 
 #[test]
-fn every_limit_can_be_asked_for() {
+fn query_returns_every_limit() {
     let pair = Pair::new();
     let limits = pair.near.ctx.limits();
     assert_eq!((limits.max_sge, limits.max_read_sge, limits.inline_bytes), (16, 1, 256));
@@ -174,7 +174,7 @@ fn every_limit_can_be_asked_for() {
 
 /// What a limit says is what holds: the most is taken, one more is refused by name.
 #[test]
-fn every_limit_of_an_object_is_where_it_is_said_to_be() {
+fn the_reported_object_limits_are_exact() {
     let mut pair = Pair::new();
     let (pd, cq) = (pair.near.pd, pair.near.cq);
     let limits = pair.near.ctx.limits();
@@ -217,7 +217,7 @@ fn every_limit_of_an_object_is_where_it_is_said_to_be() {
 
 /// RDMAC verbs s6.2, s6.3: completion queues and shared receive queues tell what they are and what is in them.
 #[test]
-fn queues_tell_what_they_are() {
+fn query_cq_and_srq_return_their_attributes() {
     let mut pair = Pair::new();
     let srq = pair.far.ctx.create_srq(pair.far.pd, 5, 3).unwrap();
     let cq = pair.far.ctx.create_cq(9).unwrap();
@@ -251,7 +251,7 @@ fn queues_tell_what_they_are() {
 
 /// SQ drain: what was posted before a disconnect is carried out, what comes after it is refused (RFC 5040 s6.2).
 #[test]
-fn a_draining_queue_pair_carries_out_what_was_posted_and_takes_no_more() {
+fn a_draining_queue_pair_completes_posted_work_and_refuses_new_posts() {
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
     let (source, target) = (pair.near.memory(&pattern(100_000, 4)), pair.far.memory(&[0; 100_000]));
@@ -273,7 +273,7 @@ fn a_draining_queue_pair_carries_out_what_was_posted_and_takes_no_more() {
 
 /// COMM_EST: the accepting side hears of the peer's first message, once; the connecting side has no need to.
 #[test]
-fn the_accepting_side_is_told_of_the_first_message() {
+fn the_accepting_side_gets_an_event_for_the_first_message() {
     // RFC 6581 s9.2: in the other model the initiator's first FPDU comes by itself.
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
         let mut config = common::config(address);
@@ -302,7 +302,7 @@ fn the_accepting_side_is_told_of_the_first_message() {
 
 /// What is free is looked up lazily: a chain that needs more than was known to be free still finds what has become free.
 #[test]
-fn a_chain_finds_the_room_that_earlier_requests_have_left() {
+fn a_list_uses_the_slots_that_completed_requests_freed() {
     let mut pair = Pair::new();
     let attr = QpAttr { send_depth: 2, ..QpAttr::new(pair.near.cq) };
     let far_attr = QpAttr::new(pair.far.cq);

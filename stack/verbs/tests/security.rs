@@ -43,7 +43,7 @@ fn a_stream_cannot_use_a_tag_of_another_protection_domain() {
 
 /// RFC 5040 s8.1.1 (3): byte granularity, on either side of a region that has neighbours in the same allocation.
 #[test]
-fn not_one_byte_beside_a_region_is_reached() {
+fn no_byte_outside_a_region_is_accessed() {
     let mut pair = Pair::new();
     let pool =
         pair.far.ctx.register(pair.far.pd, vec![7u8; 4096], Access::LOCAL_WRITE | Access::BIND).unwrap();
@@ -71,7 +71,7 @@ fn not_one_byte_beside_a_region_is_reached() {
 /// RFC 5040 s8.1.1 (6): when the token of a revocation is complete the network no longer changes the buffer, though a long
 /// Write is under way.
 #[test]
-fn a_revoked_buffer_is_not_changed_any_more() {
+fn a_revoked_buffer_is_never_written() {
     let mut pair = Pair::new();
     let (near, _) = pair.connect();
     const LONG: usize = 4 << 20;
@@ -89,7 +89,7 @@ fn a_revoked_buffer_is_not_changed_any_more() {
 
 /// RFC 5040 s8.1.1 (8), RFC 5042 s6.1.1: tags are hard to predict, sparse over the whole range and not soon reused.
 #[test]
-fn tags_are_sparse_unpredictable_and_not_soon_reused() {
+fn stags_are_sparse_unpredictable_and_reused_late() {
     let pair = Pair::new();
     let mut tags: Vec<u32> = (0..256).map(|_| pair.far.memory(&[0; 8]).stag().0).collect();
     assert_eq!(tags.iter().collect::<HashSet<_>>().len(), 256, "none comes back though each was given up");
@@ -107,7 +107,7 @@ fn tags_are_sparse_unpredictable_and_not_soon_reused() {
 
 /// RFC 5042 s6.2: guessing costs the guesser its connection, every time.
 #[test]
-fn a_guessed_tag_costs_the_connection() {
+fn a_guessed_stag_ends_the_connection() {
     let mut pair = Pair::new();
     let target = pair.far.memory(&[5; 64]);
     for guess in [0, 1, u32::MAX, target.stag().0 ^ 1, target.stag().0 ^ 0x8000_0000] {
@@ -121,7 +121,7 @@ fn a_guessed_tag_costs_the_connection() {
 
 /// The right REMOTE_READ is a right: memory that may be written is not memory that may be read, and the reverse.
 #[test]
-fn reading_and_writing_are_two_rights() {
+fn read_and_write_rights_are_separate() {
     let mut pair = Pair::new();
     let written =
         pair.far.ctx.register(pair.far.pd, pattern(64, 1), Access::LOCAL_WRITE | Access::REMOTE_WRITE);
@@ -143,7 +143,7 @@ fn reading_and_writing_are_two_rights() {
 
 /// RFC 5042 s6.4.3 and RFC 5040 s8.1.1 (10, 11): limits hold for each process and each connection, and say so by name.
 #[test]
-fn every_limit_refuses_by_name_and_harms_nobody() {
+fn every_limit_is_a_named_error_and_leaves_others_unaffected() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
         let mut config = common::config(address);
         let limits = &mut config.limits;
@@ -173,7 +173,7 @@ fn every_limit_refuses_by_name_and_harms_nobody() {
 /// RFC 5040 s8.1.2: places for inbound Reads belong to one connection. One whose places are all taken by long Reads,
 /// with more of them waiting, takes none from its neighbour, which has one of its own.
 #[test]
-fn a_connection_full_of_reads_takes_no_place_from_another() {
+fn reads_of_one_connection_do_not_use_the_ird_of_another() {
     let mut pair = Pair::new();
     let greedy_attr = QpAttr { ird: 2, ..QpAttr::new(pair.far.cq) };
     let modest_attr = QpAttr { ird: 1, ..QpAttr::new(pair.far.cq) };
@@ -211,12 +211,12 @@ fn a_completion_queue_never_overflows() {
     let far_attr = QpAttr::new(pair.far.cq);
     pair.near.events.clear();
     pair.far.events.clear();
-    let (crowded, _) = pair.connect_with(&attr, &far_attr);
+    let (connected, _) = pair.connect_with(&attr, &far_attr);
     let target = pair.far.memory(&[0; 8]);
     (0..2).for_each(|id| {
-        pair.near.ctx.post_send(crowded, &SendWr::write_inline(id, b"x", at(&target, 0))).unwrap();
+        pair.near.ctx.post_send(connected, &SendWr::write_inline(id, b"x", at(&target, 0))).unwrap();
     });
-    let third = pair.near.ctx.post_send(crowded, &SendWr::write_inline(3, b"x", at(&target, 0)));
+    let third = pair.near.ctx.post_send(connected, &SendWr::write_inline(3, b"x", at(&target, 0)));
     assert!(matches!(third, Err(VerbsError::CqFull)));
     pair.near.ctx.post_send(near, &SendWr::write_inline(4, b"x", at(&target, 0))).unwrap();
     pair.until("the other connection's Write", |pair| pair.near.completions.len() == 1);
@@ -225,7 +225,7 @@ fn a_completion_queue_never_overflows() {
 
 /// A storm: every queue pair is ended by an error of its own, many times over. Others do not notice, nothing stays behind.
 #[test]
-fn a_terminate_storm_disturbs_nobody_and_leaks_nothing() {
+fn a_terminate_storm_leaves_others_unaffected_and_leaks_nothing() {
     let mut pair = Pair::new();
     let (bystander, _) = pair.connect();
     let target = pair.far.memory(&[0; 64]);

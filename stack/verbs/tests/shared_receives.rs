@@ -73,7 +73,7 @@ impl Shared {
 }
 
 #[test]
-fn messages_of_two_connections_take_the_oldest_receives_in_turn() {
+fn messages_of_two_connections_consume_the_oldest_shared_receives() {
     let mut shared = shared(8, 64);
     for (turn, which) in [0, 1, 1, 0].into_iter().enumerate() {
         shared.send(which, &[turn as u8 + 1; 4]);
@@ -85,7 +85,7 @@ fn messages_of_two_connections_take_the_oldest_receives_in_turn() {
 
 /// RFC 5040 s5.3: an empty Send consumes a receive, a shared one too.
 #[test]
-fn an_empty_send_takes_a_shared_receive() {
+fn an_empty_send_consumes_a_shared_receive() {
     let mut shared = shared(1, 64);
     shared.send(0, b"");
     assert_eq!(shared.received(1)[0].byte_len, 0);
@@ -94,7 +94,7 @@ fn an_empty_send_takes_a_shared_receive() {
 }
 
 #[test]
-fn a_post_refills_the_queue_for_ever() {
+fn a_post_always_refills_the_queue() {
     let mut shared = shared(2, 64);
     for round in 0..300u64 {
         shared.send((round % 2) as usize, &round.to_be_bytes());
@@ -107,7 +107,7 @@ fn a_post_refills_the_queue_for_ever() {
 
 /// SRQ_LIMIT: once for each arming, when fewer are left than was asked for.
 #[test]
-fn running_low_is_told_once_for_each_arming() {
+fn the_srq_limit_event_is_raised_once_for_each_arming() {
     let mut shared = shared(4, 64);
     let lows = |shared: &Shared| {
         let is_low = |event: &&Event| matches!(event, Event::SrqLimitReached { srq } if *srq == shared.srq);
@@ -134,7 +134,7 @@ fn running_low_is_told_once_for_each_arming() {
 
 /// RFC 5041 s7.2: no buffer is 1/2/2, as with a queue of one's own; the other connection goes on.
 #[test]
-fn a_message_that_finds_no_shared_receive_ends_its_connection_only() {
+fn a_message_without_a_shared_receive_ends_only_its_connection() {
     let mut shared = shared(1, 64);
     shared.send(0, b"last one");
     shared.received(1);
@@ -155,7 +155,7 @@ fn a_message_that_finds_no_shared_receive_ends_its_connection_only() {
 /// semantics "Completions and threads": an arrival that finds no completion slot is CQ_ERR; that queue pair ends, others
 /// are unharmed, nothing is overwritten or lost (RFC 5040 s8.1.1, 10).
 #[test]
-fn an_arrival_that_finds_no_completion_slot_ends_its_queue_pair_alone() {
+fn a_message_without_a_completion_slot_ends_only_its_queue_pair() {
     let mut shared = shared(8, 2);
     shared.send(0, b"one");
     shared.send(0, b"two");
@@ -205,7 +205,7 @@ fn sends_and_shared_receives_share_the_places_of_one_queue() {
 
 /// LAST_WQE_REACHED; what is posted and was not taken stays (RDMAC verbs s6.3).
 #[test]
-fn an_ended_queue_pair_says_that_it_takes_no_more() {
+fn an_ended_queue_pair_raises_last_wqe_reached() {
     let mut shared = shared(4, 64);
     let (near, far) = (shared.near[0], shared.far[0]);
     shared.pair.near.ctx.disconnect(near).unwrap();
@@ -219,7 +219,7 @@ fn an_ended_queue_pair_says_that_it_takes_no_more() {
 
 /// The receive that a message was half way into is flushed with its queue pair, and no other.
 #[test]
-fn a_receive_that_was_taken_is_flushed() {
+fn a_consumed_shared_receive_is_flushed() {
     let mut shared = shared(4, 64);
     shared.send(0, &[1; 9]);
     let far = shared.far[0];
@@ -246,7 +246,7 @@ fn shared_receives_belong_to_the_domain_of_their_queue() {
 }
 
 #[test]
-fn what_a_shared_queue_does_not_allow_is_an_error_by_name() {
+fn unsupported_calls_on_a_shared_queue_are_named_errors() {
     let mut pair = Pair::new();
     let (pd, cq) = (pair.far.pd, pair.far.cq);
     let inbox = pair.far.memory(&[0; 64]);

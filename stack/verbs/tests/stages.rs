@@ -2,8 +2,8 @@
 
 mod common;
 
+use common::messages::{fpdu, request, send};
 use common::peer::Scene;
-use common::speech::{fpdu, request, send};
 use ironwarp::{QueuePair, RecvWr, Region, SendWr};
 use ironwarp_tcp::TcpEvents;
 
@@ -39,7 +39,7 @@ fn after(scene: &mut Scene, iterations: usize) -> (usize, bool) {
 }
 
 #[test]
-fn what_was_posted_leaves_before_frames_are_looked_for() {
+fn posted_work_is_sent_before_the_receive_stage() {
     let (mut scene, qp, _inbox) = spoken_to();
     post(&mut scene, qp);
     assert_eq!(after(&mut scene, 1), (1, false), "a message, and no word of what has arrived meanwhile");
@@ -58,7 +58,7 @@ fn a_reply_carries_the_acknowledgement_of_what_it_replies_to() {
 
 /// As above: what arrives behind a reply waits for the next one, though something before it was owed.
 #[test]
-fn what_arrives_behind_a_reply_is_acknowledged_an_iteration_later() {
+fn data_received_after_a_reply_is_acknowledged_in_the_next_iteration() {
     let (mut scene, qp, _inbox) = spoken_to();
     assert_eq!(after(&mut scene, 1), (0, false));
     let acks = scene.node.counter("tcp_tx_acks");
@@ -72,7 +72,7 @@ fn what_arrives_behind_a_reply_is_acknowledged_an_iteration_later() {
 }
 
 #[test]
-fn an_acknowledgement_that_nothing_carries_leaves_in_the_next_iteration() {
+fn an_acknowledgement_without_data_is_sent_in_the_next_iteration() {
     let (mut scene, _, _inbox) = spoken_to();
     assert_eq!(after(&mut scene, 1), (0, false));
     assert_eq!(after(&mut scene, 1), (0, true));

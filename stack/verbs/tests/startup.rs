@@ -76,7 +76,7 @@ fn data_runs(pair: &mut Pair, near: QueuePair) {
 
 /// RFC 6581 s9.1: both sides keep to the smaller number, and each hears what the other named.
 #[test]
-fn numbers_of_reads_are_negotiated_and_told() {
+fn ird_and_ord_are_negotiated_and_reported() {
     let mut pair = Pair::new();
     let connect = ConnectParams { reads: Some(depths(4, 12)), ..Default::default() };
     let accept = AcceptParams { reads: Some(depths(8, 16)), ..Default::default() };
@@ -91,7 +91,7 @@ fn numbers_of_reads_are_negotiated_and_told() {
 
 /// RFC 6581 s9.1: 0x3FFF leaves both sides as they are.
 #[test]
-fn numbers_of_reads_can_be_left_to_the_applications() {
+fn ird_and_ord_can_be_left_to_the_applications() {
     let mut pair = Pair::new();
     let connect =
         ConnectParams { reads: Some(depths(READS_UNNEGOTIATED, READS_UNNEGOTIATED)), ..Default::default() };
@@ -138,7 +138,7 @@ fn data_runs_with_markers_in_any_direction() {
 
 /// RFC 5044 s4.4: one side that asks for CRCs is enough.
 #[test]
-fn data_runs_with_crcs_on_one_sides_word() {
+fn data_runs_with_crc_when_one_side_asks() {
     for (near_asks, far_asks) in [(true, false), (false, true), (false, false)] {
         let set = |crc: bool| move |config: &mut Config| config.mpa.crc = crc;
         let mut pair = pair_of(set(near_asks), set(far_asks));
@@ -149,7 +149,7 @@ fn data_runs_with_crcs_on_one_sides_word() {
 
 /// RFC 6581 s9.1: a refusal names the numbers of Reads that would do.
 #[test]
-fn a_refusal_names_numbers_of_reads() {
+fn a_reject_carries_ird_and_ord() {
     let mut pair = Pair::new();
     let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
     pair.far.ctx.listen(FAR.parse().unwrap()).unwrap();
@@ -165,7 +165,7 @@ fn a_refusal_names_numbers_of_reads() {
 
 /// What cannot be asked for is refused at the call, and the queue pair can still be used.
 #[test]
-fn terms_that_a_queue_pair_cannot_keep_are_refused_at_the_call() {
+fn parameters_beyond_the_queue_pairs_limits_are_refused_at_the_call() {
     let mut pair = Pair::new();
     let near = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
     let mut connect =
@@ -238,7 +238,7 @@ fn is_given_up(mut scene: Scene, qp: QueuePair) {
 /// speaks, more private data than there may be, none where enhanced data is announced: each closes TCP, and the
 /// application hears of it.
 #[test]
-fn a_reply_that_is_none_closes_tcp_and_the_application_hears_of_it() {
+fn a_malformed_reply_closes_tcp_and_raises_an_event() {
     const BAD: [&[u8]; 9] = [
         b"HTTP/1.1 400 Bad Request",
         b"MPA ID Rep Fram\0\x50\x02\x00\x04\x00\x10\x00\x10",
@@ -261,7 +261,7 @@ fn a_reply_that_is_none_closes_tcp_and_the_application_hears_of_it() {
 
 /// RFC 5044 s7.1.1, s7.1.2: the same in revision 1, where a reply with enhanced data is as wrong.
 #[test]
-fn a_reply_that_is_none_ends_an_initiator_of_revision_1_too() {
+fn a_malformed_reply_ends_a_revision_1_initiator_too() {
     const BAD: [&[u8]; 5] = [
         b"MPA ID Rep Fram\0\x40\x01\x00\x00",
         b"MPA ID Req Frame\x40\x01\x00\x00",
@@ -282,7 +282,7 @@ fn a_reply_that_is_none_ends_an_initiator_of_revision_1_too() {
 /// RFC 5044 s7.1.2: a responder that takes the TCP connection and never replies, or never ends its reply, is not waited
 /// for longer than start-up may take.
 #[test]
-fn a_reply_that_never_comes_is_a_start_up_that_takes_too_long() {
+fn a_missing_reply_times_out_start_up() {
     for begun in [&b""[..], b"MPA ID Rep", b"MPA ID Rep Frame\x50\x02\x00\x04\x00\x10\x00"] {
         let (mut scene, qp) = calls_a_silent_peer(&ConnectParams::default(), 24);
         if !begun.is_empty() {
@@ -297,7 +297,7 @@ fn a_reply_that_never_comes_is_a_start_up_that_takes_too_long() {
 /// RFC 5044 s7.1.1: CRCs are in use unless neither side asks; markers in each direction are for its receiver to ask. Both
 /// sides can say what came of it.
 #[test]
-fn crcs_and_markers_are_told_as_they_were_settled() {
+fn query_returns_the_negotiated_crc_and_markers() {
     let choices = [(false, false), (false, true), (true, false), (true, true)];
     for (crcs, markers) in choices.iter().flat_map(|crcs| choices.map(|markers| (*crcs, markers))) {
         let chosen =

@@ -6,8 +6,8 @@
 
 mod common;
 
+use common::messages::{fpdu, reply, request, tagged, terminate};
 use common::peer::{PEER, Scene};
-use common::speech::{fpdu, reply, request, tagged, terminate};
 use ironwarp::{
     CompletionStatus, ConnectFailure, ConnectParams, DisconnectReason, Event, MpaRevision, QpState,
     QueuePair, RecvWr, Region, RemoteMemory, STag, SendWr, Terminate,
@@ -193,7 +193,7 @@ fn told(event: &Event) -> Option<Told> {
 
 /// semantics "Sending", "Terminate": one end, told once and last, when every request has its completion.
 #[test]
-fn every_end_is_told_as_the_table_says() {
+fn every_teardown_raises_the_events_of_the_table() {
     for (stand, cause, events, completions) in TABLE {
         let row = format!("{stand:?}, {cause:?}");
         let mut scene = Scene::new(|_| {});

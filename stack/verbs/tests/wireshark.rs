@@ -69,7 +69,7 @@ fn values(capture: &Path, field: &str) -> Option<Vec<String>> {
 
 /// RFC 7306 s5 and s6, RFC 6581 s9: what the script shows is what was sent.
 #[test]
-fn the_script_shows_what_was_sent() {
+fn the_dissector_shows_the_sent_messages() {
     let capture = captured("fields");
     let wanted: [(&str, &[&str]); 12] = [
         ("ironwarp.immediate", &["38206f6374657473", "a5a5a5a5a5a5a5a5"]),

@@ -257,7 +257,7 @@ def reset_while_reading(address):
     return {}
 
 
-def silent_crowd(address):
+def many_silent(address):
     """More peers than may wait say nothing. Some are turned away at once, the others after a while."""
     streams = [silent_peer(address) for _ in range(SILENT_PEERS)]
     for stream in filter(None, streams):
@@ -272,7 +272,7 @@ def silent_peer(address):
         return None
 
 
-def connected_crowd(address):
+def many_connected(address):
     """One peer more than there are queue pairs is refused in words; those before it are not disturbed."""
     streams = [connected(address)[0] for _ in range(QUEUE_PAIRS)]
     late = iwarp.Initiator(address, TIMEOUT_S)
@@ -313,8 +313,8 @@ def from_port(address, port):
 
 OTHERS = {
     "port-reused": port_reused,
-    "silent-crowd": silent_crowd,
-    "connected-crowd": connected_crowd,
+    "many-silent": many_silent,
+    "many-connected": many_connected,
     "markers": markers,
     "crc-wrong-in-one-bit": lambda address: wrong_crc(address, 1),
     "crc-complemented": lambda address: wrong_crc(address, 0xFFFF_FFFF),

@@ -201,9 +201,9 @@ fn connections_that_end_at_any_octet_end_alone() {
 /// RFC 5042 s6.4.1: half-open start-ups are bounded in number and in time.
 #[test]
 fn silent_peers_are_bounded_in_number_and_in_time() {
-    let Some(mut lab) = Lab::crowded() else { return };
-    assert_eq!(lab.client("faults.py", &["silent-crowd"])["ended"], 12);
-    good_one_follows(&lab.events.through(1, "disconnected"), "silent-crowd");
+    let Some(mut lab) = Lab::few_slots() else { return };
+    assert_eq!(lab.client("faults.py", &["many-silent"])["ended"], 12);
+    good_one_follows(&lab.events.through(1, "disconnected"), "many-silent");
     let ended = lab.interrupt();
     let count = |name| ended.events.counter(name);
     let (waited, refused) = (count("verbs_startup_timeouts"), count("verbs_half_open_dropped"));
@@ -215,8 +215,8 @@ fn silent_peers_are_bounded_in_number_and_in_time() {
 /// RFC 5044 s7.1.2, rule 2: a request that is well formed and not acceptable gets a reply that says so.
 #[test]
 fn a_peer_beyond_the_limit_is_refused_in_words() {
-    let Some(mut lab) = Lab::crowded() else { return };
-    let seen = lab.client("faults.py", &["connected-crowd"]);
+    let Some(mut lab) = Lab::few_slots() else { return };
+    let seen = lab.client("faults.py", &["many-connected"]);
     assert_eq!((&seen["refused"], &seen["why"]), (&json!(true), &json!("no resources")), "{seen}");
     assert_eq!((&seen["end"], &seen["terminate"]), (&json!("fin"), &Value::Null), "{seen}");
     let events = lab.events.through(3, "disconnected");

@@ -48,7 +48,7 @@ startup_timeout_ms = 2000
 "#;
 
 /// What makes a responder one for few.
-const CROWDED: &str = "[limits]\nhalf_open = 8\nqueue_pairs = 2\n";
+const FEW_SLOTS: &str = "[limits]\nhalf_open = 8\nqueue_pairs = 2\n";
 
 /// A responder that listens on a tap, and what it says.
 pub struct Lab {
@@ -86,8 +86,8 @@ impl Lab {
     }
 
     /// The same with room for eight peers that wait and two that are connected.
-    pub fn crowded() -> Option<Lab> {
-        Self::start(&format!("{IMPATIENT}{CROWDED}"), &[])
+    pub fn few_slots() -> Option<Lab> {
+        Self::start(&format!("{IMPATIENT}{FEW_SLOTS}"), &[])
     }
 
     fn start(config: &str, options: &[&str]) -> Option<Lab> {

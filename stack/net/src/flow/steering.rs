@@ -1,12 +1,14 @@
-//! Which core a flow belongs to: one pure function, the same on every core.
+//! The core that owns a flow: one pure function, the same on every core.
 //!
-//! Where the device spreads flows by a hash that can be foretold, it is that hash, so that a flow arrives where it
-//! belongs; elsewhere the house's own keyed hash, whose outcome no peer can choose. A frame that arrives at another core
-//! is handed on, so a device that does not keep to what it says costs time and nothing else.
-//!
-//! Source: Microsoft's definition of receive-side scaling for the Toeplitz hash. Under a key of two bytes over and over
-//! both directions of a flow have one hash, and the hash is that of the exclusive or of all 16-bit words.
+//! Source: Microsoft's definition of receive-side scaling for the Toeplitz hash. With a key that repeats two bytes, both
+//! directions of a flow have the same hash, and the hash depends only on the exclusive or of all 16-bit words.
 //! Cost: a multiplication under the keyed hash, about 10 ns under the other.
+//!
+//! A card with receive-side scaling is configured with a symmetric Toeplitz key and an even indirection table, and
+//! `Steering::core_of` computes that hash. Over memif and rings the sender's queue is the receiver's queue, so the same
+//! hash is used: two stacks with the same number of cores agree on a flow's core and no frame is handed over. On af_packet,
+//! af_xdp and tap the queue cannot be predicted, and a keyed hash of the stack selects the core; a peer cannot aim at a
+//! core. Every received frame is checked against this function, so a device with another distribution costs time only.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -16,7 +18,7 @@ use ironwarp_types::Flow;
 /// The two bytes that make up the key.
 const KEY: u16 = 0x6d5a;
 
-/// Where flows belong.
+/// Maps flows to cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Steering {
     cores: u16,

@@ -4,4 +4,4 @@ pub(crate) mod arp;
 pub(crate) mod nd;
 mod table;
 
-pub(crate) use table::{Answer, Learnt, Neighbours, Told};
+pub(crate) use table::{LearnOutcome, Lookup, NeighbourUpdate, Neighbours};

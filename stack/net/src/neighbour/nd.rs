@@ -193,13 +193,13 @@ mod tests {
     /// RFC 4861 s7.1.2: an advertisement to a group is not solicited.
     #[test]
     fn an_advertisement_to_everybody_answers_nobody() {
-        let told = |flags, to| NdIn::parse(&message(ADVERTISEMENT, flags, &[]), v6("fd00::2"), v6(to));
-        assert_eq!(told(SOLICITED, "ff02::1"), None);
+        let update = |flags, to| NdIn::parse(&message(ADVERTISEMENT, flags, &[]), v6("fd00::2"), v6(to));
+        assert_eq!(update(SOLICITED, "ff02::1"), None);
         assert!(matches!(
-            told(SOLICITED | OVERRIDE, "fd00::9"),
+            update(SOLICITED | OVERRIDE, "fd00::9"),
             Some(NdIn::Advertisement { solicited: true, overrides: true, mac: None, .. })
         ));
-        assert!(matches!(told(0, "ff02::1"), Some(NdIn::Advertisement { solicited: false, .. })));
+        assert!(matches!(update(0, "ff02::1"), Some(NdIn::Advertisement { solicited: false, .. })));
     }
 
     /// RFC 4861 s4.6 and s7.1.

@@ -25,29 +25,29 @@ use crate::config::NeighbourConfig;
 use crate::flow::{FlowHasher, FlowTable};
 
 /// Places looked at for a neighbour that a request from the wire would add: strangers get no full scan.
-const STRANGER_SCAN: usize = 8;
+const UNSOLICITED_SCAN: usize = 8;
 
 /// The most entries: a pass over all of them, which due ones cause, stays below about 100 us.
 const ENTRIES_MAX: u32 = 1 << 16;
 
 /// What the table says about an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Lookup {
     /// Its link address.
     Known(MacAddr),
     /// It was asked and may still answer.
-    Asked,
+    Pending,
     /// It has just become asked: the caller sends the request.
-    AskNow,
+    SendRequest,
     /// It was asked and did not answer.
     Failed,
     /// There is no place to remember it.
-    Full,
+    TableFull,
 }
 
 /// What became of a link address that a neighbour told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Learnt {
+pub(crate) enum LearnOutcome {
     /// Somebody may have waited for it.
     Resolved,
     /// What was known already.
@@ -62,7 +62,7 @@ pub(crate) enum Learnt {
 
 /// What a neighbour told about itself, and how far that goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Told {
+pub(crate) struct NeighbourUpdate {
     pub(crate) mac: MacAddr,
     /// Whether a neighbour that nobody asked for is remembered.
     pub(crate) add: bool,
@@ -72,10 +72,10 @@ pub(crate) struct Told {
     pub(crate) confirms: bool,
 }
 
-impl Told {
+impl NeighbourUpdate {
     /// What ARP says, which has no finer distinctions: RFC 826 lets the newest word win.
-    pub(crate) fn by_arp(mac: MacAddr, add: bool) -> Told {
-        Told { mac, add, overrides: true, confirms: true }
+    pub(crate) fn by_arp(mac: MacAddr, add: bool) -> NeighbourUpdate {
+        NeighbourUpdate { mac, add, overrides: true, confirms: true }
     }
 }
 
@@ -126,43 +126,43 @@ impl Neighbours {
     }
 
     /// The link address of `addr`, for somebody who wants to send there.
-    pub(crate) fn ask(&mut self, now: Nanos, addr: IpAddr) -> Answer {
+    pub(crate) fn ask(&mut self, now: Nanos, addr: IpAddr) -> Lookup {
         let Some(at) = self.find(addr) else { return self.begin_asking(now, addr) };
         let doubt = now + self.cfg.doubt_after;
-        let Some(&entry) = self.entries.get(at) else { return Answer::Full };
+        let Some(&entry) = self.entries.get(at) else { return Lookup::TableFull };
         match entry.state {
             State::Known { mac, used, sure } => {
                 // RFC 4861 s7.3.3: the first use of a stale entry starts the delay before it is probed.
                 let due = if sure || used { entry.due } else { entry.due.min(doubt) };
                 self.set(at, Entry { state: State::Known { mac, used: true, sure }, due, ..entry });
-                Answer::Known(mac)
+                Lookup::Known(mac)
             }
-            State::Probing { mac, .. } => Answer::Known(mac),
-            State::Asking { .. } => Answer::Asked,
-            State::Failed => Answer::Failed,
-            State::Free => Answer::Full,
+            State::Probing { mac, .. } => Lookup::Known(mac),
+            State::Asking { .. } => Lookup::Pending,
+            State::Failed => Lookup::Failed,
+            State::Free => Lookup::TableFull,
         }
     }
 
     /// What a neighbour told about itself.
-    pub(crate) fn learn(&mut self, now: Nanos, addr: IpAddr, told: Told) -> Learnt {
+    pub(crate) fn learn(&mut self, now: Nanos, addr: IpAddr, update: NeighbourUpdate) -> LearnOutcome {
         if let Some(at) = self.find(addr) {
-            return self.merge(now, at, told);
+            return self.merge(now, at, update);
         }
-        let state = State::Known { mac: told.mac, used: false, sure: told.confirms };
+        let state = State::Known { mac: update.mac, used: false, sure: update.confirms };
         let added =
-            told.add && self.insert(Entry { addr, state, due: now + self.cfg.fresh_for }, STRANGER_SCAN);
-        if added { Learnt::Added } else { Learnt::Ignored }
+            update.add && self.insert(Entry { addr, state, due: now + self.cfg.fresh_for }, UNSOLICITED_SCAN);
+        if added { LearnOutcome::Added } else { LearnOutcome::Ignored }
     }
 
     /// A neighbour answered us without naming its link address: what is known of it is right (RFC 4861 s7.2.5).
-    pub(crate) fn confirm(&mut self, now: Nanos, addr: IpAddr) -> Learnt {
+    pub(crate) fn confirm(&mut self, now: Nanos, addr: IpAddr) -> LearnOutcome {
         let known = self.find(addr).and_then(|at| self.entries.get(at)).map(|entry| entry.state);
         match known {
             Some(State::Known { mac, .. } | State::Probing { mac, .. }) => {
-                self.learn(now, addr, Told { mac, add: false, overrides: false, confirms: true })
+                self.learn(now, addr, NeighbourUpdate { mac, add: false, overrides: false, confirms: true })
             }
-            _ => Learnt::Ignored,
+            _ => LearnOutcome::Ignored,
         }
     }
 
@@ -235,42 +235,42 @@ impl Neighbours {
         }
     }
 
-    fn begin_asking(&mut self, now: Nanos, addr: IpAddr) -> Answer {
+    fn begin_asking(&mut self, now: Nanos, addr: IpAddr) -> Lookup {
         let due = now + self.cfg.retry_every;
         let entry = Entry { addr, state: State::Asking { tries: 1 }, due };
-        if self.insert(entry, usize::MAX) { Answer::AskNow } else { Answer::Full }
+        if self.insert(entry, usize::MAX) { Lookup::SendRequest } else { Lookup::TableFull }
     }
 
     /// RFC 826 (merge), RFC 4861 s7.2.3 and s7.2.5.
-    fn merge(&mut self, now: Nanos, at: usize, told: Told) -> Learnt {
-        let Some(&before) = self.entries.get(at) else { return Learnt::Ignored };
-        let Told { mac, confirms: sure, overrides, .. } = told;
+    fn merge(&mut self, now: Nanos, at: usize, update: NeighbourUpdate) -> LearnOutcome {
+        let Some(&before) = self.entries.get(at) else { return LearnOutcome::Ignored };
+        let NeighbourUpdate { mac, confirms: sure, overrides, .. } = update;
         let fresh = now + self.cfg.fresh_for;
-        let (learnt, state, due) = match before.state {
+        let (outcome, state, due) = match before.state {
             State::Known { mac: old, .. } | State::Probing { mac: old, .. } if old == mac && sure => {
-                (Learnt::Confirmed, State::Known { mac, used: false, sure }, fresh)
+                (LearnOutcome::Confirmed, State::Known { mac, used: false, sure }, fresh)
             }
             State::Known { mac: old, .. } | State::Probing { mac: old, .. } if old == mac => {
-                (Learnt::Confirmed, before.state, before.due)
+                (LearnOutcome::Confirmed, before.state, before.due)
             }
             // Another link address that must not replace the known one only casts doubt on it.
             State::Known { mac: old, used, .. } if !overrides => {
                 let due = if used { before.due.min(now + self.cfg.doubt_after) } else { before.due };
-                (Learnt::Confirmed, State::Known { mac: old, used, sure: false }, due)
+                (LearnOutcome::Confirmed, State::Known { mac: old, used, sure: false }, due)
             }
-            State::Probing { .. } if !overrides => (Learnt::Confirmed, before.state, before.due),
+            State::Probing { .. } if !overrides => (LearnOutcome::Confirmed, before.state, before.due),
             State::Known { used, .. } if !sure && used => {
-                (Learnt::Moved, State::Known { mac, used, sure }, now + self.cfg.doubt_after)
+                (LearnOutcome::Moved, State::Known { mac, used, sure }, now + self.cfg.doubt_after)
             }
             State::Known { .. } | State::Probing { .. } => {
-                (Learnt::Moved, State::Known { mac, used: false, sure }, fresh)
+                (LearnOutcome::Moved, State::Known { mac, used: false, sure }, fresh)
             }
             State::Asking { .. } | State::Failed | State::Free => {
-                (Learnt::Resolved, State::Known { mac, used: false, sure }, fresh)
+                (LearnOutcome::Resolved, State::Known { mac, used: false, sure }, fresh)
             }
         };
         self.set(at, Entry { state, due, ..before });
-        learnt
+        outcome
     }
 
     /// Adds an entry, in the place of another when there is no free one and one of the next `scan` can be given up.

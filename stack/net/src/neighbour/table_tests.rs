@@ -33,10 +33,10 @@ fn run(table: &mut Neighbours, until: Nanos) -> Vec<(Nanos, IpAddr, Option<MacAd
 #[test]
 fn a_neighbour_is_asked_once_however_often_it_is_wanted() {
     let mut table = table(8);
-    assert_eq!(table.ask(SECOND, addr(2)), Answer::AskNow);
-    assert_eq!(table.ask(SECOND, addr(2)), Answer::Asked);
-    assert_eq!(table.learn(SECOND, addr(2), Told::by_arp(mac(2), false)), Learnt::Resolved);
-    assert_eq!(table.ask(SECOND, addr(2)), Answer::Known(mac(2)));
+    assert_eq!(table.ask(SECOND, addr(2)), Lookup::SendRequest);
+    assert_eq!(table.ask(SECOND, addr(2)), Lookup::Pending);
+    assert_eq!(table.learn(SECOND, addr(2), NeighbourUpdate::by_arp(mac(2), false)), LearnOutcome::Resolved);
+    assert_eq!(table.ask(SECOND, addr(2)), Lookup::Known(mac(2)));
 }
 
 #[test]
@@ -46,19 +46,22 @@ fn a_silent_neighbour_is_asked_three_times_a_second_apart_and_then_left_alone_fo
     table.ask(Nanos::ZERO, addr(2));
     let sent = run(&mut table, SECOND.times(3));
     assert_eq!(sent, [(SECOND, addr(2), None), (SECOND.times(2), addr(2), None)]);
-    assert_eq!(table.ask(SECOND.times(3), addr(2)), Answer::Failed);
+    assert_eq!(table.ask(SECOND.times(3), addr(2)), Lookup::Failed);
     assert_eq!(run(&mut table, SECOND.times(6)), []);
-    assert_eq!(table.ask(SECOND.times(6), addr(2)), Answer::AskNow);
+    assert_eq!(table.ask(SECOND.times(6), addr(2)), Lookup::SendRequest);
 }
 
 #[test]
 fn a_neighbour_in_use_is_probed_at_its_own_address_and_stays_usable() {
     let mut table = table(8);
-    table.learn(Nanos::ZERO, addr(2), Told::by_arp(mac(2), true));
+    table.learn(Nanos::ZERO, addr(2), NeighbourUpdate::by_arp(mac(2), true));
     table.ask(SECOND, addr(2));
     assert_eq!(run(&mut table, SECOND.times(60)), [(SECOND.times(60), addr(2), Some(mac(2)))]);
-    assert_eq!(table.ask(SECOND.times(60), addr(2)), Answer::Known(mac(2)));
-    assert_eq!(table.learn(SECOND.times(60), addr(2), Told::by_arp(mac(2), false)), Learnt::Confirmed);
+    assert_eq!(table.ask(SECOND.times(60), addr(2)), Lookup::Known(mac(2)));
+    assert_eq!(
+        table.learn(SECOND.times(60), addr(2), NeighbourUpdate::by_arp(mac(2), false)),
+        LearnOutcome::Confirmed
+    );
     assert_eq!(run(&mut table, SECOND.times(119)), []);
 }
 
@@ -66,49 +69,52 @@ fn a_neighbour_in_use_is_probed_at_its_own_address_and_stays_usable() {
 fn a_probed_neighbour_that_stays_silent_is_forgotten() {
     // RFC 1122 s2.3.2.1 (2): unicast poll, entry deleted after N requests without an answer.
     let mut table = table(8);
-    table.learn(Nanos::ZERO, addr(2), Told::by_arp(mac(2), true));
+    table.learn(Nanos::ZERO, addr(2), NeighbourUpdate::by_arp(mac(2), true));
     table.ask(SECOND, addr(2));
     assert_eq!(run(&mut table, SECOND.times(63)).len(), 3);
-    assert_eq!(table.ask(SECOND.times(63), addr(2)), Answer::AskNow);
+    assert_eq!(table.ask(SECOND.times(63), addr(2)), Lookup::SendRequest);
 }
 
 #[test]
 fn a_neighbour_nobody_uses_is_forgotten_without_a_request() {
     let mut table = table(8);
-    table.learn(Nanos::ZERO, addr(2), Told::by_arp(mac(2), true));
+    table.learn(Nanos::ZERO, addr(2), NeighbourUpdate::by_arp(mac(2), true));
     assert_eq!(run(&mut table, SECOND.times(60)), []);
     assert_eq!(table.next_due(), None);
-    assert_eq!(table.ask(SECOND.times(60), addr(2)), Answer::AskNow);
+    assert_eq!(table.ask(SECOND.times(60), addr(2)), Lookup::SendRequest);
 }
 
 #[test]
 fn a_new_link_address_supersedes_the_old_one() {
     // RFC 826, "Related issue": the new hardware address wins.
     let mut table = table(8);
-    table.learn(SECOND, addr(2), Told::by_arp(mac(2), true));
-    assert_eq!(table.learn(SECOND, addr(2), Told::by_arp(mac(9), false)), Learnt::Moved);
-    assert_eq!(table.ask(SECOND, addr(2)), Answer::Known(mac(9)));
+    table.learn(SECOND, addr(2), NeighbourUpdate::by_arp(mac(2), true));
+    assert_eq!(table.learn(SECOND, addr(2), NeighbourUpdate::by_arp(mac(9), false)), LearnOutcome::Moved);
+    assert_eq!(table.ask(SECOND, addr(2)), Lookup::Known(mac(9)));
 }
 
 #[test]
 fn an_unknown_station_is_not_added_unless_asked_for() {
     let mut table = table(8);
-    assert_eq!(table.learn(SECOND, addr(2), Told::by_arp(mac(2), false)), Learnt::Ignored);
-    assert_eq!(table.ask(SECOND, addr(2)), Answer::AskNow);
+    assert_eq!(table.learn(SECOND, addr(2), NeighbourUpdate::by_arp(mac(2), false)), LearnOutcome::Ignored);
+    assert_eq!(table.ask(SECOND, addr(2)), Lookup::SendRequest);
 }
 
 #[test]
 fn strangers_take_each_others_places_but_not_those_in_use_or_asked() {
     let mut table = table(4);
-    table.learn(SECOND, addr(1), Told::by_arp(mac(1), true));
+    table.learn(SECOND, addr(1), NeighbourUpdate::by_arp(mac(1), true));
     table.ask(SECOND, addr(1));
     table.ask(SECOND, addr(2));
     for stranger in 10..60 {
-        assert_eq!(table.learn(SECOND, addr(stranger), Told::by_arp(mac(stranger), true)), Learnt::Added);
+        assert_eq!(
+            table.learn(SECOND, addr(stranger), NeighbourUpdate::by_arp(mac(stranger), true)),
+            LearnOutcome::Added
+        );
         table.check().expect("invariants");
     }
-    assert_eq!(table.ask(SECOND, addr(1)), Answer::Known(mac(1)));
-    assert_eq!(table.ask(SECOND, addr(2)), Answer::Asked);
+    assert_eq!(table.ask(SECOND, addr(1)), Lookup::Known(mac(1)));
+    assert_eq!(table.ask(SECOND, addr(2)), Lookup::Pending);
 }
 
 #[test]
@@ -116,9 +122,9 @@ fn a_table_full_of_questions_refuses_another() {
     let mut table = table(2);
     table.ask(SECOND, addr(1));
     table.ask(SECOND, addr(2));
-    assert_eq!(table.ask(SECOND, addr(3)), Answer::Full);
-    assert_eq!(table.learn(SECOND, addr(4), Told::by_arp(mac(4), true)), Learnt::Ignored);
-    assert_eq!(table.ask(SECOND, addr(1)), Answer::Asked);
+    assert_eq!(table.ask(SECOND, addr(3)), Lookup::TableFull);
+    assert_eq!(table.learn(SECOND, addr(4), NeighbourUpdate::by_arp(mac(4), true)), LearnOutcome::Ignored);
+    assert_eq!(table.ask(SECOND, addr(1)), Lookup::Pending);
 }
 
 proptest! {
@@ -133,10 +139,10 @@ proptest! {
             now += Nanos::from_millis(wait_ms);
             let mut sent = Vec::new();
             match event {
-                0 => sent.extend((table.ask(now, addr(n)) == Answer::AskNow).then_some(addr(n))),
+                0 => sent.extend((table.ask(now, addr(n)) == Lookup::SendRequest).then_some(addr(n))),
                 3 => { table.on_due(now, |addr, _| sent.push(addr)); }
                 _ => {
-                    table.learn(now, addr(n), Told::by_arp(mac(n + event), event == 1));
+                    table.learn(now, addr(n), NeighbourUpdate::by_arp(mac(n + event), event == 1));
                     asked.remove(&addr(n));
                 }
             }
@@ -151,19 +157,22 @@ proptest! {
 }
 
 /// An advertisement of `mac` that nobody asked for.
-fn unasked(mac: MacAddr, overrides: bool) -> Told {
-    Told { mac, add: false, overrides, confirms: false }
+fn unsolicited(mac: MacAddr, overrides: bool) -> NeighbourUpdate {
+    NeighbourUpdate { mac, add: false, overrides, confirms: false }
 }
 
 #[test]
 fn a_neighbour_that_has_not_answered_us_is_probed_soon_after_its_first_use() {
     // RFC 4861 s7.3.3: STALE, DELAY, PROBE, and back to REACHABLE with the answer.
     let mut table = table(8);
-    table.learn(Nanos::ZERO, addr(2), Told { add: true, ..unasked(mac(2), true) });
+    table.learn(Nanos::ZERO, addr(2), NeighbourUpdate { add: true, ..unsolicited(mac(2), true) });
     assert_eq!(run(&mut table, SECOND.times(10)), []);
-    assert_eq!(table.ask(SECOND.times(10), addr(2)), Answer::Known(mac(2)));
+    assert_eq!(table.ask(SECOND.times(10), addr(2)), Lookup::Known(mac(2)));
     assert_eq!(run(&mut table, SECOND.times(15)), [(SECOND.times(15), addr(2), Some(mac(2)))]);
-    assert_eq!(table.learn(SECOND.times(15), addr(2), Told::by_arp(mac(2), false)), Learnt::Confirmed);
+    assert_eq!(
+        table.learn(SECOND.times(15), addr(2), NeighbourUpdate::by_arp(mac(2), false)),
+        LearnOutcome::Confirmed
+    );
     assert_eq!(run(&mut table, SECOND.times(74)), []);
 }
 
@@ -171,10 +180,10 @@ fn a_neighbour_that_has_not_answered_us_is_probed_soon_after_its_first_use() {
 fn an_advertisement_without_override_casts_doubt_and_changes_nothing() {
     // RFC 4861 s7.2.5, I.
     let mut table = table(8);
-    table.learn(Nanos::ZERO, addr(2), Told::by_arp(mac(2), true));
+    table.learn(Nanos::ZERO, addr(2), NeighbourUpdate::by_arp(mac(2), true));
     table.ask(Nanos::ZERO, addr(2));
-    assert_eq!(table.learn(SECOND, addr(2), unasked(mac(9), false)), Learnt::Confirmed);
-    assert_eq!(table.ask(SECOND, addr(2)), Answer::Known(mac(2)));
+    assert_eq!(table.learn(SECOND, addr(2), unsolicited(mac(9), false)), LearnOutcome::Confirmed);
+    assert_eq!(table.ask(SECOND, addr(2)), Lookup::Known(mac(2)));
     assert_eq!(run(&mut table, SECOND.times(6)), [(SECOND.times(6), addr(2), Some(mac(2)))]);
 }
 
@@ -182,9 +191,9 @@ fn an_advertisement_without_override_casts_doubt_and_changes_nothing() {
 fn an_advertisement_with_override_replaces_and_is_verified_when_in_use() {
     // RFC 4861 s7.2.5, II: the state becomes STALE.
     let mut table = table(8);
-    table.learn(Nanos::ZERO, addr(2), Told::by_arp(mac(2), true));
+    table.learn(Nanos::ZERO, addr(2), NeighbourUpdate::by_arp(mac(2), true));
     table.ask(Nanos::ZERO, addr(2));
-    assert_eq!(table.learn(SECOND, addr(2), unasked(mac(9), true)), Learnt::Moved);
+    assert_eq!(table.learn(SECOND, addr(2), unsolicited(mac(9), true)), LearnOutcome::Moved);
     assert_eq!(run(&mut table, SECOND.times(6)), [(SECOND.times(6), addr(2), Some(mac(9)))]);
 }
 
@@ -193,8 +202,8 @@ fn an_answer_without_a_link_address_confirms_what_is_known_and_resolves_nothing(
     // RFC 4861 s7.2.5.
     let mut table = table(8);
     table.ask(SECOND, addr(3));
-    assert_eq!(table.confirm(SECOND, addr(3)), Learnt::Ignored);
-    table.learn(SECOND, addr(2), Told { add: true, ..unasked(mac(2), true) });
-    assert_eq!(table.confirm(SECOND, addr(2)), Learnt::Confirmed);
-    assert_eq!(table.ask(SECOND, addr(3)), Answer::Asked);
+    assert_eq!(table.confirm(SECOND, addr(3)), LearnOutcome::Ignored);
+    table.learn(SECOND, addr(2), NeighbourUpdate { add: true, ..unsolicited(mac(2), true) });
+    assert_eq!(table.confirm(SECOND, addr(2)), LearnOutcome::Confirmed);
+    assert_eq!(table.ask(SECOND, addr(3)), Lookup::Pending);
 }

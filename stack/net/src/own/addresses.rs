@@ -9,6 +9,10 @@
 //! Only usable addresses are in the two short lists that received packets are compared with.
 //!
 //! Source: RFC 5227 (IPv4), RFC 4862 s5.4 (IPv6). Time is an argument; what must be said goes out through a closure.
+//!
+//! IPv4 addresses are announced and defended (RFC 5227). They are probed only if `net.probe_ipv4` asks for it, because probing
+//! takes five to nine seconds. IPv6 addresses are probed by default (RFC 4862), which takes one to two seconds. An address that
+//! another station has is not used; `net_addresses_duplicate` counts it.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -10,7 +10,7 @@ use ironwarp_types::Nanos;
 
 use super::link::Arrived;
 use crate::neighbour::arp::ArpIn;
-use crate::neighbour::{Learnt, Told};
+use crate::neighbour::{LearnOutcome, NeighbourUpdate};
 use crate::net::Net;
 use crate::own::Claim;
 
@@ -31,10 +31,10 @@ impl Net {
             return self.stats.count(Counter::NetDropArpConflict);
         }
         let for_us = arp.is_request && self.own.has_v4(arp.target);
-        let learnt = self.learn(now, arp.sender.into(), Told::by_arp(arp.mac, for_us));
+        let outcome = self.learn(now, arp.sender.into(), NeighbourUpdate::by_arp(arp.mac, for_us));
         if for_us {
             self.answer_arp(frame, &arp, wire);
-        } else if learnt == Learnt::Ignored {
+        } else if outcome == LearnOutcome::Ignored {
             self.stats.count(Counter::NetDropArpOther);
         } else {
             self.stats.count(Counter::NetArpUpdates);
@@ -56,7 +56,7 @@ impl Net {
                 self.stats.count(Counter::NetAddressesDuplicate);
                 // Whoever waits for the address hears that it will not come.
                 self.on_route_change(1);
-                self.tell_addresses();
+                self.publish_addresses();
             }
             Claim::Defend => {
                 self.stats.count(Counter::NetAddressesDefended);
@@ -68,23 +68,23 @@ impl Net {
     }
 
     /// Remembers what a station told about itself, where it can be a neighbour.
-    pub(crate) fn learn(&mut self, now: Nanos, addr: IpAddr, told: Told) -> Learnt {
+    pub(crate) fn learn(&mut self, now: Nanos, addr: IpAddr, update: NeighbourUpdate) -> LearnOutcome {
         if !self.may_be_neighbour(addr) {
-            return Learnt::Ignored;
+            return LearnOutcome::Ignored;
         }
-        let learnt = self.neighbours.learn(now, addr, told);
-        self.tell_learnt(addr, told, learnt);
-        match learnt {
-            Learnt::Resolved => self.on_route_change(1),
-            Learnt::Moved => {
+        let outcome = self.neighbours.learn(now, addr, update);
+        self.publish_update(addr, update, outcome);
+        match outcome {
+            LearnOutcome::Resolved => self.on_route_change(1),
+            LearnOutcome::Moved => {
                 self.stats.count(Counter::NetNeighboursChanged);
                 self.on_route_change(1);
             }
             // A stranger is added only when it asks for us: a reply that nobody asked for teaches nothing.
-            Learnt::Ignored if told.add => self.stats.count(Counter::NetNeighbourTableFull),
-            Learnt::Confirmed | Learnt::Added | Learnt::Ignored => {}
+            LearnOutcome::Ignored if update.add => self.stats.count(Counter::NetNeighbourTableFull),
+            LearnOutcome::Confirmed | LearnOutcome::Added | LearnOutcome::Ignored => {}
         }
-        learnt
+        outcome
     }
 
     fn answer_arp<P: Port>(&self, mut frame: P::Frame, arp: &ArpIn, wire: &mut Wire<P>) {

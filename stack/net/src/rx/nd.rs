@@ -12,7 +12,7 @@ use ironwarp_types::{MacAddr, Nanos};
 use super::Datagram;
 use crate::family::is_unicast_v6;
 use crate::neighbour::nd::{self, NdIn};
-use crate::neighbour::{Learnt, Told};
+use crate::neighbour::{LearnOutcome, NeighbourUpdate};
 use crate::net::Net;
 
 impl Net {
@@ -32,8 +32,9 @@ impl Net {
                 self.on_solicitation(now, frame, datagram, (target, mac), wire);
             }
             Some(NdIn::Advertisement { target, mac, solicited, overrides }) => {
-                let told = mac.map(|mac| Told { mac, add: false, overrides, confirms: solicited });
-                self.on_advertisement(now, datagram.remote_mac, (target, told, solicited), wire);
+                let update =
+                    mac.map(|mac| NeighbourUpdate { mac, add: false, overrides, confirms: solicited });
+                self.on_advertisement(now, datagram.remote_mac, (target, update, solicited), wire);
             }
             None => self.stats.count(Counter::NetDropNdMalformed),
         }
@@ -60,7 +61,11 @@ impl Net {
         }
         let asker = is_unicast_v6(datagram.remote).then_some(datagram.remote);
         if let (Some(asker), Some(mac)) = (asker, mac) {
-            self.learn(now, asker.into(), Told { mac, add: true, overrides: true, confirms: false });
+            self.learn(
+                now,
+                asker.into(),
+                NeighbourUpdate { mac, add: true, overrides: true, confirms: false },
+            );
         }
         // An asker that does not say where it is gets its answer where its question came from.
         let to = asker.map(|addr| (addr, mac.unwrap_or(datagram.remote_mac)));
@@ -74,22 +79,22 @@ impl Net {
         &mut self,
         now: Nanos,
         from: MacAddr,
-        (target, told, solicited): (Ipv6Addr, Option<Told>, bool),
+        (target, update, solicited): (Ipv6Addr, Option<NeighbourUpdate>, bool),
         wire: &mut Wire<P>,
     ) {
         if from != self.link.mac && self.on_claim(now, target.into(), wire) {
             return self.stats.count(Counter::NetDropNdConflict);
         }
-        let learnt = match told {
-            Some(told) => self.learn(now, target.into(), told),
+        let outcome = match update {
+            Some(update) => self.learn(now, target.into(), update),
             None if solicited => {
-                let learnt = self.neighbours.confirm(now, target.into());
-                self.tell_neighbour(target.into(), false);
-                learnt
+                let outcome = self.neighbours.confirm(now, target.into());
+                self.publish_neighbour(target.into(), false);
+                outcome
             }
-            None => Learnt::Ignored,
+            None => LearnOutcome::Ignored,
         };
-        let ignored = learnt == Learnt::Ignored;
+        let ignored = outcome == LearnOutcome::Ignored;
         self.stats.count(if ignored { Counter::NetDropNdOther } else { Counter::NetNdUpdates });
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ironwarp_types::Nanos;
 
-use super::behind::{Backlog, Behind};
+use super::background::{BackgroundWriter, Backlog};
 use super::pcapng::{Packet, PcapngWriter};
 
 /// A pcapng file being written; clones write to the same one. What is buffered reaches the file when the last clone
@@ -51,8 +51,8 @@ impl Capture {
 
     /// Writes to anything on a thread of its own.
     pub(super) fn aside(out: impl Write + Send + 'static, limits: CaptureLimits) -> io::Result<Capture> {
-        let (behind, backlog) = Behind::over(out)?;
-        Capture::opened(Box::new(behind), Some(backlog), limits)
+        let (background, backlog) = BackgroundWriter::over(out)?;
+        Capture::opened(Box::new(background), Some(backlog), limits)
     }
 
     /// Writes to anything, at once. Fails if the header cannot be written.

@@ -13,13 +13,13 @@
 //! be written, or that reaches its size limit, switches itself off and is counted. Neither disturbs the traffic.
 #![forbid(unsafe_code)]
 
-mod behind;
+mod background;
 mod capture;
 mod control;
+mod direction;
+mod fault_queue;
 mod faults;
-mod lane;
 mod pcapng;
-mod side;
 #[cfg(test)]
 mod tests;
 
@@ -35,8 +35,8 @@ use ironwarp_types::{Clock, Nanos};
 
 use crate::{Burst, Frame, Port, PortCaps, Sealed};
 use control::Shared;
-use lane::{Lane, Surroundings};
-use side::{Inbound, Outbound};
+use direction::{Inbound, Outbound};
+use fault_queue::{FaultContext, FaultQueue};
 
 /// A port with a fault injector and a tap. The clock stamps captured frames, in nanoseconds since 1970.
 pub struct Instrumented<P: Port, C> {
@@ -46,8 +46,8 @@ pub struct Instrumented<P: Port, C> {
     shared: Arc<Shared>,
     /// Receive bursts since the start: the injector's measure of time.
     polls: u64,
-    rx: Lane<P, Inbound>,
-    tx: Lane<P, Outbound>,
+    rx: FaultQueue<P, Inbound>,
+    tx: FaultQueue<P, Outbound>,
     /// Frames past the injector that the device has not taken yet.
     leaving: Burst<<P::Frame as Frame>::Sealed>,
     tap: Option<CaptureInterface>,
@@ -62,8 +62,8 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
             stats,
             shared: Arc::new(Shared::default()),
             polls: 0,
-            rx: Lane::new(),
-            tx: Lane::new(),
+            rx: FaultQueue::new(),
+            tx: FaultQueue::new(),
             leaving: Burst::new(),
             tap: None,
         }
@@ -137,7 +137,7 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
             return;
         }
         self.record(Direction::Outbound, from.iter().map(Sealed::bytes));
-        let mut around = Surroundings { port: &mut self.port, stats: &self.stats, poll: self.polls };
+        let mut around = FaultContext { port: &mut self.port, stats: &self.stats, poll: self.polls };
         for frame in from.drain(..) {
             self.tx.admit(&mut around, frame);
         }
@@ -152,7 +152,7 @@ impl<P: Port, C: Clock + 'static> Instrumented<P, C> {
         if !self.rx.has_ready() {
             let mut fresh = Burst::new();
             self.port.rx_burst(&mut fresh);
-            let mut around = Surroundings { port: &mut self.port, stats: &self.stats, poll: self.polls };
+            let mut around = FaultContext { port: &mut self.port, stats: &self.stats, poll: self.polls };
             for frame in fresh {
                 self.rx.admit(&mut around, frame);
             }

@@ -1,16 +1,16 @@
-//! CUBIC: the window follows a cubic curve of the time since it was last reduced.
+//! CUBIC: the window is a cubic function of the time since the last reduction.
 //!
 //! ```text
 //!   W(t) = C (t - K)^3 + W_max      K = cbrt((W_max - cwnd) / C)      C = 0.4 segments/s^3
 //! ```
 //!
-//! Steep while far below the window at which congestion was met, flat around it, steep beyond it. On short round trips
-//! the curve is slower than Reno; there the window follows an estimate of Reno's (`w_est`), which is the whole of it
-//! inside a data centre.
+//! The curve is steep far below the window at which congestion occurred, flat near it, and steep beyond it. On short
+//! round trips the curve is slower than Reno. There the window follows an estimate of Reno's window (`w_est`), which is
+//! always the case inside a data centre.
 //!
-//! Times are in ticks of 2^20 ns, so that no division is needed; windows in bytes; the cube in 128 bits. The curve is
-//! looked at eight times a round trip and turned into the number of acknowledged bytes that are worth a segment, so that
-//! an ACK costs two additions. Source: draft-ietf-tcpm-rfc8312bis s4.
+//! Units: time in ticks of 2^20 ns, so that no division is needed; windows in bytes; cubes in 128 bits. The curve is
+//! evaluated eight times per round trip and converted to the number of acknowledged bytes per segment of growth. An ACK
+//! therefore costs two additions. Source: draft-ietf-tcpm-rfc8312bis s4.
 
 use ironwarp_types::Nanos;
 
@@ -25,29 +25,29 @@ const C_SCALED: u128 = 8_507_059_173;
 /// 1 / C in ticks cubed a segment.
 const C_INVERSE: u64 = 2_168_404_345;
 
-/// The epoch has not begun.
+/// No epoch has begun.
 const NEVER: Nanos = Nanos::MAX;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cubic {
-    /// The window around which the curve is flat.
+    /// W_max: the window at which the curve is flat, in bytes.
     w_max: u32,
     /// W_max before the last reduction.
     w_max_before: u32,
     /// The window before the last reduction (cwnd_prior of s4.3).
     cwnd_prior: u32,
-    /// When this curve began.
+    /// When the current curve began.
     epoch: Nanos,
-    /// When it reaches W_max, in ticks after the epoch.
+    /// K: when the curve reaches W_max, in ticks after the epoch.
     k: u64,
-    /// What Reno's window would be.
+    /// The estimate of Reno's window.
     w_est: u32,
     /// Bytes acknowledged since `w_est` last grew.
     w_est_acked: u32,
-    /// Bytes to be acknowledged for a segment of growth, by the curve; and those acknowledged since the last.
+    /// Acknowledged bytes per segment of growth on the curve, and the bytes acknowledged since the last growth.
     acked_per_segment: u32,
     acked: u32,
-    /// When to look at the curve again.
+    /// When to evaluate the curve next.
     next_update_at: Nanos,
     /// The time up to which the window was in use or the epoch was moved.
     in_use_until: Nanos,
@@ -70,7 +70,7 @@ impl Cubic {
         }
     }
 
-    /// Congestion avoidance: `bytes` were acknowledged of a window that is in use. Answers the new window.
+    /// Congestion avoidance: `bytes` of a fully used window were acknowledged. Returns the new window.
     #[inline]
     pub(super) fn on_ack(&mut self, cwnd: u32, emss: u32, bytes: u32, acked: &Acked) -> u32 {
         if acked.now >= self.next_update_at || self.epoch == NEVER {
@@ -85,12 +85,12 @@ impl Cubic {
             self.acked -= segments * self.acked_per_segment;
             grown = grown.saturating_add(segments.saturating_mul(emss));
         }
-        // s4.3: below Reno's window, Reno's window.
+        // s4.3: the window is never below Reno's estimate.
         grown.max(self.w_est)
     }
 
-    /// s4.3, figure 4: alpha is 3 (1 - beta) / (1 + beta) = 9/17 of a segment a window, and a whole one once the
-    /// window is where it was.
+    /// s4.3, figure 4: alpha is 3 (1 - beta) / (1 + beta) = 9/17 of a segment per window, and one segment once the
+    /// window reaches its size before the reduction.
     #[inline]
     fn grow_reno_estimate(&mut self, cwnd: u32, emss: u32, bytes: u32) {
         self.w_est_acked = self.w_est_acked.saturating_add(bytes);
@@ -101,14 +101,14 @@ impl Cubic {
         }
     }
 
-    /// Looks at the curve one round trip ahead (s4.2) and sets the pace towards it.
+    /// Evaluates the curve one round trip ahead (s4.2) and sets the growth rate towards it.
     fn update_target(&mut self, cwnd: u32, emss: u32, acked: &Acked) {
         if self.epoch == NEVER {
             self.begin(cwnd, emss, acked.now);
         }
         self.next_update_at = acked.now + Nanos(acked.srtt.0 >> 3);
         let ahead = acked.now.since(self.epoch) + acked.srtt;
-        // s4.2: never below the window, and at most half of it more in one round trip.
+        // s4.2: the target is not below the window and at most 1.5 times the window.
         let target = self.curve(ahead, emss).clamp(cwnd, cwnd + (cwnd >> 1));
         self.acked_per_segment = match u64::from(cwnd) * u64::from(emss) / u64::from((target - cwnd).max(1)) {
             large if large > u64::from(u32::MAX) => u32::MAX,
@@ -137,10 +137,10 @@ impl Cubic {
         if ticks < self.k { self.w_max.saturating_sub(change) } else { self.w_max.saturating_add(change) }
     }
 
-    /// s4.6 and s4.7: what the window comes down to, and where the next curve is flat.
+    /// s4.6 and s4.7: sets W_max of the next curve and returns the new ssthresh.
     pub(super) fn on_congestion(&mut self, cwnd: u32, flight: u32) -> u32 {
         self.w_max_before = self.w_max;
-        // s4.7, fast convergence: a flow whose share shrinks makes room for others.
+        // s4.7, fast convergence: a flow whose share shrinks releases bandwidth to other flows.
         self.w_max = if cwnd < self.w_max { share(cwnd, 17, 20) } else { cwnd };
         self.cwnd_prior = cwnd;
         self.epoch = NEVER;
@@ -153,7 +153,7 @@ impl Cubic {
         self.epoch = NEVER;
     }
 
-    /// s5.8: the curve stands still while the window is not used.
+    /// s5.8: time in which the window is not used does not advance the curve.
     pub(super) fn on_app_limited(&mut self, now: Nanos) {
         if self.epoch != NEVER {
             self.epoch += now.since(self.in_use_until);
@@ -166,7 +166,7 @@ fn share(of: u32, parts: u64, whole: u64) -> u32 {
     (u64::from(of) * parts / whole) as u32
 }
 
-/// The largest number whose cube is not above `x`.
+/// Returns the largest number whose cube is not above `x`.
 fn cube_root(x: u64) -> u32 {
     let (mut rest, mut root) = (x, 0u64);
     for shift in (0..=63).rev().step_by(3) {
@@ -193,7 +193,7 @@ mod tests {
         Acked { now, bytes: EMSS, una_before: Seq(0), snd_nxt: Seq(0), srtt, echo: false }
     }
 
-    /// The window after so many round trips of full use, reduced from `from` at time 0.
+    /// The window after `span` of full use, reduced from `from` at time 0.
     fn after(from: u32, srtt: Nanos, span: Nanos) -> u32 {
         let mut cubic = Cubic::new();
         let mut cwnd = cubic.on_congestion(from, from);
@@ -209,24 +209,24 @@ mod tests {
         cwnd
     }
 
-    /// Section 4.2 on a long path: K = cbrt(1000 * 0.3 / 0.4) = 9.09 s to come back to 1000 segments.
+    /// Section 4.2 on a long path: the window needs K = cbrt(1000 * 0.3 / 0.4) = 9.09 s to return to 1000 segments.
     #[test]
-    fn a_long_path_is_back_where_it_was_after_k_and_goes_beyond() {
+    fn on_a_long_path_the_window_returns_to_w_max_after_k_and_grows_beyond() {
         let srtt = Nanos::from_millis(100);
         let from = 1_000 * EMSS;
-        // Half way the distance to W_max is an eighth of what it was: 0.3 * 1000 / 8 = 37.
+        // At half of K the distance to W_max is an eighth of the reduction: 0.3 * 1000 / 8 = 37.
         let half = after(from, srtt, Nanos::from_micros(4_545_000));
         assert!((940..=970).contains(&(half / EMSS)), "{half}");
         let whole = after(from, srtt, Nanos::from_micros(9_086_000));
         assert!((985..=1_005).contains(&(whole / EMSS)), "{whole}");
-        // Five seconds beyond: 0.4 * 5^3 = 50 segments more.
+        // Five seconds after K: 0.4 * 5^3 = 50 segments more.
         let beyond = after(from, srtt, Nanos::from_micros(14_086_000));
         assert!((1_030..=1_065).contains(&(beyond / EMSS)), "{beyond}");
     }
 
-    /// Section 4.3 on a short path: 9/17 of a segment a round trip until the old window is reached, then one.
+    /// Section 4.3 on a short path: 9/17 of a segment per round trip until the old window is reached, then one.
     #[test]
-    fn a_short_path_grows_as_reno_would() {
+    fn on_a_short_path_the_window_follows_the_reno_estimate() {
         let grown = after(100 * EMSS, Nanos::from_micros(50), Nanos::from_micros(50 * 17));
         assert!((78..=80).contains(&(grown / EMSS)), "{grown}");
         let later = after(100 * EMSS, Nanos::from_micros(50), Nanos::from_micros(50 * 77));
@@ -235,7 +235,7 @@ mod tests {
 
     /// Section 4.7.
     #[test]
-    fn a_second_reduction_below_the_first_makes_room() {
+    fn a_second_reduction_below_w_max_lowers_w_max_further() {
         let mut cubic = Cubic::new();
         assert_eq!(cubic.on_congestion(100 * EMSS, 100 * EMSS), 70 * EMSS);
         assert_eq!(cubic.w_max, 100 * EMSS);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn time_without_use_does_not_count() {
+    fn idle_time_does_not_advance_the_curve() {
         let mut cubic = Cubic::new();
         let srtt = Nanos::from_millis(100);
         let cwnd = cubic.on_congestion(1_000 * EMSS, 1_000 * EMSS);
@@ -263,14 +263,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_cube_root_is_the_largest_that_fits(x: u64) {
+        fn cube_root_returns_the_largest_integer_that_fits(x: u64) {
             let root = u128::from(cube_root(x));
             prop_assert!(root.pow(3) <= u128::from(x) && (root + 1).pow(3) > u128::from(x));
         }
 
-        /// No figures make the window fall or grow by more than half a window and a segment an ACK of a window.
+        /// For any input the window never shrinks, and one ACK of a whole window grows it by at most half a window and
+        /// one segment.
         #[test]
-        fn growth_is_bounded(
+        fn growth_per_ack_is_bounded(
             from in 1_000u32..1 << 30, cut in 1_000u32..1 << 30, emss in 144u32..9_000,
             srtt in 1u64..10_000_000_000, steps in prop::collection::vec((0u64..100_000_000_000, 0u32..1 << 20), 1..50),
         ) {

@@ -1,14 +1,14 @@
-//! DCTCP: the window comes down in proportion to how many bytes were marked.
+//! DCTCP: reduces the window in proportion to the share of marked bytes.
 //!
-//! The share of marked bytes is measured a window at a time and smoothed into `alpha`; congestion that the network marks
-//! costs `alpha / 2` of the window, loss costs half of it as ever. Growth is Reno's. Needs ECN at both ends and switches
-//! that mark early. Source: RFC 8257 s3.3, s3.4. Cost: an addition an ACK, a division a round trip.
+//! The share of marked bytes is measured per window and smoothed into `alpha`. A mark reduces the window by `alpha /
+//! 2`, a loss by half. Growth is Reno's. Needs ECN at both ends and switches that mark early. Source: RFC 8257 s3.3,
+//! s3.4. Cost: one addition per ACK, one division per round trip.
 
 use ironwarp_types::Seq;
 
 use super::{Acked, CongestionSignal, Reno};
 
-/// Alpha of 1.
+/// The fixed-point value of alpha = 1.
 const WHOLE: u32 = 1 << 10;
 
 /// The gain g of RFC 8257 s4.2 is 1/16.
@@ -20,13 +20,13 @@ pub(super) struct Dctcp {
     alpha: u32,
     acked: u32,
     marked: u32,
-    /// Where the window that is being observed ends.
+    /// The sequence number at which the observation window ends.
     window_end: Seq,
     pub(super) reno: Reno,
 }
 
 impl Dctcp {
-    /// RFC 8257 s4.2: alpha begins at 1, so that the first mark halves the window as it would without DCTCP.
+    /// RFC 8257 s4.2: alpha starts at 1, so that the first mark halves the window as without DCTCP.
     pub(super) fn new(iss: Seq) -> Self {
         Dctcp { alpha: WHOLE, acked: 0, marked: 0, window_end: iss, reno: Reno::default() }
     }
@@ -46,14 +46,14 @@ impl Dctcp {
     fn end_window(&mut self, snd_nxt: Seq) {
         let share = (u64::from(self.marked) << 10) / u64::from(self.acked.max(1));
         self.alpha = self.alpha - (self.alpha >> GAIN_SHIFT) + (share as u32 >> GAIN_SHIFT);
-        // What is left is less than the shift can take away: it is none.
+        // The remainder is smaller than the shift can remove; round it to zero.
         if share == 0 && self.alpha < 1 << GAIN_SHIFT {
             self.alpha = 0;
         }
         (self.acked, self.marked, self.window_end) = (0, 0, snd_nxt);
     }
 
-    /// RFC 8257 s3.3 for marks, s3.4 for loss.
+    /// RFC 8257 s3.3 for marks, s3.4 for loss. Returns the new ssthresh.
     pub(super) fn on_congestion(&mut self, signal: CongestionSignal, cwnd: u32, flight: u32) -> u32 {
         match signal {
             CongestionSignal::Loss => flight >> 1,
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_marks_cost_little_and_loss_costs_half() {
+    fn rare_marks_reduce_the_window_slightly_and_loss_halves_it() {
         let mut dctcp = Dctcp::new(Seq(0));
         assert_eq!(dctcp.on_congestion(CongestionSignal::Ecn, 100_000, 100_000), 50_000);
         windows(&mut dctcp, 300, 1);

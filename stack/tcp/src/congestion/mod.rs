@@ -1,4 +1,4 @@
-//! Congestion windows: how much may be in flight, as NewReno, CUBIC and DCTCP each see it.
+//! Congestion windows: the number of bytes that may be in flight, by NewReno, CUBIC or DCTCP.
 //!
 //! ```text
 //!                  acknowledged and used           congestion (loss, mark)            all of it repaired
@@ -7,12 +7,12 @@
 //!       +----------------------------------------- timeout --------------------------------------------------+
 //! ```
 //!
-//! Takes what ACKs say, in bytes; gives a window in bytes. Knows nothing of segments, units or timers: which bytes are
-//! lost is the business of `recovery`, and between the reduction and the repair the window is steered by PRR.
+//! Takes acknowledged bytes and marks; gives a window in bytes. The module has no segments, units or timers. `recovery`
+//! finds lost bytes, and PRR sets the window between the reduction and the repair.
 //!
-//! Source: RFC 5681, RFC 3465 (bytes are counted, L = 2), draft-ietf-tcpm-rfc8312bis (CUBIC), RFC 8257 (DCTCP),
-//! RFC 6937 (PRR), RFC 7661 in spirit: a window that nobody uses does not grow. Cost: a few additions an ACK; a division
-//! where CUBIC looks at its curve, eight times a round trip, and where DCTCP closes a window, once.
+//! Source: RFC 5681, RFC 3465 (byte counting, L = 2), draft-ietf-tcpm-rfc8312bis (CUBIC), RFC 8257 (DCTCP), RFC 6937
+//! (PRR). In the spirit of RFC 7661, an unused window does not grow. Cost: a few additions per ACK. CUBIC divides eight
+//! times per round trip, DCTCP once per window.
 
 mod cubic;
 mod dctcp;
@@ -28,37 +28,37 @@ use crate::config;
 use cubic::Cubic;
 use dctcp::Dctcp;
 
-/// The largest window kept: half the sequence space less a margin, so that comparisons stay ordered.
+/// The largest window: a quarter of the sequence space, so that comparisons stay ordered.
 const CWND_MAX: u32 = 1 << 30;
 
-/// RFC 3465 s2.2: segments by which one ACK opens the window in slow start at most.
+/// RFC 3465 s2.2: the maximum number of segments by which one ACK opens the window in slow start.
 const ABC_LIMIT: u32 = 2;
 
-/// What an ACK that advances says.
+/// An ACK that advances SND.UNA.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acked {
     pub(crate) now: Nanos,
     /// Newly acknowledged bytes.
     pub(crate) bytes: u32,
-    /// SND.UNA before it.
+    /// SND.UNA before the ACK.
     pub(crate) una_before: Seq,
-    /// The end of what was sent.
+    /// SND.NXT.
     pub(crate) snd_nxt: Seq,
     pub(crate) srtt: Nanos,
-    /// Whether the ACK echoes a congestion mark (RFC 3168 s6.1).
+    /// The ACK echoes a congestion mark (RFC 3168 s6.1).
     pub(crate) echo: bool,
 }
 
-/// Why a window is reduced.
+/// The reason of a window reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CongestionSignal {
-    /// Something was lost.
+    /// A segment was lost.
     Loss,
-    /// The network marked instead of dropping.
+    /// The network marked a packet instead of dropping it.
     Ecn,
 }
 
-/// What sets the controllers apart.
+/// The state of the selected algorithm.
 #[derive(Clone, Copy, Debug)]
 enum Algorithm {
     NewReno(Reno),
@@ -72,15 +72,15 @@ pub(crate) struct CongestionWindow {
     cwnd: u32,
     ssthresh: u32,
     emss: u32,
-    /// What was sent before this number was sent with the window full, or nearly: its ACKs let the window grow.
+    /// Bytes before this number were sent with a full or nearly full window, so their ACKs may grow the window.
     cwnd_limited_until: Seq,
     algorithm: Algorithm,
-    /// cwnd and ssthresh before the last reduction, should it turn out to have been a mistake.
+    /// cwnd and ssthresh before the last reduction, for its undo.
     undo_state: (u32, u32),
 }
 
 impl CongestionWindow {
-    /// A window of `cwnd` bytes before anything was sent.
+    /// Returns a window of `cwnd` bytes before the first transmission.
     pub(crate) fn new(which: config::Congestion, emss: u32, cwnd: u32, iss: Seq) -> Self {
         let algorithm = match which {
             config::Congestion::NewReno => Algorithm::NewReno(Reno::default()),
@@ -98,13 +98,13 @@ impl CongestionWindow {
         }
     }
 
-    /// What may be in flight.
+    /// Returns the number of bytes that may be in flight.
     #[inline]
     pub(crate) fn cwnd(&self) -> u32 {
         self.cwnd
     }
 
-    /// What the window comes down to when recovery ends.
+    /// Returns the slow start threshold, which is also the window after recovery.
     pub(crate) fn ssthresh(&self) -> u32 {
         self.ssthresh
     }
@@ -115,7 +115,7 @@ impl CongestionWindow {
         self.cwnd_limited_until = snd_nxt;
     }
 
-    /// Bytes were acknowledged while nothing was known to be lost, or in slow start after a timeout.
+    /// Bytes were acknowledged while no loss was known, or in slow start after a timeout.
     #[inline]
     pub(crate) fn on_ack(&mut self, acked: Acked) {
         let used = acked.una_before.lt(self.cwnd_limited_until);
@@ -130,7 +130,7 @@ impl CongestionWindow {
         }
     }
 
-    /// What an ACK says of marks, whatever the window does meanwhile.
+    /// Records the marks that an ACK echoes, in every phase.
     #[inline]
     pub(crate) fn on_ecn_feedback(&mut self, acked: &Acked) {
         if let Algorithm::Dctcp(dctcp) = &mut self.algorithm {
@@ -138,12 +138,13 @@ impl CongestionWindow {
         }
     }
 
-    /// Out of the way of those whose window is never used up.
+    /// Not inlined: connections that do not fill their window never call it.
     #[inline(never)]
     fn grow(&mut self, acked: &Acked) {
         let mut beyond = acked.bytes;
         if self.cwnd < self.ssthresh {
-            // RFC 5681 s3.1 and RFC 3465 s2.2: what was acknowledged, two segments at most, and not beyond ssthresh.
+            // RFC 5681 s3.1 and RFC 3465 s2.2: grow by the acknowledged bytes, by at most two segments, and not beyond
+            // ssthresh.
             let step = beyond.min(ABC_LIMIT * self.emss).min(self.ssthresh - self.cwnd);
             self.cwnd += step;
             if self.cwnd < self.ssthresh {
@@ -160,8 +161,7 @@ impl CongestionWindow {
         self.cwnd = grown.min(CWND_MAX);
     }
 
-    /// The window must come down, with `flight` bytes on their way. Sets what it comes down to; how it gets there is for
-    /// PRR, or for [`Self::set_loss_window`].
+    /// Reduces ssthresh, with `flight` bytes in flight. PRR or [`Self::set_loss_window`] then reduce the window itself.
     #[cold]
     pub(crate) fn on_congestion(&mut self, signal: CongestionSignal, flight: u32) {
         self.undo_state = (self.cwnd, self.ssthresh);
@@ -174,18 +174,18 @@ impl CongestionWindow {
         self.ssthresh = target.max(2 * self.emss);
     }
 
-    /// RFC 5681 s3.1: after a timeout one segment may leave, beside the `pipe` bytes that are not known to be lost.
+    /// RFC 5681 s3.1: after a timeout one segment may leave in addition to the `pipe` bytes in flight.
     #[cold]
     pub(crate) fn set_loss_window(&mut self, pipe: u32) {
         self.cwnd = (pipe + self.emss).min(CWND_MAX);
     }
 
-    /// PRR, or the end of recovery, says what may be in flight.
+    /// Sets the window that PRR computed, or the window at the end of recovery.
     pub(crate) fn set_cwnd(&mut self, cwnd: u32) {
         self.cwnd = cwnd.clamp(self.emss, CWND_MAX);
     }
 
-    /// What was taken for congestion was none: everything is as it was before.
+    /// Restores the window of a reduction that was unnecessary.
     #[cold]
     pub(crate) fn undo(&mut self) {
         let (cwnd, ssthresh) = self.undo_state;
@@ -196,8 +196,8 @@ impl CongestionWindow {
         }
     }
 
-    /// RFC 5681 s4.1: nothing was sent for longer than a timeout; what is known of the path is stale. ssthresh keeps
-    /// the memory of it.
+    /// RFC 5681 s4.1: nothing was sent for longer than the timeout, so the window is stale. ssthresh keeps three
+    /// quarters of it.
     #[cold]
     pub(crate) fn on_idle(&mut self, now: Nanos, initial: u32) {
         self.ssthresh = self.ssthresh.max(self.cwnd - (self.cwnd >> 2));
@@ -207,7 +207,7 @@ impl CongestionWindow {
         }
     }
 
-    /// The segment size changed; windows are in bytes and stay.
+    /// The segment size changed. Windows are in bytes and keep their values.
     #[cold]
     pub(crate) fn on_segment_size(&mut self, emss: u32) {
         self.emss = emss;
@@ -215,7 +215,7 @@ impl CongestionWindow {
     }
 }
 
-/// Congestion avoidance of RFC 5681 s3.1: one segment a window.
+/// Congestion avoidance of RFC 5681 s3.1: one segment per window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reno {
     /// Bytes acknowledged since the window last grew.

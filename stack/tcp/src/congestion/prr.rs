@@ -1,33 +1,34 @@
-//! Proportional rate reduction: how a window comes down to ssthresh during recovery.
+//! Proportional rate reduction: brings the window down to ssthresh during recovery.
 //!
-//! While more is in flight than ssthresh, for every byte that is delivered so many are sent that the window arrives at
-//! ssthresh when the whole flight has been. Below it, what was lost beyond the reduction is made up for in slow start
-//! (the slow start reduction bound). So a recovery neither falls silent for half a round trip nor sends a burst.
+//! While more than ssthresh is in flight, the sender sends a fixed share of the delivered bytes. The window reaches
+//! ssthresh when the whole flight has been delivered. Below ssthresh, slow start makes up for losses beyond the
+//! reduction (the slow start reduction bound). A recovery therefore neither pauses for half a round trip nor sends a
+//! burst.
 //!
-//! Source: RFC 6937 s3. Takes bytes delivered, sent and in flight; gives bytes that may be sent. Cost: a division an ACK,
-//! in recovery only.
+//! Source: RFC 6937 s3. Takes bytes delivered, sent and in flight; gives bytes that may be sent. Cost: one division per
+//! ACK, in recovery only.
 
-/// One recovery's account, in bytes.
+/// The counters of one recovery, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Prr {
-    /// What was in flight when it began (RecoverFS).
+    /// Bytes in flight when the recovery began (RecoverFS).
     flight: u32,
     delivered: u32,
     out: u32,
 }
 
 impl Prr {
-    /// A recovery begins with `flight` bytes sent and not acknowledged.
+    /// Begins a recovery with `flight` bytes sent and not acknowledged.
     pub(crate) fn new(flight: u32) -> Self {
         Prr { flight: flight.max(1), delivered: 0, out: 0 }
     }
 
-    /// Bytes were sent, for the first time or again.
+    /// Bytes were sent or retransmitted.
     pub(crate) fn on_sent(&mut self, bytes: u32) {
         self.out = self.out.saturating_add(bytes);
     }
 
-    /// An ACK says that `delivered` bytes more are with the peer and leaves `pipe` in flight. Answers how many may be
+    /// An ACK delivers `delivered` bytes and leaves `pipe` bytes in flight. Returns the number of bytes that may be
     /// sent now.
     pub(crate) fn on_ack(&mut self, delivered: u32, pipe: u32, ssthresh: u32, emss: u32) -> u32 {
         self.delivered = self.delivered.saturating_add(delivered);
@@ -38,7 +39,7 @@ impl Prr {
             let limit = self.delivered.saturating_sub(self.out).max(delivered).saturating_add(emss);
             (ssthresh - pipe).min(limit)
         };
-        // RFC 6937 s3: the first lost segment is sent again whatever the proportion says.
+        // RFC 6937 s3: the first lost segment is always retransmitted.
         if self.out == 0 { allowed.max(emss) } else { allowed }
     }
 }
@@ -49,9 +50,9 @@ mod tests {
 
     const EMSS: u32 = 1_000;
 
-    /// RFC 6937 s4, the first example: 20 segments, one lost, half the window. One is sent for every two delivered.
+    /// RFC 6937 s4, first example: 20 segments, one lost, half the window. One segment is sent for every two delivered.
     #[test]
-    fn one_loss_sends_one_segment_for_two_delivered() {
+    fn after_one_loss_one_segment_is_sent_for_every_two_delivered() {
         let mut prr = Prr::new(20 * EMSS);
         let (mut pipe, mut sent) = (19 * EMSS, Vec::new());
         for _ in 0..19 {
@@ -66,7 +67,7 @@ mod tests {
         assert_eq!(pipe, 10 * EMSS);
     }
 
-    /// RFC 6937 s3, SSRB: after many losses each delivered segment lets out two, never a burst.
+    /// RFC 6937 s3, SSRB: after many losses each delivered segment permits two segments, never a burst.
     #[test]
     fn after_many_losses_the_window_is_rebuilt_without_a_burst() {
         let mut prr = Prr::new(20 * EMSS);
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_retransmission_always_goes() {
+    fn the_first_retransmission_is_always_allowed() {
         assert_eq!(Prr::new(100 * EMSS).on_ack(0, 99 * EMSS, 50 * EMSS, EMSS), EMSS);
     }
 }

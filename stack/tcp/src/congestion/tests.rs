@@ -1,4 +1,4 @@
-//! What all controllers have in common.
+//! Rules that hold for all algorithms.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn acked(bytes: u32) -> Acked {
 
 /// RFC 5681 s3.1.
 #[test]
-fn slow_start_grows_by_what_was_acknowledged() {
+fn slow_start_grows_by_the_acknowledged_bytes() {
     for which in ALL {
         let mut window = open(which, 10);
         (0..10).for_each(|_| window.on_ack(acked(EMSS)));
@@ -33,7 +33,7 @@ fn slow_start_grows_by_what_was_acknowledged() {
     }
 }
 
-/// RFC 3465 s2.3: an ACK that covers much opens the window by two segments at most.
+/// RFC 3465 s2.3: an ACK of many segments opens the window by at most two segments.
 #[test]
 fn a_stretched_ack_counts_for_two_segments() {
     for which in ALL {
@@ -43,7 +43,7 @@ fn a_stretched_ack_counts_for_two_segments() {
     }
 }
 
-/// RFC 5681 s3.1: one segment a round trip.
+/// RFC 5681 s3.1: one segment per round trip.
 #[test]
 fn congestion_avoidance_grows_by_one_segment_a_window() {
     let mut window = open(config::Congestion::NewReno, 10);
@@ -52,7 +52,7 @@ fn congestion_avoidance_grows_by_one_segment_a_window() {
     assert_eq!(window.cwnd(), 11 * EMSS);
 }
 
-/// RFC 5681 s3.1: slow start ends at ssthresh, in the middle of an ACK if need be.
+/// RFC 5681 s3.1: slow start ends at ssthresh, also in the middle of an ACK.
 #[test]
 fn slow_start_does_not_overshoot_ssthresh() {
     for which in ALL {
@@ -63,7 +63,7 @@ fn slow_start_does_not_overshoot_ssthresh() {
     }
 }
 
-/// RFC 7661 in spirit, RFC 5681 s4.3.
+/// In the spirit of RFC 7661; RFC 5681 s4.3.
 #[test]
 fn an_unused_window_does_not_grow() {
     for which in ALL {
@@ -74,9 +74,9 @@ fn an_unused_window_does_not_grow() {
     }
 }
 
-/// RFC 5681 s3.1: half; CUBIC s4.6: seven tenths; never below two segments.
+/// RFC 5681 s3.1: the window halves. CUBIC s4.6: it falls to seven tenths. It is never below two segments.
 #[test]
-fn loss_brings_the_window_down() {
+fn loss_reduces_ssthresh() {
     for (which, expected) in ALL.into_iter().zip([10, 14, 10]) {
         let mut window = open(which, 20);
         window.on_congestion(CongestionSignal::Loss, 20 * EMSS);
@@ -87,7 +87,7 @@ fn loss_brings_the_window_down() {
 }
 
 #[test]
-fn a_mistake_is_undone() {
+fn undo_restores_the_window() {
     for which in ALL {
         let mut window = open(which, 20);
         window.on_congestion(CongestionSignal::Loss, 20 * EMSS);
@@ -100,7 +100,7 @@ fn a_mistake_is_undone() {
 
 /// RFC 5681 s4.1.
 #[test]
-fn after_idleness_the_first_flight_is_the_initial_window() {
+fn after_an_idle_period_the_window_is_the_initial_window() {
     for which in ALL {
         let mut window = open(which, 40);
         window.ssthresh = 20 * EMSS;

@@ -1,19 +1,18 @@
-//! How long a connection waits for a peer that is silent.
+//! Keep-alive probes and the timeouts of a connection whose peer is silent.
 //!
-//! Source: RFC 9293 s3.8.3 (R1, R2), s3.8.4 (keep-alive: off unless asked for, never after one unanswered probe),
-//! RFC 5482 s3.
+//! Source: RFC 9293 s3.8.3 (R1, R2), s3.8.4 (keep-alive is off by default, and one unanswered probe never ends a
+//! connection), RFC 5482 s3.
 
 use ironwarp_types::Nanos;
 
-/// Probes of an idle connection.
+/// Keep-alive settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeepAlive {
-    /// Silence before the first probe. RFC 9293 s3.8.4 wants at least two hours unless the application knows better.
+    /// Idle time before the first probe. RFC 9293 s3.8.4 requires a default of at least two hours.
     pub idle: Nanos,
-    /// Silence before each further probe.
+    /// Time between two probes.
     pub interval: Nanos,
-    /// Probes that must stay unanswered before the connection is given up. At least two: an ACK without payload may
-    /// be lost.
+    /// Unanswered probes after which the connection is aborted. At least two, since an ACK without payload may be lost.
     pub probes: u8,
 }
 
@@ -23,33 +22,34 @@ impl Default for KeepAlive {
     }
 }
 
-/// One connection's patience.
+/// The timeouts of one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TcpTimeouts {
-    /// How long payload may stay unacknowledged before the connection is given up (R2). [`Nanos::MAX`] waits for ever.
+    /// How long payload may stay unacknowledged before the connection is aborted (R2). [`Nanos::MAX`] disables the
+    /// limit.
     pub user_timeout: Nanos,
-    /// Probes of an idle peer; `None` for none.
+    /// Keep-alive probes; `None` disables them.
     pub keep_alive: Option<KeepAlive>,
 }
 
-/// Where the probes of one connection stand.
+/// The keep-alive state of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeepAliveTimer {
     settings: Option<KeepAlive>,
     probes: u8,
     probed_at: Nanos,
-    /// Silence after which the timer fires; [`Nanos::MAX`] without keep-alive.
+    /// Idle time after which the timer fires; [`Nanos::MAX`] without keep-alive.
     pub(crate) wait: Nanos,
 }
 
-/// What silence asks for.
+/// The action that the keep-alive timer requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KeepAliveAction {
-    /// Nothing yet.
+    /// No action.
     Wait,
-    /// A probe.
+    /// Send a probe.
     Probe,
-    /// The end.
+    /// Abort the connection.
     GiveUp,
 }
 
@@ -60,7 +60,8 @@ impl KeepAliveTimer {
         KeepAliveTimer { settings, probes: 0, probed_at: Nanos::ZERO, wait }
     }
 
-    /// The peer was heard. Answers whether it had been asked, so that the timer must be set anew.
+    /// A segment of the peer arrived. Returns whether probes were outstanding, in which case the caller must set the
+    /// timer again.
     pub(crate) fn on_segment_received(&mut self) -> bool {
         let asked = self.probes > 0;
         if asked {
@@ -69,7 +70,7 @@ impl KeepAliveTimer {
         asked
     }
 
-    /// The timer fired; the peer was last heard at `last_rx_at`.
+    /// The timer fired. The peer's last segment arrived at `last_rx_at`.
     pub(crate) fn on_timer(&mut self, now: Nanos, last_rx_at: Nanos) -> KeepAliveAction {
         let Some(settings) = self.settings else { return KeepAliveAction::Wait };
         if self.probed_at <= last_rx_at {

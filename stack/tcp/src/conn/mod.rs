@@ -1,7 +1,7 @@
-//! One connection: its state, its two sides, and what it owes.
+//! One connection: its state, its send and receive sides, and its pending acknowledgements.
 //!
-//! The fields are laid out by heat: what every segment touches comes first, what only set-up and end touch comes last.
-//! What a connection does lives beside this module: `input` for segments, `output` for everything sent.
+//! Fields are ordered by access frequency: fields that every segment touches come first, fields of set-up and teardown
+//! last. The modules `input` (segments) and `output` (transmission) implement the behaviour.
 
 mod keep_alive;
 mod path_mtu;
@@ -29,37 +29,37 @@ pub(crate) use receive_sack::SackRanges;
 pub(crate) use send::{SendSide, Timer};
 pub(crate) use timestamps::TimestampState;
 
-/// IPv4 and TCP headers without options.
+/// The size of IPv4 and TCP headers without options, in bytes.
 const HEADERS_BYTES: u16 = 40;
 
-/// The segment size of a peer that announces none, in IPv4 and in IPv6 (RFC 9293 s3.7.1).
+/// The assumed segment size of a peer that announces none, for IPv4 and IPv6 (RFC 9293 s3.7.1).
 const MSS_DEFAULT: [u16; 2] = [536, 1_220];
 
-/// The smallest segment size believed. MULPDU is EMSS less 6, less up to 3 for padding and 4 for a marker (RFC 5044
-/// s4.5), and must not fall below 128. A peer that announces less means us to send headers without payload; every host
-/// takes datagrams of 576 octets (RFC 791 s3.1), so 144 always arrives.
+/// The smallest accepted segment size. MULPDU is EMSS less 6, less up to 3 for padding and 4 for a marker (RFC 5044
+/// s4.5), and must be at least 128. A smaller announcement would make us send mostly headers. Every host accepts
+/// datagrams of 576 octets (RFC 791 s3.1), so segments of 144 bytes always arrive.
 const MSS_MIN: u16 = 144;
 
 /// The states of RFC 9293 s3.3.2.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// No connection, or not any more.
+    /// No connection.
     Closed,
-    /// Waiting for a SYN. A connection is never seen in it: a half-open one that fails goes back and is forgotten.
+    /// Waiting for a SYN. Callers never see it: a half-open connection that fails is removed.
     Listen,
-    /// Our SYN is on its way.
+    /// A SYN was sent.
     SynSent,
-    /// Both SYNs are on their way.
+    /// Both SYNs were sent; ours is not acknowledged.
     SynReceived,
-    /// Open both ways.
+    /// Open in both directions.
     Established,
     /// We closed; our FIN is not acknowledged.
     FinWait1,
-    /// We closed and the peer knows; its FIN is awaited.
+    /// We closed and our FIN is acknowledged; the peer has not closed.
     FinWait2,
     /// The peer closed; we have not.
     CloseWait,
-    /// Both closed at once; our FIN is not acknowledged.
+    /// Both closed at the same time; our FIN is not acknowledged.
     Closing,
     /// The peer closed, then we did; our FIN is not acknowledged.
     LastAck,
@@ -68,56 +68,56 @@ pub enum State {
 }
 
 impl State {
-    /// Whether payload may be pulled from the layer above.
+    /// Returns whether payload may be pulled from the layer above.
     #[inline]
     pub(crate) fn may_pull(self) -> bool {
         matches!(self, State::Established | State::CloseWait)
     }
 
-    /// Whether payload that was pulled, or a FIN, may still be sent.
+    /// Returns whether pulled payload or a FIN may still be sent.
     #[inline]
     pub(crate) fn may_send(self) -> bool {
         self.may_pull() || matches!(self, State::FinWait1 | State::Closing | State::LastAck)
     }
 
-    /// Whether payload of the peer is taken.
+    /// Returns whether payload of the peer is accepted.
     #[inline]
     pub(crate) fn may_receive(self) -> bool {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
     }
 
-    /// Whether segments still concern the connection.
+    /// Returns whether the connection still processes segments.
     #[inline]
     pub(crate) fn is_live(self) -> bool {
         !matches!(self, State::Closed | State::Listen | State::TimeWait)
     }
 
-    /// Whether both initial sequence numbers are acknowledged.
+    /// Returns whether both initial sequence numbers are acknowledged.
     #[inline]
     pub(crate) fn is_synchronised(self) -> bool {
         self.is_live() && !matches!(self, State::SynSent | State::SynReceived)
     }
 }
 
-/// Acknowledgements owed to the peer.
+/// The acknowledgements that are pending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PendingAck {
-    /// One is owed; a data segment can carry it.
+    /// An ACK is pending; a data segment can carry it.
     pub(crate) pending: bool,
-    /// So many must leave in this iteration, each as a segment of its own: the peer counts them.
+    /// The number of ACKs that must leave in this iteration as separate segments, since the peer counts them.
     pub(crate) immediate: u8,
-    /// The round of flushes, [`AckQueue::round`](crate::output::AckLists::round), in which the one that is owed began to be.
+    /// The flush round ([`AckQueue::round`](crate::output::AckQueue::round)) in which the pending ACK was scheduled.
     pub(crate) since: u16,
 }
 
-/// What both SYNs agreed on; before the peer's has arrived, what ours offers.
+/// The options that both SYNs agreed on. Before the peer's SYN arrives: the options that our SYN offers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Negotiated {
-    /// Every segment carries time stamps (RFC 7323 s3.2).
+    /// Every segment carries timestamps (RFC 7323 s3.2).
     pub(crate) timestamps: bool,
     /// Acknowledgements carry SACK blocks (RFC 2018 s2).
     pub(crate) sack: bool,
-    /// Congestion is marked, echoed and answered (RFC 3168 s6.1.1).
+    /// ECN is in use (RFC 3168 s6.1.1).
     pub(crate) ecn: bool,
 }
 
@@ -130,9 +130,9 @@ pub(crate) struct Conn {
     pub(crate) opts: Negotiated,
     pub(crate) echo: EcnEcho,
     pub(crate) ts: TimestampState,
-    /// When the peer was last heard.
+    /// When the last segment of the peer arrived.
     pub(crate) last_rx_at: Nanos,
-    /// Its place in the slab, which is also its timer.
+    /// The connection's slot in the slab, which is also its timer id.
     pub(crate) slot: u32,
     pub(crate) snd: SendSide,
     pub(crate) path: Path,
@@ -140,52 +140,52 @@ pub(crate) struct Conn {
     pub(crate) cold: Cold,
 }
 
-/// What only set-up, end and timers touch.
+/// Fields that only set-up, teardown and timers touch.
 pub(crate) struct Cold {
-    /// The flow's hash, under which the flow table finds the connection.
+    /// The flow's hash, the connection's key in the flow table.
     pub(crate) hash: u32,
     pub(crate) iss: Seq,
-    /// Where the connection came from, when the peer opened it.
+    /// The listener of a connection that the peer opened.
     pub(crate) listener: Option<ListenerId>,
-    /// When the wait for the peer's FIN ends.
+    /// When FIN-WAIT-2 ends.
     pub(crate) fin_wait_2_deadline: Nanos,
     /// How long payload may stay unacknowledged.
     pub(crate) user_timeout: Nanos,
     pub(crate) keep_alive: KeepAliveTimer,
     /// The segment size that the peer announced.
     peer_mss: Option<u16>,
-    /// The largest packet that the path takes, as far as routers have taught it.
+    /// The path MTU by ICMP messages and black-hole detection.
     path_mtu: u16,
-    /// A path that swallows large segments.
+    /// Black-hole detection state.
     pub(crate) black_hole: BlackHole,
-    /// A router's claim about the path and the segment it quoted, not confirmed.
+    /// An unconfirmed ICMP claim: the sequence number of the quoted segment and the MTU.
     pub(crate) claimed_mtu: Option<(Seq, u16)>,
-    /// A router has said that the peer cannot be reached.
+    /// A router reported the peer as unreachable.
     pub(crate) unreachable: bool,
     pub(crate) syn_retries: u8,
-    /// Whether the peer's SYN offered to scale windows, or ours does.
+    /// Window scaling is offered or agreed.
     pub(crate) scaled: bool,
-    /// Whether the flow table knows the connection.
+    /// The connection is in the flow table.
     pub(crate) in_flow_table: bool,
 }
 
-// An idle connection, its timer and its share of the tables stay well below the 2 KiB that design.md allows.
+// docs/design-decisions.md allows 2 KiB for an idle connection with its timer and its share of the tables.
 const _: () = assert!(size_of::<Conn>() <= 1024);
 
-/// What a new connection is made from.
+/// Arguments of a new connection.
 pub(crate) struct NewConn {
     pub(crate) slot: u32,
     pub(crate) flow: Flow,
     pub(crate) hash: u32,
     pub(crate) path: Path,
     pub(crate) iss: Seq,
-    /// Where the clock of its time stamps stands when ours stands at zero.
+    /// The offset of its timestamp clock from the core's clock.
     pub(crate) ts_offset: u32,
     pub(crate) now: Nanos,
 }
 
 impl Conn {
-    /// A connection that we open. Its SYN is about to be sent.
+    /// Creates a connection that we open. The caller sends its SYN.
     pub(crate) fn active(config: &TcpConfig, new_conn: NewConn) -> Self {
         let opts = Negotiated { timestamps: config.timestamps, sack: config.sack, ecn: config.ecn };
         let emss = emss(
@@ -224,7 +224,7 @@ impl Conn {
         }
     }
 
-    /// A connection that the peer's SYN opens. Its SYN-ACK is about to be sent.
+    /// Creates a connection that the peer's SYN opens. The caller sends the SYN-ACK.
     pub(crate) fn passive(
         config: &TcpConfig,
         new_conn: NewConn,
@@ -240,13 +240,13 @@ impl Conn {
         conn
     }
 
-    /// Takes what the peer's SYN says: its first number, its segment size, what it offers.
+    /// Applies the peer's SYN: initial sequence number, segment size and offered options.
     pub(crate) fn on_peer_syn(&mut self, now: Nanos, syn: &Segment, options: SynOptions) {
         let irs = syn.seq;
         self.cold.scaled = options.window_scale.is_some();
         self.rcv.on_syn(irs, self.cold.scaled);
         self.snd.wscale = options.window_scale.unwrap_or(0);
-        // RFC 3168 s6.1.1: a SYN asks with both bits, a SYN-ACK agrees with ECE alone.
+        // RFC 3168 s6.1.1: a SYN offers ECN with ECE and CWR, a SYN-ACK accepts it with ECE alone.
         let asked = if syn.has(Flags::ACK) { Flags::ECE } else { Flags::ECE | Flags::CWR };
         self.opts.ecn &= syn.flags & (Flags::ECE | Flags::CWR) == asked;
         self.opts.sack &= options.sack_permitted;
@@ -256,17 +256,17 @@ impl Conn {
         self.set_emss();
     }
 
-    /// A SYN cookie without time stamps has no room for more than the segment size.
+    /// Withdraws all options but the segment size. A SYN cookie without timestamps has no room for them.
     pub(crate) fn clear_offer(&mut self) {
         (self.opts.sack, self.opts.ecn, self.cold.scaled) = (false, false, false);
     }
 
-    /// What of an offer both sides will use.
+    /// Returns the part of an offer that both sides will use.
     pub(crate) fn negotiated_options(&self, offer: SynOptions) -> SynOptions {
         SynOptions { sack_permitted: self.opts.sack, ..offer }
     }
 
-    /// The SYN-ACK that bore a cookie was sent as if this connection had sent it.
+    /// Records that a stateless SYN-ACK with a cookie was sent for this connection.
     pub(crate) fn on_cookie_syn_ack_sent(&mut self) {
         self.rcv.advertise_window_in_syn();
         (self.snd.snd_nxt, self.snd.snd_max) = (self.snd.snd_end, self.snd.snd_end);
@@ -278,20 +278,20 @@ impl Conn {
         self.snd.cc.on_segment_size(u32::from(self.snd.emss));
     }
 
-    /// The segment size that our SYN announces: what one frame of this path holds.
+    /// Returns the segment size that our SYN announces: the payload of one frame on this path.
     pub(crate) fn advertised_mss(&self) -> u16 {
         self.path.mtu_bytes().saturating_sub(HEADERS_BYTES + beyond_ipv4(&self.path))
     }
 
-    /// Opens the congestion window when the handshake is done.
+    /// Sets the initial congestion window at the end of the handshake.
     pub(crate) fn init_cwnd(&mut self, config: &TcpConfig) {
-        // RFC 5681 s3.1: a lost SYN or SYN-ACK leaves one segment.
+        // RFC 5681 s3.1: after a lost SYN or SYN-ACK the initial window is one segment.
         let segments = if self.cold.syn_retries == 0 { u32::from(config.initial_window_segments) } else { 1 };
         let emss = u32::from(self.snd.emss);
         self.snd.cc = CongestionWindow::new(config.congestion, emss, emss * segments, self.snd.snd_una);
     }
 
-    /// When the connection's timer must fire.
+    /// Returns when the connection's timer must fire.
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
         let timer = match self.snd.timer_at {
@@ -304,7 +304,7 @@ impl Conn {
             .min(self.last_rx_at + self.cold.keep_alive.wait)
     }
 
-    /// The invariants of the numbers alone.
+    /// Checks the invariants of the sequence numbers.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.rcv.rcv_adv.lt(self.rcv.rcv_nxt) && self.state.is_synchronised() && self.rcv.fin.is_none() {
             return Err(format!("rcv_nxt {:?} lies beyond rcv_adv {:?}", self.rcv.rcv_nxt, self.rcv.rcv_adv));
@@ -313,18 +313,18 @@ impl Conn {
     }
 }
 
-/// What the network header takes of a packet beyond IPv4's: 20 bytes in IPv6. No path is narrower than that.
+/// Returns the size of the network header beyond IPv4's: 20 bytes for IPv6. Every path's MTU is larger.
 fn beyond_ipv4(path: &Path) -> u16 {
     (path.ip_bytes() - 20).min(usize::from(path.mtu_bytes())) as u16
 }
 
-/// What a peer that announces no segment size takes.
+/// Returns the segment size of a peer that announces none.
 fn mss_default(flow: &Flow) -> u16 {
     MSS_DEFAULT[usize::from(flow.remote.is_ipv6())]
 }
 
-/// The largest payload of a segment: what the peer takes and the path holds, less the options that every segment
-/// carries (RFC 9293 s3.7.1).
+/// Returns the largest payload of a segment: the smaller of the peer's segment size and the path's, less the options
+/// that every segment carries (RFC 9293 s3.7.1).
 fn emss(peer_mss: u16, mtu_bytes: u16, timestamps: bool) -> u16 {
     let path = mtu_bytes.saturating_sub(HEADERS_BYTES);
     let options = if timestamps { TIMESTAMPS_BYTES as u16 } else { 0 };

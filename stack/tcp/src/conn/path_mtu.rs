@@ -1,8 +1,9 @@
-//! The path's MTU, as routers and timeouts teach it.
+//! The path MTU, from ICMP messages and from timeouts.
 //!
-//! Takes claims; gives a segment size. Units larger than that stay as they are and are sent again in pieces.
+//! Takes MTU claims; gives a segment size. Units that are already larger keep their size and are retransmitted in
+//! pieces.
 //!
-//! Source: RFC 1191 s3 and s6, RFC 8201 s4, RFC 5927 s7.2, RFC 5044 s4.5 (MULPDU never below 128), RFC 4821 s7.
+//! Source: RFC 1191 s3 and s6, RFC 8201 s4, RFC 5927 s7.2, RFC 5044 s4.5 (MULPDU of at least 128), RFC 4821 s7.
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
@@ -11,25 +12,25 @@ use ironwarp_types::{Flow, Nanos};
 use super::Conn;
 use crate::output::TcpIo;
 
-/// The smallest MTU believed of a path. RFC 791 s3.1 has every IPv4 host take 576 bytes, and a claim of less serves nobody
-/// but who wants us to send headers; RFC 8200 s5 has every IPv6 link carry 1280.
+/// The smallest accepted path MTU. Every IPv4 host accepts 576 bytes (RFC 791 s3.1) and every IPv6 link carries 1280
+/// (RFC 8200 s5). A forged smaller claim would make us send mostly headers.
 fn mtu_floor(flow: &Flow) -> u16 {
     if flow.remote.is_ipv4() { 576 } else { 1_280 }
 }
 
-/// Timeouts in a row of a full segment that mean a black hole.
+/// Consecutive timeouts of a full segment that indicate a black hole.
 const BLACK_HOLE_TIMEOUTS: u8 = 2;
 
-/// How long a size that vanished is not tried again: at first, and at most (RFC 8899 s5.1.1).
+/// How long a size that was lost is not tried again: initial and maximum value (RFC 8899 s5.1.1).
 const RAISE_AFTER: Nanos = Nanos::from_secs(1);
 const RAISE_AFTER_MAX: Nanos = Nanos::from_secs(600);
 
-/// What is suspected of a path that swallows large segments.
+/// The state of black-hole detection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlackHole {
-    /// When the old size is tried again; [`Nanos::MAX`] while nothing is suspected.
+    /// When to try the old size again; [`Nanos::MAX`] while no black hole is suspected.
     pub(crate) raise_at: Nanos,
-    /// When it last was.
+    /// When the old size was last tried.
     raised_at: Nanos,
     /// The old size.
     mtu_bytes: u16,
@@ -42,12 +43,12 @@ impl BlackHole {
 }
 
 impl Conn {
-    /// The largest packet that the path takes, by what is known.
+    /// Returns the largest packet that the path is known to take.
     pub(crate) fn mtu_bytes(&self) -> u16 {
         self.path.mtu_bytes().min(self.cold.path_mtu)
     }
 
-    /// The path takes packets of `mtu_bytes` at most. Later units are smaller; earlier ones are cut when sent again.
+    /// Limits packets to `mtu_bytes`. Later units are smaller; existing units are split when retransmitted.
     #[cold]
     pub(crate) fn on_path_mtu<P: Port>(&mut self, io: &mut TcpIo<'_, P>, mtu_bytes: u16) {
         let mtu_bytes = mtu_bytes.max(mtu_floor(&self.flow));
@@ -59,7 +60,7 @@ impl Conn {
         self.set_emss();
     }
 
-    /// RFC 5927 s7.2: a claim that a timeout confirms, since what it named is still not acknowledged.
+    /// RFC 5927 s7.2: a timeout confirms a claim, since the segment that it quoted is still not acknowledged.
     #[cold]
     pub(crate) fn confirm_path_mtu<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         if let Some((seq, mtu_bytes)) = self.cold.claimed_mtu.take()
@@ -69,9 +70,9 @@ impl Conn {
         }
     }
 
-    /// RFC 4821 s7.7: units as large as the segment size vanish again and again, and nothing says why: the path takes less
-    /// than it seems and whoever drops them does not tell, or it has failed altogether. Half as much is tried, for a
-    /// while: what was an outage shows when the old size is tried again. `first` is the payload of the first unit.
+    /// RFC 4821 s7.7: units of the full segment size are lost repeatedly, and no ICMP message explains it. Either the
+    /// path drops large packets silently, or it has failed. Halves the segment size for a while; trying the old size
+    /// later distinguishes the two. `first` is the payload of the first unit, in bytes.
     #[cold]
     pub(crate) fn suspect_black_hole<P: Port>(&mut self, io: &mut TcpIo<'_, P>, first: u16) {
         let (emss, mtu_bytes) = (self.snd.emss, self.cold.path_mtu);
@@ -79,7 +80,7 @@ impl Conn {
         if io.now.since(black_hole.raised_at) > RAISE_AFTER_MAX {
             black_hole.tries = 0;
         }
-        // What has just been tried again is on trial: one timeout is enough.
+        // After the old size was tried again, one timeout is enough.
         let timeouts = if black_hole.tries == 0 { BLACK_HOLE_TIMEOUTS } else { 1 };
         if !io.shared.config.plpmtud || self.snd.rtt.backoff() < timeouts || first <= emss >> 1 {
             return;
@@ -97,7 +98,7 @@ impl Conn {
         }
     }
 
-    /// RFC 4821 s7.3, RFC 8899 s5.1.1 (PMTU_RAISE_TIMER): the size that vanished is tried again.
+    /// RFC 4821 s7.3, RFC 8899 s5.1.1 (PMTU_RAISE_TIMER): tries the lost size again.
     #[cold]
     pub(crate) fn raise_path_mtu<P: Port>(&mut self, io: &TcpIo<'_, P>) {
         let black_hole = &mut self.cold.black_hole;

@@ -1,18 +1,18 @@
 //! The receive side of a connection.
 //!
 //! ```text
-//!            unread                 window
-//!        |============|=============================|
-//!  ------1------------2-----------------------------3--------
-//!      taken       RCV.NXT                       rcv_adv
+//!             unread                 window
+//!         |============|=============================|
+//!   ------1------------2-----------------------------3--------
+//!      consumed     RCV.NXT                       rcv_adv
 //!
-//!  before 1   read by the layer above
-//!  1 to 2     in order and waiting: at most a partial FPDU when that layer keeps up
-//!  2 to 3     what the peer may send; rcv_adv = RCV.NXT + RCV.WND as last announced, and never moves left
+//!   before 1   consumed by the layer above
+//!   1 to 2     in order, not consumed: at most a partial FPDU while that layer keeps up
+//!   2 to 3     what the peer may send; rcv_adv = RCV.NXT + RCV.WND as last announced, and never moves left
 //! ```
 //!
-//! The window is constant: up to a whole FPDU may wait unread without shrinking it, since MPA takes FPDUs whole and
-//! would otherwise wait for bytes that the window keeps out. Beyond that, unread bytes do shrink it.
+//! The window is constant: up to one whole FPDU may wait unread without shrinking it. MPA consumes whole FPDUs, so a
+//! smaller window could keep out the bytes that MPA waits for. Unread bytes beyond that do shrink the window.
 //!
 //! Source: RFC 9293 s3.3.1 and s3.8.6.2.2, RFC 7323 s2.
 
@@ -28,30 +28,30 @@ use crate::queue::RxQueues;
 /// Unread bytes that do not shrink the window.
 const UNREAD_ALLOWANCE_BYTES: u32 = FPDU_BYTES_MAX as u32;
 
-/// The numbers of the receive side.
+/// The sequence numbers of the receive side.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct ReceiveSide {
     pub(crate) rcv_nxt: Seq,
     pub(crate) rcv_adv: Seq,
-    /// Bytes before RCV.NXT that have not been read.
+    /// Bytes before RCV.NXT that the layer above has not consumed.
     pub(crate) unread: u32,
-    /// The window that is announced while the layer above keeps up.
+    /// The announced window while the layer above keeps up.
     window: u32,
     pub(crate) queues: RxQueues,
-    /// The number of the peer's FIN, once it is known.
+    /// The sequence number of the peer's FIN, once known.
     pub(crate) fin: Option<Seq>,
     wscale: u8,
-    /// The layer above wants to hear of bytes beyond a gap.
+    /// The layer above requested OUT_OF_ORDER events.
     pub(crate) reports_out_of_order: bool,
-    /// The latest of them.
+    /// The most recent bytes beyond a gap.
     pub(crate) latest_out_of_order: SackBlock,
-    /// What selective acknowledgements tell.
+    /// The ranges for selective acknowledgements.
     pub(crate) sack_ranges: SackRanges,
 }
 
 impl ReceiveSide {
-    /// A receive side before the peer's SYN is known, of the connection at `slot`.
+    /// Creates the receive side of the connection at `slot`, before the peer's SYN is known.
     pub(crate) fn new(config: &TcpConfig, slot: u32) -> Self {
         let bytes = config.rcv_window_bytes.clamp(1, RCV_WINDOW_BYTES_MAX);
         let wscale = window_scale(bytes);
@@ -69,7 +69,7 @@ impl ReceiveSide {
         }
     }
 
-    /// The peer's SYN, numbered `irs`, has arrived. Windows are scaled only when both SYNs say so (RFC 7323 s2.2).
+    /// The peer's SYN, numbered `irs`, has arrived. Windows are scaled only when both SYNs offer it (RFC 7323 s2.2).
     pub(crate) fn on_syn(&mut self, irs: Seq, scaled: bool) {
         if !scaled {
             self.wscale = 0;
@@ -79,23 +79,23 @@ impl ReceiveSide {
         self.rcv_adv = self.rcv_nxt;
     }
 
-    /// The shift that our SYN offers.
+    /// Returns the window scale that our SYN offers.
     pub(crate) fn wscale(&self) -> u8 {
         self.wscale
     }
 
-    /// The window field of a SYN, which is never scaled (RFC 7323 s2.2). Records what it promises.
+    /// Returns the window field of a SYN, which is never scaled (RFC 7323 s2.2). Records the announced edge.
     pub(crate) fn advertise_window_in_syn(&mut self) -> u16 {
         let field = self.window.min(u32::from(u16::MAX));
         self.rcv_adv = self.rcv_nxt.plus(field);
         field as u16
     }
 
-    /// The window field of any other segment. Records what it promises.
+    /// Returns the window field of any other segment. Records the announced edge.
     ///
-    /// An announcement in units of 2^wscale can miss the edge that was promised before. It is then rounded up, but not
-    /// beyond what we are ready to buffer: RFC 7323 s2.4 prefers a window that seems to shrink by a fraction of a unit
-    /// to one that a reader who never reads lets creep forward.
+    /// In units of 2^wscale the field may miss the edge that was announced before. It is then rounded up, but not
+    /// beyond the bytes that may be buffered. RFC 7323 s2.4 permits a window that seems to shrink by less than one
+    /// unit. Rounding up always would let the window grow while the reader does not read.
     #[inline]
     pub(crate) fn advertise_window(&mut self) -> u16 {
         let window = self.rcv_adv.max(self.right_edge()).since(self.rcv_nxt);
@@ -108,27 +108,28 @@ impl ReceiveSide {
         field as u16
     }
 
-    /// The right edge of what we are ready to take.
+    /// Returns the right edge of the bytes that may be buffered.
     #[inline]
     fn right_edge(&self) -> Seq {
         let beyond = self.unread.saturating_sub(UNREAD_ALLOWANCE_BYTES);
         self.rcv_nxt.plus(self.window.saturating_sub(beyond))
     }
 
-    /// RFC 9293 s3.8.6.2.2: reading has moved the edge far enough to be worth telling, and the peer may be waiting.
+    /// RFC 9293 s3.8.6.2.2: returns whether reading moved the edge far enough for a window update that the peer may be
+    /// waiting for.
     pub(crate) fn needs_window_update(&self, emss: u32) -> bool {
         let announced = self.rcv_adv.since(self.rcv_nxt);
         let gain = self.right_edge().delta(self.rcv_adv);
         announced < self.window >> 1 && gain >= emss.min(self.window >> 1).max(1) as i32
     }
 
-    /// RFC 9293 s3.10.7.4, first step: whether any part of a segment lies in the window.
+    /// RFC 9293 s3.10.7.4, first step: returns whether any part of a segment lies in the window.
     pub(crate) fn acceptable(&self, segment: &Segment) -> bool {
         let window = self.rcv_adv.since(self.rcv_nxt);
         let within = |seq: Seq| self.rcv_nxt.leq(seq) && seq.lt(self.rcv_adv);
         match (segment.seq_len(), window) {
             (0, 0) => segment.seq == self.rcv_nxt,
-            // The right edge itself is where a peer that filled the window stands when it sends a bare ACK.
+            // A peer that filled the window sends bare ACKs at the right edge.
             (0, _) => within(segment.seq) || segment.seq == self.rcv_adv,
             (_, 0) => false,
             (len, _) => within(segment.seq) || within(segment.seq.plus(len - 1)),
@@ -136,7 +137,7 @@ impl ReceiveSide {
     }
 }
 
-/// The smallest shift with which the field holds the window.
+/// Returns the smallest shift with which the field holds the window.
 fn window_scale(bytes: u32) -> u8 {
     let mut shift = 0;
     while bytes >> shift > u32::from(u16::MAX) {

@@ -1,17 +1,17 @@
-//! What is told to the peer about congestion that its packets met.
+//! The receiver's side of ECN: the echo of congestion marks.
 //!
 //! ```text
 //!   RFC 3168    a mark turns the echo on, the peer's CWR turns it off
-//!   RFC 8257    the echo says of every packet whether it was marked; where that changes, an ACK leaves at once
+//!   RFC 8257    the echo states for every packet whether it was marked; a change sends an ACK at once
 //! ```
 //!
-//! Source: RFC 3168 s6.1.3, RFC 8257 s3.2. Cost: one comparison a segment while nothing changes.
+//! Source: RFC 3168 s6.1.3, RFC 8257 s3.2. Cost: one comparison per segment while nothing changes.
 
 use ironwarp_types::Ecn;
 
 use crate::header::{Flags, Segment};
 
-/// The receiver's side of ECN.
+/// The receiver's ECN state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct EcnEcho {
     /// ACKs carry ECE.
@@ -25,14 +25,14 @@ impl EcnEcho {
         EcnEcho { echoing: false, dctcp_echo }
     }
 
-    /// Whether a packet with these bits changes nothing.
+    /// Returns whether a packet with these bits changes nothing.
     #[inline]
     pub(crate) fn is_predicted(self, ecn: Ecn) -> bool {
         (ecn == Ecn::Ce) == (self.echoing && self.dctcp_echo)
     }
 
-    /// Takes the bits of a segment with payload that lies in the window. Answers whether what is owed must be told
-    /// before, since the echo changes.
+    /// Processes the ECN bits of a segment with payload in the window. Returns whether a pending ACK must leave first,
+    /// since the echo changes.
     pub(crate) fn on_segment(&mut self, segment: &Segment) -> bool {
         let marked = segment.ecn == Ecn::Ce;
         let before = self.echoing;
@@ -60,9 +60,9 @@ mod tests {
         Segment { seq: Seq(0), ack: Seq(0), window: 0, flags, start: 0, end: 1, ecn, options }
     }
 
-    /// RFC 8257 s3.2: the echo follows the marks, and a change is told at once.
+    /// RFC 8257 s3.2: the echo follows the marks, and each change sends an ACK at once.
     #[test]
-    fn a_mirror_says_of_every_segment_whether_it_was_marked() {
+    fn the_dctcp_echo_follows_the_mark_of_every_segment() {
         let mut echo = EcnEcho::new(true);
         for (ecn, changes) in [(Ecn::Ect0, false), (Ecn::Ce, true), (Ecn::Ce, false), (Ecn::Ect0, true)] {
             assert_eq!(echo.is_predicted(ecn), !changes);
@@ -71,9 +71,9 @@ mod tests {
         }
     }
 
-    /// RFC 3168 s6.1.3: the echo lasts until CWR, and a mark on that very segment begins it anew.
+    /// RFC 3168 s6.1.3: the echo lasts until CWR; a mark on that segment restarts it.
     #[test]
-    fn an_echo_lasts_until_the_peer_has_slowed_down() {
+    fn the_echo_lasts_until_the_peer_sends_cwr() {
         let mut echo = EcnEcho::new(false);
         for (ecn, flags, echoing) in [
             (Ecn::Ce, Flags::ACK, true),

@@ -1,32 +1,32 @@
-//! What selective acknowledgements say: the ranges that are held beyond a gap, and what arrived twice.
+//! The contents of SACK options: ranges held beyond a gap, and duplicates.
 //!
-//! Takes ranges as they are held; gives blocks, the most recent first, for as many ACKs as each stays among the four
-//! latest. A range that is pushed out stays held: it is only not told any more.
+//! Takes ranges as they are held; gives blocks, the most recent first. A block is repeated in ACKs while it is among
+//! the four most recent. A range that is no longer reported stays held.
 //!
-//! Source: RFC 2018 s4 (first block: the segment that drew the ACK), RFC 2883 s4 (duplicates, told once). Cost: nothing
-//! while everything arrives in order; otherwise a scan of four.
+//! Source: RFC 2018 s4 (the first block contains the segment that triggered the ACK), RFC 2883 s4 (duplicates are
+//! reported once). Cost: none while all bytes arrive in order; otherwise a scan of four blocks.
 
 use ironwarp_types::Seq;
 
 use crate::header::{SackBlock, SackBlocks};
 
-/// What the next ACKs tell of bytes beyond RCV.NXT.
+/// The bytes beyond RCV.NXT that the next ACKs report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SackRanges {
-    /// Apart from each other, the most recent first.
+    /// Disjoint blocks, the most recent first.
     blocks: SackBlocks,
-    /// RFC 2883: bytes that arrived again, told in the next ACK.
+    /// RFC 2883: bytes that arrived again, for the next ACK.
     duplicate: Option<SackBlock>,
 }
 
 impl SackRanges {
-    /// Whether there is nothing to tell.
+    /// Returns whether there is nothing to report.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.duplicate.is_none()
     }
 
-    /// A segment's bytes are held, all of them.
+    /// All bytes of an out-of-order segment are held.
     pub(crate) fn on_out_of_order(&mut self, start: Seq, end: Seq) {
         let mut latest = SackBlock { start, end };
         self.blocks.retain(|block| {
@@ -43,19 +43,19 @@ impl SackRanges {
         self.blocks.insert(0, latest);
     }
 
-    /// The range around the bytes that were held last: all of it is held.
+    /// Returns the range around the bytes that arrived most recently. All of it is held.
     pub(crate) fn latest(&self) -> Option<SackBlock> {
         self.blocks.first().copied()
     }
 
-    /// Bytes arrived that were here already.
+    /// Bytes arrived that had arrived before.
     pub(crate) fn on_duplicate(&mut self, start: Seq, end: Seq) {
         if start.lt(end) {
             self.duplicate = Some(SackBlock { start, end });
         }
     }
 
-    /// RFC 2883 s4: what of a segment beyond the gap was held before, if any was.
+    /// RFC 2883 s4: records the part of an out-of-order segment that was held already.
     pub(crate) fn find_duplicate(&mut self, start: Seq, end: Seq) {
         let overlap = self.blocks.iter().find(|block| block.start.lt(end) && start.lt(block.end)).copied();
         if let Some(block) = overlap {
@@ -63,21 +63,21 @@ impl SackRanges {
         }
     }
 
-    /// RCV.NXT has moved: what lies before it is acknowledged.
+    /// RCV.NXT moved: bytes before it are acknowledged cumulatively.
     pub(crate) fn advance(&mut self, rcv_nxt: Seq) {
         self.blocks.retain(|block| block.end.gt(rcv_nxt));
     }
 
-    /// The blocks of the next ACK, at most `most`.
+    /// Returns the blocks of the next ACK, at most `most`.
     pub(crate) fn next_blocks(&mut self, most: usize) -> SackBlocks {
         self.duplicate.take().into_iter().chain(self.blocks.iter().copied()).take(most).collect()
     }
 
-    /// Blocks told as held are held, says `holds`.
+    /// Checks with `holds` that all reported blocks are held.
     pub(crate) fn check(&self, holds: impl Fn(SackBlock) -> bool) -> Result<(), String> {
         match self.blocks.iter().find(|&&block| !holds(block)) {
             None => Ok(()),
-            Some(block) => Err(format!("{block:?} is told as held and is not")),
+            Some(block) => Err(format!("block {block:?} is reported and not held")),
         }
     }
 }
@@ -90,7 +90,7 @@ mod tests {
         sack_ranges.next_blocks(4).iter().map(|block| (block.start.0, block.end.0)).collect()
     }
 
-    /// RFC 2018 s4: the block of the latest segment first, the others in the order of their last change.
+    /// RFC 2018 s4: the block of the most recent segment first, the others in the order of their last change.
     #[test]
     fn the_latest_block_comes_first_and_blocks_that_touch_are_one() {
         let mut sack_ranges = SackRanges::default();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifth_block_takes_the_place_of_the_oldest() {
+    fn a_fifth_block_replaces_the_oldest() {
         let mut sack_ranges = SackRanges::default();
         for at in 1..=5 {
             sack_ranges.on_out_of_order(Seq(at * 10), Seq(at * 10 + 5));
@@ -113,9 +113,9 @@ mod tests {
         assert_eq!(blocks_of(&mut sack_ranges), [(50, 55), (40, 45), (30, 35), (20, 25)]);
     }
 
-    /// RFC 2883 s4: in front, once.
+    /// RFC 2883 s4: first in the option, and once.
     #[test]
-    fn a_duplicate_is_told_once_and_first() {
+    fn a_duplicate_is_reported_once_and_first() {
         let mut sack_ranges = SackRanges::default();
         sack_ranges.on_out_of_order(Seq(10), Seq(20));
         sack_ranges.find_duplicate(Seq(15), Seq(30));

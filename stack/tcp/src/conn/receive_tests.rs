@@ -1,4 +1,4 @@
-//! The receive window.
+//! Tests of the receive window.
 
 use ironwarp_types::Ecn;
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ fn a_partial_fpdu_does_not_shrink_the_window() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_closes_the_window_in_the_end() {
+fn unread_bytes_beyond_the_allowance_close_the_window() {
     let mut side = side(65_536);
     let mut arrived = 0;
     loop {
@@ -85,7 +85,7 @@ fn a_segment_is_acceptable_when_any_part_of_it_is_in_the_window() {
 }
 
 proptest! {
-    /// RFC 9293 s3.8.6: the right edge never moves left, whatever arrives and is read.
+    /// RFC 9293 s3.8.6: the right edge never moves left, for any arrivals and reads.
     #[test]
     fn the_right_edge_never_moves_left(
         window in 1u32..1 << 21,
@@ -104,7 +104,7 @@ proptest! {
             let before = side.rcv_adv;
             let announced = side.rcv_nxt.plus(u32::from(side.advertise_window()) << side.wscale());
             prop_assert!(side.rcv_adv.geq(before));
-            // The field can miss the edge by less than one unit.
+            // The announced edge may be up to one unit short.
             prop_assert!(before.delta(announced) < 1 << side.wscale());
             prop_assert!(side.unread <= window + UNREAD_ALLOWANCE_BYTES + (1 << side.wscale()));
         }

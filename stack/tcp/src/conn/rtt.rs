@@ -1,9 +1,9 @@
 //! Round-trip time and retransmission timeout.
 //!
-//! Source: RFC 6298. One segment is timed at a time, and none that was sent twice (Karn's rule, s3). The timeout backs
-//! off by doubling (s5.5) and falls back with the first acknowledgement of anything new: the path is there again, and
-//! what was learnt of it before still stands. All in nanoseconds, with shifts: SRTT moves by an eighth, RTTVAR by a
-//! quarter.
+//! Source: RFC 6298. One segment is timed at a time, never a retransmitted one (Karn's algorithm, s3). The timeout
+//! doubles on each expiry (s5.5) and returns to its base value when new data is acknowledged, since the path works
+//! again and its earlier samples remain valid. Values are nanoseconds; the arithmetic uses shifts. SRTT moves by an
+//! eighth, RTTVAR by a quarter.
 
 use ironwarp_types::{Nanos, Seq};
 
@@ -12,24 +12,24 @@ use crate::TcpConfig;
 /// Clock granularity G of RFC 6298 s2: one tick of the wheel.
 pub(crate) const GRANULARITY: Nanos = Nanos(1 << 14);
 
-/// Doublings after which the timeout has reached any maximum.
+/// Doublings after which any maximum timeout is reached.
 const BACKOFF_MAX: u8 = 40;
 
-/// The measured round trip of one connection.
+/// The round-trip estimator of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtt {
     srtt: Nanos,
     rttvar: Nanos,
     rto: Nanos,
     rto_max: Nanos,
-    /// When the timed segment left; meaningful while `timed`.
+    /// When the timed segment was sent; meaningful while `timed`.
     timed_at: Nanos,
-    /// Its end.
+    /// The end of the timed segment.
     timed_seq: Seq,
     timed: bool,
     measured: bool,
     backoff: u8,
-    /// Round trips measured, modulo 2^32.
+    /// The number of samples, modulo 2^32.
     samples: u32,
 }
 
@@ -49,30 +49,30 @@ impl Rtt {
         }
     }
 
-    /// The smoothed round trip; zero before the first was measured.
+    /// Returns the smoothed round-trip time; zero before the first sample.
     #[inline]
     pub(crate) fn srtt(&self) -> Nanos {
         self.srtt
     }
 
-    /// Whether a round trip was measured.
+    /// Returns whether there is a sample.
     #[inline]
     pub(crate) fn is_measured(&self) -> bool {
         self.measured
     }
 
-    /// How many round trips were measured, modulo 2^32: tells whether there was one since.
+    /// Returns the number of samples, modulo 2^32. A change means that there was a sample since.
     #[inline]
     pub(crate) fn samples(&self) -> u32 {
         self.samples
     }
 
-    /// Timeouts in a row.
+    /// Returns the number of consecutive timeouts.
     pub(crate) fn backoff(&self) -> u8 {
         self.backoff
     }
 
-    /// The timeout as it stands, backed off.
+    /// Returns the current timeout, including backoff.
     #[inline]
     pub(crate) fn rto(&self) -> Nanos {
         if self.backoff == 0 { self.rto } else { self.backed_off() }
@@ -84,7 +84,7 @@ impl Rtt {
         self.rto.times(1u64.checked_shl(u32::from(self.backoff)).unwrap_or(u64::MAX)).min(self.rto_max)
     }
 
-    /// A segment that ends at `seq_end` leaves for the first time.
+    /// A segment that ends at `seq_end` is sent for the first time.
     #[inline]
     pub(crate) fn on_sent(&mut self, now: Nanos, seq_end: Seq) {
         if !self.timed {
@@ -92,7 +92,7 @@ impl Rtt {
         }
     }
 
-    /// Something was sent again: whatever comes back now is ambiguous.
+    /// A segment was retransmitted, so the next acknowledgement is ambiguous.
     pub(crate) fn on_retransmit(&mut self) {
         self.timed = false;
     }
@@ -103,13 +103,13 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
-    /// The peer acknowledged something new, or answered a probe: it lives, and the next wait need not be longer.
+    /// The peer acknowledged new data or answered a probe: ends the backoff.
     #[inline]
     pub(crate) fn reset_backoff(&mut self) {
         self.backoff = 0;
     }
 
-    /// Everything before `ack` is acknowledged.
+    /// All numbers before `ack` are acknowledged.
     #[inline]
     pub(crate) fn on_ack(&mut self, now: Nanos, ack: Seq, rto_min: Nanos) {
         if self.timed && self.timed_seq.leq(ack) {
@@ -154,7 +154,7 @@ mod tests {
 
     /// RFC 6298 s2.2: SRTT is the first sample, RTTVAR half of it.
     #[test]
-    fn the_first_sample_gives_three_times_itself() {
+    fn after_the_first_sample_the_timeout_is_three_times_the_sample() {
         assert_eq!(measured(&[1_000]).rto(), Nanos::from_micros(3_000));
     }
 
@@ -166,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_path_comes_down_to_the_minimum() {
+    fn on_a_steady_path_the_timeout_falls_to_the_minimum() {
         assert_eq!(measured(&[10; 100]).rto(), Nanos::from_micros(100));
     }
 
     /// RFC 6298 s5.5 and s2.5.
     #[test]
-    fn every_timeout_doubles_up_to_the_maximum() {
+    fn every_expiry_doubles_the_timeout_up_to_the_maximum() {
         let mut rtt = measured(&[1_000]);
         rtt.on_timeout();
         assert_eq!(rtt.rto(), Nanos::from_micros(6_000));
@@ -184,7 +184,7 @@ mod tests {
 
     /// RFC 6298 s3, Karn's rule.
     #[test]
-    fn a_segment_sent_again_gives_no_sample() {
+    fn a_retransmitted_segment_gives_no_sample() {
         let mut rtt = measured(&[1_000]);
         rtt.on_sent(Nanos::ZERO, Seq(9));
         rtt.on_timeout();

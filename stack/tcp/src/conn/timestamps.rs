@@ -1,13 +1,13 @@
-//! Time stamps: the clock that a connection shows its peer, and what it last saw of the peer's.
+//! Timestamps: the clock that a connection shows its peer, and the last value of the peer's clock.
 //!
-//! The clock ticks every 2^20 ns. RFC 7323 s5.4 wants a tick between 1 ms and 1 s: a faster clock would wrap within the 24
-//! days that a peer trusts an idle connection's last value, a slower one might stand still while numbers wrap. At 1 ms
-//! numbers could wrap safely up to 16 Tbit/s. Round trips, which are a hundred times shorter here, are not measured by
-//! it but by the times at which segments left. Every connection's clock has an offset of its own, a keyed hash of its
-//! two ends (RFC 7323 s7.1), so it tells nobody the uptime and goes on where an earlier connection of the same ends
-//! stopped, which RFC 6191 needs.
+//! The clock ticks every 2^20 ns. RFC 7323 s5.4 requires a tick between 1 ms and 1 s. A faster clock would wrap within
+//! the 24 days for which a peer trusts the last value of an idle connection. A slower one might stand still while
+//! sequence numbers wrap; 1 ms is enough up to 16 Tbit/s. Round trips are a hundred times shorter and are measured from
+//! transmission times instead. Every connection's clock has its own offset, a keyed hash of its endpoints (RFC 7323
+//! s7.1). The clock therefore does not reveal the uptime, and it continues where an earlier connection of the same
+//! endpoints stopped, as RFC 6191 requires.
 //!
-//! Source: RFC 7323 s3 to s5. Cost: a shift, two additions and one comparison a segment.
+//! Source: RFC 7323 s3 to s5. Cost: one shift, two additions and one comparison per segment.
 
 use ironwarp_types::{Nanos, Seq};
 
@@ -16,17 +16,17 @@ use crate::header::Timestamps;
 /// A tick is 2^20 ns, 1.05 ms.
 const TICK_SHIFT: u32 = 20;
 
-/// RFC 7323 s5.5: a value that is older than this says nothing, since the peer's clock may have wrapped.
+/// RFC 7323 s5.5: an older value is invalid, since the peer's clock may have wrapped.
 const TS_RECENT_LIFETIME: Nanos = Nanos::from_secs(24 * 24 * 3_600);
 
-/// The time stamps of one connection.
+/// The timestamp state of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimestampState {
-    /// TS.Recent: what we echo, and what no segment may be older than.
+    /// TS.Recent: the value that we echo. Older segments are rejected.
     pub(crate) ts_recent: u32,
     /// Last.ACK.sent.
     pub(crate) last_ack_sent: Seq,
-    /// When `ts_recent` was taken.
+    /// When `ts_recent` was updated.
     ts_recent_at: Nanos,
     offset: u32,
 }
@@ -42,26 +42,26 @@ impl TimestampState {
         self.last_ack_sent = irs.plus(1);
     }
 
-    /// What a segment that leaves now carries.
+    /// Returns the option of a segment that is sent now.
     #[inline]
     pub(crate) fn option(&self, now: Nanos) -> Timestamps {
         Timestamps { tsval: clock(now, self.offset), tsecr: self.ts_recent }
     }
 
-    /// RFC 7323 s5.3, R1: whether a value is older than what was seen before.
+    /// RFC 7323 s5.3, R1: returns whether a value is older than TS.Recent.
     #[inline]
     pub(crate) fn is_before_ts_recent(&self, value: u32) -> bool {
         (value.wrapping_sub(self.ts_recent) as i32) < 0
     }
 
-    /// RFC 7323 s5.5: whether the connection was idle for so long that age cannot be told.
+    /// RFC 7323 s5.5: returns whether the connection was idle for so long that TS.Recent is invalid.
     #[cold]
     pub(crate) fn is_ts_recent_expired(&self, now: Nanos) -> bool {
         now.since(self.ts_recent_at) > TS_RECENT_LIFETIME
     }
 
-    /// RFC 7323 s4.3, (2) and (3): takes the value of an acceptable segment that begins at or before what we last
-    /// acknowledged, so that a delayed ACK echoes the first segment that it covers.
+    /// RFC 7323 s4.3, (2) and (3): takes the value of an acceptable segment that begins at or before Last.ACK.sent. A
+    /// delayed ACK thus echoes the first segment that it covers.
     #[inline]
     pub(crate) fn update_recent(&mut self, now: Nanos, seq: Seq, value: u32) {
         if seq.leq(self.last_ack_sent) {
@@ -70,7 +70,7 @@ impl TimestampState {
     }
 }
 
-/// The clock of a connection with this offset.
+/// Returns the timestamp clock of a connection with this offset.
 #[inline]
 pub(crate) fn clock(now: Nanos, offset: u32) -> u32 {
     ((now.0 >> TICK_SHIFT) as u32).wrapping_add(offset)

@@ -1,4 +1,4 @@
-//! What the core loop does with a connection: transmit, acknowledge, close, ask.
+//! The calls of the core loop on a connection: transmit, acknowledge, close and queries.
 
 use ironwarp_net::{IcmpError, Path};
 use ironwarp_port::{Port, Wire};
@@ -12,8 +12,8 @@ use crate::output::{AckQueue, TcpIo};
 use crate::stream::UnitSource;
 
 impl<P: Port> Tcp<P> {
-    /// Sends up to `segments_max` segments of a connection: first what must go again, then units pulled from `source`
-    /// while both windows take a whole one, last a FIN that is due.
+    /// Sends up to `segments_max` segments of a connection. The order is: retransmissions, units pulled from `source`
+    /// while both windows take a whole one, a due FIN.
     #[inline]
     pub fn transmit(
         &mut self,
@@ -29,8 +29,8 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// Sends the ACKs that have been owed for a whole iteration and that no payload carried, and those that may not
-    /// wait. Once an iteration.
+    /// Sends the ACKs that have been pending for a whole iteration without payload to carry them, and those that must
+    /// not wait. Call once per iteration.
     pub fn flush_acks(&mut self, now: Nanos, wire: &mut Wire<P>) {
         if self.shared.acks.is_empty() {
             return;
@@ -48,7 +48,7 @@ impl<P: Port> Tcp<P> {
         );
     }
 
-    /// Lets time pass: what must be sent again is, and what happened to connections is told to `events`.
+    /// Runs the expired timers: retransmits, and reports events of connections to `events`.
     pub fn on_timers(&mut self, now: Nanos, wire: &mut Wire<P>, events: &mut impl FnMut(ConnId, TcpEvents)) {
         TcpIo { now, wire, shared: &mut self.shared }.ensure_terminate_reserve();
         while let Some(at) = self.shared.wheel.pop_expired(now) {
@@ -58,8 +58,8 @@ impl<P: Port> Tcp<P> {
         self.time_wait.expire(now, &mut self.flows, base);
     }
 
-    /// Whether fewer frames are kept for the last units of sources than there should be, since the pool had none:
-    /// [`Tcp::on_timers`] tries again.
+    /// Returns whether frames of the terminate reserve are missing because the pool was empty. [`Tcp::on_timers`] tries
+    /// again.
     pub fn needs_terminate_reserve(&self) -> bool {
         self.shared.needs_terminate_reserve()
     }
@@ -82,22 +82,22 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// When to call [`Tcp::on_timers`] next, if time alone can make a difference. May be early by a lazily moved timer.
+    /// Returns when to call [`Tcp::on_timers`] next. May be early, since timers are re-armed lazily.
     ///
-    /// Owed ACKs are not counted: they leave with the next [`Tcp::flush_acks`], see [`Tcp::has_pending_acks`].
+    /// Pending ACKs are not included: they leave with the next [`Tcp::flush_acks`], see [`Tcp::has_pending_acks`].
     pub fn next_deadline(&self) -> Option<Nanos> {
         let timers = self.shared.wheel.next_deadline().unwrap_or(Nanos::MAX);
         let next = timers.min(self.time_wait.next_deadline().unwrap_or(Nanos::MAX));
         (next != Nanos::MAX).then_some(next)
     }
 
-    /// Whether an ACK waits for the next iteration: the loop must not sleep before it.
+    /// Returns whether an ACK waits for the next iteration. The loop must not sleep before it.
     pub fn has_pending_acks(&self) -> bool {
         !self.shared.acks.is_empty()
     }
 
-    /// Closes our direction: the FIN follows everything pulled so far, and nothing more is pulled. Answers CLOSED when the
-    /// connection is over at once, which is so before the peer has answered; otherwise that event follows.
+    /// Closes our direction. The FIN follows everything pulled so far, and nothing more is pulled. Returns CLOSED when
+    /// the connection ends at once, which happens before the peer has answered; otherwise that event follows.
     pub fn close(&mut self, now: Nanos, id: ConnId, wire: &mut Wire<P>) -> TcpEvents {
         let Some((conn, mut io)) = self.conn_and_io(id, now, wire) else { return TcpEvents::empty() };
         let before = conn.state;
@@ -107,7 +107,7 @@ impl<P: Port> Tcp<P> {
         if over { TcpEvents::CLOSED } else { TcpEvents::empty() }
     }
 
-    /// Ends a connection at once with a reset. No event follows.
+    /// Aborts a connection with a reset. No event follows.
     pub fn abort(&mut self, now: Nanos, id: ConnId, wire: &mut Wire<P>) {
         let Some((conn, mut io)) = self.conn_and_io(id, now, wire) else { return };
         let before = conn.state;
@@ -115,8 +115,8 @@ impl<P: Port> Tcp<P> {
         self.on_state_change(id.slot, before, now);
     }
 
-    /// Gives the connection's place back. One that is not over is forgotten without a word to the peer, whose next
-    /// segment meets a reset.
+    /// Releases the connection's slot. A connection that has not ended is removed silently; the peer's next segment is
+    /// answered with a reset.
     pub fn release(&mut self, id: ConnId) {
         let Some(conn) = self.conn(id) else { return };
         if conn.state == State::SynReceived && conn.cold.listener.is_some() {
@@ -126,7 +126,7 @@ impl<P: Port> Tcp<P> {
         self.free_slot(id.slot);
     }
 
-    /// Sets how long the connection waits for a silent peer, from now on.
+    /// Sets the connection's timeouts from now on.
     pub fn set_timeouts(&mut self, id: ConnId, timeouts: TcpTimeouts) {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
         let Some(conn) = slot.and_then(|slot| slot.conn.as_mut()) else { return };
@@ -137,8 +137,8 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// Lends the paths of the connections at up to `slots_max` places from `from` on, each with the MTU that its connection
-    /// keeps to, so that their neighbours can be looked up again. Answers where to go on, and nothing at the end.
+    /// Calls `update` with the path and the MTU of each connection in up to `slots_max` slots from `from` on, so that
+    /// the caller can refresh the next hops. Returns the slot to continue at, or `None` at the end.
     pub fn update_paths(
         &mut self,
         from: u32,
@@ -154,45 +154,46 @@ impl<P: Port> Tcp<P> {
         ((end as usize) < self.slots.len()).then_some(end)
     }
 
-    /// Whether the connection that an ICMP error is about keeps to the limit that it reports.
+    /// Returns whether the connection that an ICMP error quotes already respects the MTU that it reports.
     pub fn is_mtu_at_most(&self, error: &IcmpError, mtu_bytes: u16) -> bool {
         let slot = self.find(error.hash, &error.flow).and_then(|at| self.slots.get(at as usize));
         slot.and_then(|slot| slot.conn.as_ref()).is_some_and(|conn| conn.mtu_bytes() <= mtu_bytes)
     }
 
-    /// Whether [`Tcp::transmit`] has something to send whatever the source holds: a unit again, the rest of one, a FIN.
+    /// Returns whether [`Tcp::transmit`] has something to send even with an empty source: a retransmission, the rest of
+    /// a unit, or a FIN.
     #[inline]
     pub fn wants_transmit(&self, id: ConnId) -> bool {
         self.conn(id).is_some_and(Conn::wants_transmit)
     }
 
-    /// Payload bytes of ours that the peer has acknowledged since the connection began.
+    /// Returns the payload bytes that the peer has acknowledged since the connection opened.
     #[inline]
     pub fn acked_bytes(&self, id: ConnId) -> u64 {
         self.conn(id).map_or(0, |conn| conn.snd.acked_bytes)
     }
 
-    /// The largest unit, in bytes: the effective maximum segment size. At least 144.
+    /// Returns the maximum size of a unit in bytes: the effective maximum segment size. At least 144.
     pub fn emss(&self, id: ConnId) -> usize {
         self.conn(id).map_or(0, |conn| usize::from(conn.snd.emss))
     }
 
-    /// Whether everything pulled so far is acknowledged.
+    /// Returns whether everything pulled so far is acknowledged.
     pub fn all_acked(&self, id: ConnId) -> bool {
         self.conn(id).is_none_or(|conn| conn.snd.payload_acked())
     }
 
-    /// Both ends, while the id is valid.
+    /// Returns both endpoints while the id is valid.
     pub fn flow(&self, id: ConnId) -> Option<Flow> {
         self.conn(id).map(|conn| conn.flow)
     }
 
-    /// The listener that the connection came from, when the peer opened it.
+    /// Returns the listener of a connection that the peer opened.
     pub fn listener(&self, id: ConnId) -> Option<ListenerId> {
         self.conn(id).and_then(|conn| conn.cold.listener)
     }
 
-    /// The state; CLOSED for a stale id and for a connection whose TIME-WAIT goes on without it.
+    /// Returns the state. CLOSED for a stale id and for a connection whose TIME-WAIT continues without it.
     pub fn state(&self, id: ConnId) -> State {
         self.conn(id).map_or(State::Closed, |conn| conn.state)
     }

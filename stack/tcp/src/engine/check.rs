@@ -1,4 +1,4 @@
-//! The engine's invariants, for the simulator to call after every step.
+//! The engine's invariants. The simulator checks them after every step.
 
 use ironwarp_port::Port;
 
@@ -8,8 +8,8 @@ use crate::input::check_received;
 use crate::queue::UnitState;
 
 impl<P: Port> Tcp<P> {
-    /// Whether everything that must always hold does: numbers in order, queues contiguous and apart, units covering what
-    /// is outstanding, timers armed, tables in agreement, no frame held by nobody.
+    /// Checks all invariants: sequence numbers in order, queues contiguous and disjoint, units covering the outstanding
+    /// data, timers armed, tables consistent, no frame leaked.
     pub fn check(&self) -> Result<(), String> {
         let mut in_flow_table = 0;
         let (mut received, mut retained, mut half_open) = (0, 0, 0);
@@ -26,7 +26,7 @@ impl<P: Port> Tcp<P> {
         equal("units retained", self.shared.tx.in_use(), retained)?;
         equal("half-open connections", self.half_open as usize, half_open as usize)?;
         let taken = self.slots.iter().filter(|slot| slot.conn.is_some()).count();
-        equal("free places", self.free.len(), self.slots.len() - taken)
+        equal("free slots", self.free.len(), self.slots.len() - taken)
     }
 
     fn check_conn(&self, conn: &Conn) -> Result<(), String> {
@@ -36,14 +36,14 @@ impl<P: Port> Tcp<P> {
         let deadline = conn.deadline();
         if conn.state.is_live() && self.shared.wheel.deadline(conn.slot) > deadline {
             return Err(format!(
-                "the wheel fires at {:?}, later than {deadline:?}",
+                "the timer wheel fires at {:?}, later than the deadline {deadline:?}",
                 self.shared.wheel.deadline(conn.slot)
             ));
         }
         Ok(())
     }
 
-    /// Units are contiguous from the one that holds SND.UNA to snd_end.
+    /// Checks that units are contiguous from the one that contains SND.UNA to snd_end.
     fn check_retained(&self, conn: &Conn) -> Result<(), String> {
         let mut at = None;
         let mut bytes = 0;

@@ -1,56 +1,56 @@
-//! SYN cookies: handshakes that take no memory while too many others do.
+//! SYN cookies: handshakes without state while too many connections are half open.
 //!
 //! ```text
 //!   31      30..28   27..0
-//!   | time | MSS   | keyed hash of both ends, the peer's number, time and MSS |     our initial sequence number
+//!   | time | MSS   | keyed hash of endpoints, the peer's ISN, time and MSS |       our initial sequence number (ISN)
 //!
 //!   31..6   5..2           1      0
-//!   | clock | window scale | SACK | ECN |                                          our time stamp, if the peer has them
+//!   | clock | window scale | SACK | ECN |                                          our timestamp, if the peer offers them
 //! ```
 //!
-//! Takes a SYN when the queue of half-open connections is full, and gives the number and the time stamp of a SYN-ACK that
-//! nobody remembers; takes the ACK that answers it, and gives back what the SYN offered. A cookie is good for 34 to 68
-//! seconds. One is believed only while some are abroad, so that nobody can open a connection by guessing at other times;
-//! a guess succeeds with a chance of 2^-28.
+//! While the queue of half-open connections is full, takes a SYN and gives the sequence number and timestamp of a
+//! stateless SYN-ACK. Takes the ACK of that SYN-ACK and gives the options that the SYN offered. A cookie is valid for
+//! 34 to 68 seconds. Cookies are accepted only while a valid one exists, so guessing is impossible at other times. A
+//! guess succeeds with a probability of 2^-28.
 //!
-//! Source: RFC 4987 s3.6 and its appendix A; RFC 7323 s5.4 for what a time stamp may carry: its clock is read with 64
-//! ticks of slack, and never runs ahead of the connection's. Without time stamps scale, SACK and ECN are not used. Cost:
-//! one keyed hash a SYN or ACK.
+//! Source: RFC 4987 s3.6 and its appendix A; RFC 7323 s5.4 for the timestamp. The encoding replaces the low 6 bits of
+//! the clock and never exceeds the connection's clock. Without timestamps, window scale, SACK and ECN are not used.
+//! Cost: one keyed hash per SYN or ACK.
 
 use ironwarp_types::{Flow, Nanos, Seq};
 
 use super::isn::IsnGenerator;
 use crate::header::{Flags, Segment, SynOptions, Timestamps};
 
-/// A period is 2^35 ns, 34 s. Cookies of this one and the last are good.
+/// A period is 2^35 ns, 34 s. Cookies of the current and the previous period are valid.
 const PERIOD_SHIFT: u32 = 35;
 
-/// The segment sizes that a cookie can say: the smallest we believe, IPv4's and IPv6's least, common tunnels, Ethernet,
-/// and jumbo frames over either.
+/// The segment sizes that a cookie can encode: the smallest accepted size, the defaults of IPv4 and IPv6, common
+/// tunnels, Ethernet, and jumbo frames over IPv6 and IPv4.
 const MSS: [u16; 8] = [144, 536, 1_220, 1_360, 1_440, 1_460, 8_940, 8_960];
 
 const HASH_BITS: u32 = (1 << 28) - 1;
 
-/// Bits of a time stamp that say what else was offered.
+/// Bits of a timestamp that encode the other options.
 const OFFER_BITS: u32 = 0x3f;
 
-/// A shift that no SYN has: windows are not scaled.
+/// A shift that no SYN has; encodes "windows are not scaled".
 const NO_SCALE: u32 = 15;
 
-/// When cookies were given.
+/// The validity of the cookies that were sent.
 #[derive(Default)]
 pub(super) struct Cookies {
-    /// The last one is good until then.
+    /// When the last cookie expires.
     valid_until: Nanos,
 }
 
 impl Cookies {
-    /// Whether any cookie is abroad.
+    /// Returns whether any sent cookie is still valid.
     pub(super) fn any_valid(&self, now: Nanos) -> bool {
         now < self.valid_until
     }
 
-    /// A number that says what the SYN said.
+    /// Returns an initial sequence number that encodes the SYN.
     pub(super) fn encode_cookie(
         &mut self,
         now: Nanos,
@@ -66,7 +66,7 @@ impl Cookies {
         Seq(cookie(isn_generator, flow, syn.seq, period, at))
     }
 
-    /// What the SYN offered, when the ACK brings a cookie of ours back.
+    /// Returns the options of the SYN if the ACK returns a valid cookie.
     pub(super) fn decode_cookie(
         &self,
         now: Nanos,
@@ -94,13 +94,14 @@ impl Cookies {
     }
 }
 
-/// Whether the SYN behind an ACK agreed on ECN.
+/// Returns the flags of the SYN before this ACK, as far as ECN is concerned.
 pub(super) fn syn_flags(ack: &Segment) -> Flags {
     let ecn = ack.options.timestamps.is_some_and(|stamps| stamps.tsecr & 1 != 0);
     if ecn { Flags::SYN | Flags::ECE | Flags::CWR } else { Flags::SYN }
 }
 
-/// The time stamp of a SYN-ACK that remembers an offer: the latest with these bits that is not ahead of `clock`.
+/// Returns the timestamp of a SYN-ACK that encodes an offer: the latest value with these bits that is not ahead of
+/// `clock`.
 pub(super) fn cookie_timestamp(clock: u32, offer: &SynOptions, ecn: bool) -> u32 {
     let scale = offer.window_scale.map_or(NO_SCALE, u32::from);
     let bits = scale << 2 | u32::from(offer.sack_permitted) << 1 | u32::from(ecn);
@@ -119,9 +120,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// RFC 7323 s5.4: the clock never runs backwards, so a stamp must not be ahead of it.
+        /// RFC 7323 s5.4: the clock never runs backwards, so a timestamp must not be ahead of it.
         #[test]
-        fn a_stamp_carries_its_offer_and_lags_by_less_than_64_ticks(
+        fn a_timestamp_encodes_the_offer_and_lags_by_less_than_64_ticks(
             clock in any::<u32>(),
             scale in prop::option::of(0u8..15),
             sack in any::<bool>(),

@@ -1,4 +1,4 @@
-//! A segment arrives: to its connection, to TIME-WAIT, to a listener, or to nobody.
+//! Demultiplexing of arriving segments: to a connection, to TIME-WAIT, to a listener, or to none of them.
 
 use ironwarp_net::{Path, TcpSegment};
 use ironwarp_port::{Port, Wire};
@@ -12,10 +12,10 @@ use crate::ids::ConnId;
 use crate::output::TcpIo;
 
 impl<P: Port> Tcp<P> {
-    /// Takes a segment from `net` and answers what it meant for its connection, when it meant anything.
+    /// Processes a segment from `net`. Returns the connection and its events, if there are any.
     ///
-    /// `path` leads back to where the segment came from; it is asked for only to answer a stranger or to open a
-    /// connection.
+    /// `path` returns the route back to the sender. It is called only to answer a segment without a connection, or to
+    /// open one.
     #[inline]
     pub fn on_segment(
         &mut self,
@@ -41,7 +41,7 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// No connection, or none that anybody remembers.
+    /// No connection and no TIME-WAIT entry, or a stale one.
     #[cold]
     fn on_unknown_flow(
         &mut self,
@@ -59,7 +59,7 @@ impl<P: Port> Tcp<P> {
         None
     }
 
-    /// What the flow table knows of a flow: a connection's place, or beyond them one in the TIME-WAIT table.
+    /// Returns the flow table's value: the slot of a connection, or an entry of the TIME-WAIT table after the slots.
     #[inline]
     pub(super) fn find(&self, hash: u32, flow: &Flow) -> Option<u32> {
         self.flows.lookup(hash, |at| match self.slots.get(at as usize) {
@@ -118,8 +118,8 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// RFC 9293 s3.10.7.1 and s3.10.7.2: no connection. A SYN opens one where somebody listens; anything else but a
-    /// reset is answered with one.
+    /// RFC 9293 s3.10.7.1 and s3.10.7.2: no connection. A SYN for a listener opens one; any other segment but a reset
+    /// is answered with a reset.
     #[cold]
     fn on_no_connection(
         &mut self,

@@ -1,15 +1,15 @@
-//! What routers say about segments of ours, as far as it can be believed.
+//! ICMP errors about our segments.
 //!
-//! An ICMP error is taken only when the segment that it quotes is in flight: a stranger would have to guess that. What
-//! it can do even then is little.
+//! An ICMP error is accepted only when the segment that it quotes is in flight, which an off-path attacker would have
+//! to guess. Its effect is limited even then.
 //!
 //! | | before both SYNs are acknowledged | afterwards |
 //! | --- | --- | --- |
-//! | soft | remembered | remembered |
-//! | hard | ends the attempt | remembered |
-//! | too big | lowers the path's MTU | the same, but once anything was acknowledged only if a timeout confirms it |
+//! | soft | recorded | recorded |
+//! | hard | ends the attempt | recorded |
+//! | too big | lowers the path MTU | the same, but once data was acknowledged only after a timeout confirms it |
 //!
-//! What is remembered is told with TIMED_OUT, as UNREACHABLE.
+//! A recorded error adds UNREACHABLE to a later TIMED_OUT.
 //!
 //! Source: RFC 5927 s4.1 (sequence check), s5.2 (hard errors are soft), s7.2 (path MTU), RFC 1122 s4.2.3.9, RFC 1191,
 //! RFC 8201.
@@ -26,7 +26,7 @@ use crate::ids::ConnId;
 use crate::output::TcpIo;
 
 impl<P: Port> Tcp<P> {
-    /// Takes an ICMP error from `net` and answers what it meant for its connection, when it meant anything.
+    /// Processes an ICMP error from `net`. Returns the connection and its events, if there are any.
     #[cold]
     pub fn on_icmp_error(
         &mut self,
@@ -73,8 +73,8 @@ impl Conn {
         }
     }
 
-    /// RFC 5927 s7.2: while nothing was acknowledged, segments of this size have never been seen to arrive, and the claim
-    /// is plausible. Later it waits for a timeout to confirm it, since data that moves proves it false.
+    /// RFC 5927 s7.2: while nothing was acknowledged, no segment of this size is known to have arrived, and the claim
+    /// is plausible. Later it must be confirmed by a timeout, since progress disproves it.
     fn on_too_big<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -87,7 +87,7 @@ impl Conn {
         }
         if self.snd.acked_bytes == 0 {
             self.on_path_mtu(io, mtu_bytes);
-            // What was too big is lost: it goes again, in smaller pieces, at once.
+            // The oversized segment is lost. Retransmit it in smaller pieces at once.
             self.on_path_mtu_reduced(io, events);
         } else {
             self.cold.claimed_mtu = Some((error.seq, mtu_bytes));

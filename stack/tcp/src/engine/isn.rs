@@ -1,7 +1,7 @@
-//! Initial sequence numbers and ephemeral ports that a stranger cannot guess.
+//! Initial sequence numbers and ephemeral ports that an off-path attacker cannot guess.
 //!
-//! Source: RFC 6528 s3 (ISN = M + F(flow, secret), M a clock of 4 microseconds) and RFC 6056 s3.3.3 (a keyed offset a
-//! destination, and a counter). F is SipHash-1-3.
+//! Source: RFC 6528 s3 (ISN = M + F(flow, secret), where M is a 4-microsecond clock) and RFC 6056 s3.3.3 (a keyed
+//! offset per destination, and a counter). F is SipHash-1-3.
 
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
@@ -9,13 +9,13 @@ use core::net::{IpAddr, SocketAddr};
 use ironwarp_types::{Flow, Nanos, Seq};
 use siphasher::sip::SipHasher13;
 
-/// The first ephemeral port. The range is half of all ports; services listen below it.
+/// The first ephemeral port. The range is the upper half of all ports; services use the lower half.
 const EPHEMERAL_FIRST: u16 = 32_768;
 
-/// Ephemeral ports.
+/// The number of ephemeral ports.
 pub(super) const EPHEMERAL_PORTS: u16 = 32_768;
 
-/// The source of numbers.
+/// The generator of sequence numbers, port offsets and timestamp offsets.
 pub(super) struct IsnGenerator {
     secret: [u64; 2],
     next_port: u16,
@@ -26,17 +26,17 @@ impl IsnGenerator {
         IsnGenerator { secret, next_port: 0 }
     }
 
-    /// The first number of a connection opened now.
+    /// Returns the initial sequence number of a connection opened now.
     pub(super) fn iss(&self, now: Nanos, flow: &Flow) -> Seq {
         let mut hasher = self.hasher(1);
         write_address(&mut hasher, flow.local);
         write_address(&mut hasher, flow.remote);
-        // 2^12 ns is near enough to 4 microseconds and needs no division.
+        // 2^12 ns is close enough to 4 microseconds and needs no division.
         let clock = (now.0 >> 12) as u32;
         Seq(clock.wrapping_add(hasher.finish() as u32))
     }
 
-    /// A keyed hash of a flow, the peer's first number and what a SYN cookie says.
+    /// Returns a keyed hash of a flow, the peer's initial sequence number and the encoded fields of a SYN cookie.
     pub(super) fn cookie_hash(&self, flow: &Flow, irs: Seq, encoded: u64) -> u32 {
         let mut hasher = self.hasher(4);
         write_address(&mut hasher, flow.local);
@@ -46,7 +46,7 @@ impl IsnGenerator {
         hasher.finish() as u32
     }
 
-    /// The offset of a connection's time stamps: the same whenever these two ends meet, and unknown to others.
+    /// Returns the offset of a connection's timestamp clock: constant for two endpoints, and secret.
     pub(super) fn ts_offset(&self, flow: &Flow) -> u32 {
         let mut hasher = self.hasher(3);
         write_address(&mut hasher, flow.local);
@@ -54,7 +54,7 @@ impl IsnGenerator {
         hasher.finish() as u32
     }
 
-    /// The `attempt`th port to try for a connection to `remote`.
+    /// Returns the `attempt`th port to try for a connection to `remote`.
     pub(super) fn ephemeral_port(&mut self, local: IpAddr, remote: SocketAddr) -> u16 {
         let mut hasher = self.hasher(2);
         write_address(&mut hasher, SocketAddr::new(local, 0));
@@ -64,7 +64,7 @@ impl IsnGenerator {
         EPHEMERAL_FIRST + (offset.wrapping_add(self.next_port) % EPHEMERAL_PORTS)
     }
 
-    /// A hasher for one purpose.
+    /// Returns a hasher for one purpose.
     fn hasher(&self, purpose: u64) -> SipHasher13 {
         let [a, b] = self.secret;
         SipHasher13::new_with_keys(a ^ purpose, b)
@@ -89,9 +89,9 @@ mod tests {
         Flow { local: SocketAddr::from(([10, 0, 0, 1], 80)), remote: SocketAddr::from(([10, 0, 0, 2], port)) }
     }
 
-    /// RFC 6528 s3: the numbers of one flow follow the clock.
+    /// RFC 6528 s3: the ISNs of one flow follow the clock.
     #[test]
-    fn a_flow_opened_again_begins_beyond_its_last_numbers() {
+    fn a_reopened_flow_begins_beyond_its_last_sequence_numbers() {
         let isn_generator = IsnGenerator::new([1, 2]);
         let (first, later) =
             (isn_generator.iss(Nanos::ZERO, &flow(1)), isn_generator.iss(Nanos::from_secs(60), &flow(1)));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_and_secrets_have_numbers_of_their_own() {
+    fn different_flows_and_secrets_give_different_isns() {
         let seen: HashSet<Seq> = (0..100)
             .flat_map(|port| {
                 [[1, 2], [1, 3]].map(|secret| IsnGenerator::new(secret).iss(Nanos::ZERO, &flow(port)))
@@ -110,7 +110,7 @@ mod tests {
 
     /// RFC 6056 s3.3.3.
     #[test]
-    fn ports_to_one_destination_do_not_repeat_before_all_were_tried() {
+    fn ports_to_one_destination_repeat_only_after_all_were_tried() {
         let mut isn_generator = IsnGenerator::new([3, 4]);
         let local = IpAddr::from([10, 0, 0, 1]);
         let seen: HashSet<u16> =

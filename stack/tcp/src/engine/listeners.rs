@@ -1,4 +1,4 @@
-//! Who listens where. Looked at for SYNs of unknown flows alone, so a short scan serves.
+//! The listeners of one core. Only SYNs of unknown flows search them, so a linear scan is sufficient.
 
 use core::net::SocketAddr;
 
@@ -41,7 +41,7 @@ impl Listeners {
         }
     }
 
-    /// Who listens on `local`: a listener for just this address before one for all addresses of its family.
+    /// Returns the listener for `local`: one for this exact address before one for all addresses of its family.
     pub(super) fn find(&self, local: SocketAddr) -> Option<ListenerId> {
         self.find_exact(|at| at == local).or_else(|| {
             self.find_exact(|at| {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_listener_goes_before_one_for_all_addresses() {
+    fn a_listener_for_the_exact_address_precedes_one_for_all_addresses() {
         let mut listeners = Listeners::new(4);
         let any = listeners.insert(at("0.0.0.0:80")).expect("room");
         let exact = listeners.insert(at("10.0.0.1:80")).expect("room");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_can_be_taken_once_and_again_after_it_is_left() {
+    fn an_endpoint_can_be_listened_on_again_after_unlisten() {
         let mut listeners = Listeners::new(1);
         let first = listeners.insert(at("0.0.0.0:80")).expect("room");
         assert_eq!(listeners.insert(at("0.0.0.0:80")), Err(ListenError::InUse));

@@ -1,8 +1,8 @@
-//! The engine of one core: which connection a segment belongs to, and what to do when there is none.
+//! The engine of one core: maps segments to connections and handles segments without one.
 //!
-//! Connections lie in a slab; the flow table leads from a segment's hash to a place in it, or to an entry of the
-//! TIME-WAIT table, whose values follow those of the slab. An id is a place and a generation, so that an id outlives its
-//! connection without harm: every call with a stale one does nothing.
+//! Connections lie in a slab. The flow table maps a segment's hash to a slot, or to an entry of the TIME-WAIT table,
+//! whose values follow those of the slab. A [`ConnId`] is a slot and a generation. A call with the id of a released
+//! connection does nothing.
 
 mod api;
 mod check;
@@ -33,21 +33,21 @@ use isn::IsnGenerator;
 use listeners::Listeners;
 use time_wait::TimeWait;
 
-/// A place in the slab.
+/// A slot of the slab.
 struct Slot {
-    /// Counts the connections that were here, so that old ids are told from new ones.
+    /// Counts the connections that have used the slot, to detect stale ids.
     generation: u32,
     conn: Option<Conn>,
 }
 
-/// TCP for one core: connections, listeners, timers and TIME-WAIT. See the crate's documentation.
+/// TCP for one core: connections, listeners, timers and TIME-WAIT. See the crate documentation.
 ///
-/// Once an iteration, in the core loop's order: [`Tcp::on_segment`] for every segment, [`Tcp::on_timers`],
-/// [`Tcp::flush_acks`], then [`Tcp::transmit`] for every connection that has something to send. It keeps at most one
-/// transmit frame for later, the one that a source had nothing for.
+/// In each iteration the core loop calls [`Tcp::on_segment`] for every segment, [`Tcp::on_timers`],
+/// [`Tcp::flush_acks`], then [`Tcp::transmit`] for every connection with something to send. The engine keeps at most
+/// one unused transmit frame: the one that a source left empty.
 pub struct Tcp<P: Port> {
     slots: Box<[Slot]>,
-    /// Places without a connection; the last is used next.
+    /// Free slots, used last in, first out.
     free: Vec<u32>,
     shared: EngineShared<P>,
     flows: FlowTable,
@@ -58,18 +58,18 @@ pub struct Tcp<P: Port> {
     /// Connections in SYN-RECEIVED that a peer opened.
     half_open: u32,
     cookies: Cookies,
-    /// Behind the last number of a flow that leaves TIME-WAIT to begin anew at this moment.
+    /// The number after the last one of a flow that leaves TIME-WAIT to be reused in this call.
     reused_snd_nxt: Option<Seq>,
 }
 
-/// Connections whatever the configuration says: a place must fit the flow table together with TIME-WAIT.
+/// The upper limit of connections: slots and TIME-WAIT entries must fit the values of the flow table.
 const CONNECTIONS_MAX: u32 = 1 << 28;
 
 impl<P: Port> Tcp<P> {
-    /// An engine with room for everything its configuration names; nothing is allocated afterwards.
+    /// Creates an engine with room for everything that its configuration allows. Nothing is allocated afterwards.
     ///
-    /// `hasher` is the one that `net` puts into [`TcpSegment::hash`](ironwarp_net::TcpSegment::hash). `secret` keys
-    /// initial sequence numbers and ephemeral ports; it is chosen anew by every process.
+    /// `hasher` is the one that `net` uses for [`TcpSegment::hash`](ironwarp_net::TcpSegment::hash). `secret` keys
+    /// initial sequence numbers and ephemeral ports; every process must choose a new one.
     pub fn new(mut config: TcpConfig, hasher: FlowHasher, secret: [u64; 2], stats: CoreStats) -> Self {
         config.connections_max = config.connections_max.clamp(1, CONNECTIONS_MAX);
         config.time_wait_max = config.time_wait_max.min(CONNECTIONS_MAX);
@@ -95,7 +95,7 @@ impl<P: Port> Tcp<P> {
         if slot.generation == id.generation { slot.conn.as_ref() } else { None }
     }
 
-    /// The connection of an id, and what it works with.
+    /// Returns the connection of an id and its I/O context.
     #[inline]
     fn conn_and_io<'a>(
         &'a mut self,
@@ -114,8 +114,8 @@ impl<P: Port> Tcp<P> {
         Some(ConnId { slot, generation })
     }
 
-    /// Draws the consequences of a state that a connection has reached: a flow that is over leaves the flow table, and
-    /// TIME-WAIT goes on without the connection. `before` is the state it came from.
+    /// Handles a state change. A connection that has ended leaves the flow table, and TIME-WAIT continues without it.
+    /// `before` is the previous state.
     #[cold]
     #[inline(never)]
     fn on_state_change(&mut self, slot: u32, before: State, now: Nanos) {
@@ -142,7 +142,7 @@ impl<P: Port> Tcp<P> {
         }
     }
 
-    /// Takes a connection out of the flow table and gives back all it held but what can still be read.
+    /// Removes a connection from the flow table and frees all that it held except readable bytes.
     fn unlink(&mut self, slot: u32) {
         let Some(conn) = self.slots.get_mut(slot as usize).and_then(|slot| slot.conn.as_mut()) else {
             return;
@@ -167,7 +167,7 @@ impl<P: Port> Tcp<P> {
         self.time_wait.insert(conn, now, &mut self.flows, base, &self.shared.stats);
     }
 
-    /// Gives a place back. The id that led to it is stale from now on.
+    /// Frees a slot. Its id is stale from now on.
     fn free_slot(&mut self, at: u32) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
         let Some(mut conn) = slot.conn.take() else { return };

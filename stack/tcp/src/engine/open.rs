@@ -1,4 +1,4 @@
-//! Opening connections, from this side and from the other.
+//! Active and passive opens.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -15,23 +15,23 @@ use crate::ids::{ConnId, ConnectError, ListenError, ListenerId};
 use crate::output::TcpIo;
 
 impl<P: Port> Tcp<P> {
-    /// Listens on an address, or on all of a family when it is unspecified.
+    /// Listens on an address, or on all addresses of a family when it is unspecified.
     pub fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, ListenError> {
         self.listeners.insert(local)
     }
 
-    /// Ends a listener. Connections that came from it go on.
+    /// Removes a listener. Connections that it opened continue.
     pub fn unlisten(&mut self, id: ListenerId) {
         self.listeners.remove(id);
     }
 
-    /// A local port under which `remote` can be connected to from `local`, or `None` when all are taken.
+    /// Returns a free local port for a connection from `local` to `remote`, or `None` when all are in use.
     pub fn ephemeral_port(&mut self, local: IpAddr, remote: SocketAddr) -> Option<u16> {
         self.ephemeral_port_where(local, remote, |_, _| true)
     }
 
-    /// The same among the ports for which `is_on_this_core` says yes, told the flow and its hash: where there are several
-    /// cores, answers to an ephemeral port come to the core that chose it.
+    /// As [`Tcp::ephemeral_port`], but only ports whose flow and hash `is_on_this_core` accepts. With several cores,
+    /// the peer's segments then arrive on the core that chose the port.
     pub fn ephemeral_port_where(
         &mut self,
         local: IpAddr,
@@ -49,7 +49,7 @@ impl<P: Port> Tcp<P> {
         None
     }
 
-    /// RFC 9293 s3.10.1, active: sends a SYN. ESTABLISHED, REFUSED or TIMED_OUT follows.
+    /// RFC 9293 s3.10.1, active open: sends a SYN. ESTABLISHED, REFUSED or TIMED_OUT follows.
     pub fn connect(
         &mut self,
         now: Nanos,
@@ -68,7 +68,7 @@ impl<P: Port> Tcp<P> {
         self.start_handshake(now, conn, wire).ok_or(ConnectError::Full)
     }
 
-    /// Nothing is in the way of a flow: no connection, and no TIME-WAIT that must go on.
+    /// Fails if a connection or a TIME-WAIT that must continue occupies the flow. Ends a TIME-WAIT that may be reused.
     fn leave_time_wait(&mut self, now: Nanos, hash: u32, flow: &Flow) -> Result<(), ConnectError> {
         let Some(found) = self.find(hash, flow) else { return Ok(()) };
         let base = self.shared.config.connections_max;
@@ -107,12 +107,12 @@ impl<P: Port> Tcp<P> {
         self.start_handshake(now, conn, wire);
     }
 
-    /// Half-open connections have a limit, and never more places than are left for others.
+    /// Returns whether the limit of half-open connections or of slots is reached.
     pub(super) fn is_half_open_full(&self) -> bool {
         self.half_open >= self.shared.config.half_open_max || self.half_open as usize > self.free.len()
     }
 
-    /// RFC 4987 s3.6: the SYN-ACK bears a cookie, and nothing is kept.
+    /// RFC 4987 s3.6: the SYN-ACK carries a cookie, and no state is kept.
     #[cold]
     fn send_syn_cookie(
         &mut self,
@@ -123,7 +123,7 @@ impl<P: Port> Tcp<P> {
         path: Path,
         wire: &mut Wire<P>,
     ) {
-        // Established connections have the first call on a device that is busy.
+        // Established connections have priority on a busy device.
         wire.select(path.port());
         if !self.shared.config.syn_cookies || !wire.has_room() {
             self.shared.stats.count(Counter::TcpDropHalfOpenFull);
@@ -155,8 +155,9 @@ impl<P: Port> Tcp<P> {
         io.send_control(&conn.path, &flow, header, options.as_slice());
     }
 
-    /// The ACK of a SYN-ACK that nobody remembers opens the connection, when it brings the cookie back. Answers its place,
-    /// or that there was none: then the peer hears nothing, and its next segment may bring the cookie again.
+    /// The ACK of a stateless SYN-ACK opens the connection if it returns a valid cookie. Returns `Some` with the slot,
+    /// `Some(None)` if no slot is free, and `None` if there is no valid cookie. Without a free slot no reply is sent,
+    /// and the peer's next segment may return the cookie again.
     #[cold]
     pub(super) fn accept_syn_cookie(
         &mut self,
@@ -191,15 +192,15 @@ impl<P: Port> Tcp<P> {
         Some(Some(at))
     }
 
-    /// Reserves a place and a number for a new connection.
+    /// Reserves a slot and an initial sequence number for a new connection.
     fn reserve_slot(&mut self, now: Nanos, flow: Flow, hash: u32, path: Path) -> Option<NewConn> {
         let reused_snd_nxt = self.reused_snd_nxt.take();
         let slot = *self.free.last()?;
         self.flows.insert(hash, slot).ok()?;
         self.free.pop();
         let (iss, ts_offset) = (self.isn_generator.iss(now, &flow), self.isn_generator.ts_offset(&flow));
-        // RFC 9293 s3.6.1: out of TIME-WAIT only with a number beyond all that the old connection used. The clock of
-        // our numbers is slower than fast connections are.
+        // RFC 9293 s3.6.1: a connection leaves TIME-WAIT only with a number beyond all numbers of the old connection.
+        // The ISN clock is slower than fast connections.
         let iss = reused_snd_nxt.filter(|&last| iss.leq(last)).map_or(iss, |last| last.plus(REUSED_ISS_GAP));
         Some(NewConn { slot, flow, hash, path, iss, ts_offset, now })
     }
@@ -215,11 +216,12 @@ impl<P: Port> Tcp<P> {
     }
 }
 
-/// How far beyond the numbers of an old connection a new one begins, when our clock has not come so far: farther than a
-/// window without scale reaches.
+/// The distance from the last number of an old connection to the ISN of a new one, when the ISN clock is behind: more
+/// than an unscaled window.
 const REUSED_ISS_GAP: u32 = 1 << 16;
 
-/// RFC 9293 s3.9.1.1, MUST-46: an end that is not one station's. The broadcast address of a network is net's to know.
+/// RFC 9293 s3.9.1.1, MUST-46: returns whether an endpoint is not a single host's. `net` checks subnet broadcast
+/// addresses.
 fn is_invalid_endpoint(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(v4) if v4.is_broadcast());
     end.port() == 0 || end.ip().is_unspecified() || end.ip().is_multicast() || broadcast

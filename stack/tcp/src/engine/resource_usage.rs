@@ -1,28 +1,28 @@
-//! What an engine holds, in numbers: for whoever checks that everything came back.
+//! The resources that an engine holds, for leak checks.
 
 use ironwarp_port::Port;
 
 use super::Tcp;
 
-/// What an engine holds at a moment.
+/// The resources that an engine holds at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ResourceUsage {
-    /// Connections, those in hand-shake and those not released yet included.
+    /// Connections, including those in handshake and those not yet released.
     pub connections: usize,
     /// Flows in TIME-WAIT.
     pub time_wait: usize,
-    /// Connections of peers in SYN-RECEIVED.
+    /// Connections in SYN-RECEIVED that a peer opened.
     pub half_open: usize,
-    /// Flows in the table.
+    /// Entries of the flow table.
     pub flows: usize,
     /// Received frames held for their payload.
     pub rx_frames: usize,
-    /// Units kept until they are acknowledged.
+    /// Units retained until they are acknowledged.
     pub tx_units: usize,
 }
 
 impl<P: Port> Tcp<P> {
-    /// What is held now. Walks the tables of frames and units.
+    /// Counts the resources held now. Walks the tables of frames and units.
     pub fn resource_usage(&self) -> ResourceUsage {
         ResourceUsage {
             connections: self.slots.len() - self.free.len(),

@@ -1,4 +1,4 @@
-//! The in-order bytes of one connection, lent to the layer above, and a look at those beyond a gap.
+//! The in-order bytes of one connection, lent to the layer above, and a view of the bytes beyond a gap.
 
 use ironwarp_port::{Frame, Port};
 use ironwarp_types::Seq;
@@ -11,15 +11,15 @@ use crate::output::EngineShared;
 use crate::queue::Piece;
 use crate::stream::{ByteStream, LatestArrival, OutOfOrderBytes};
 
-/// What has arrived in order and was not taken. Lies in the frames that brought it.
+/// The bytes of a connection that arrived in order and are not consumed. They lie in the received frames.
 pub struct RxStream<'a, P: Port> {
-    /// `None` for an id that is stale: a stream with nothing in it.
+    /// `None` for a stale id: an empty stream.
     conn: Option<&'a mut Conn>,
     shared: &'a mut EngineShared<P>,
 }
 
 impl<P: Port> Tcp<P> {
-    /// The readable bytes of a connection. They stay readable after its end, until it is released.
+    /// Returns the readable bytes of a connection. They stay readable after its end until it is released.
     #[inline]
     pub fn rx(&mut self, id: ConnId) -> RxStream<'_, P> {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
@@ -28,7 +28,7 @@ impl<P: Port> Tcp<P> {
 }
 
 impl<P: Port> Tcp<P> {
-    /// From now on EARLY tells that bytes are held beyond a gap; [`Tcp::rx`] shows them.
+    /// Enables the event OUT_OF_ORDER for bytes held beyond a gap, which [`Tcp::rx`] shows.
     pub fn report_out_of_order(&mut self, id: ConnId) {
         if let Some(conn) = self.rx(id).conn {
             conn.rcv.reports_out_of_order = true;
@@ -79,12 +79,12 @@ impl<P: Port> ByteStream for RxStream<'_, P> {
 }
 
 impl<P: Port> RxStream<'_, P> {
-    /// The sequence number of the first byte that has not been taken.
+    /// Returns the sequence number of the first unconsumed byte.
     fn front_seq(&self) -> Seq {
         self.conn.as_ref().map_or(Seq(0), |conn| conn.rcv.rcv_nxt.minus(conn.rcv.unread))
     }
 
-    /// The held pieces from the one with the byte at `at` on, and that byte's number.
+    /// Returns the sequence number of the byte at position `at`, and the held pieces from the one that contains it.
     fn out_of_order_from(&self, at: u32) -> (Seq, impl Iterator<Item = &Piece<P::Frame>>) {
         let seq = self.front_seq().plus(at);
         let queues = self.conn.as_ref().map(|conn| &conn.rcv.queues);
@@ -126,7 +126,7 @@ impl<P: Port> OutOfOrderBytes for RxStream<'_, P> {
     }
 }
 
-/// RFC 9293 s3.8.6.2.2: a window that had closed has opened far enough to say so.
+/// RFC 9293 s3.8.6.2.2: a closed window has opened far enough for a window update.
 #[cold]
 fn schedule_window_update<P: Port>(conn: &mut Conn, shared: &mut EngineShared<P>)
 where

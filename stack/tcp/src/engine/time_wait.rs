@@ -1,11 +1,11 @@
-//! TIME-WAIT: flows that are closed both ways while old segments may still be on their way.
+//! TIME-WAIT: flows that are closed in both directions while old segments may still arrive.
 //!
-//! An entry takes about 130 bytes instead of a connection. All wait equally long, so the order of arrival is the order
-//! of expiry and one list serves; an entry that begins its wait anew moves to the end. When the table is full the oldest
-//! gives way.
+//! An entry takes about 130 bytes instead of a connection. All entries wait equally long, so one list in order of
+//! arrival is also in order of expiry. An entry whose wait restarts moves to the end. When the table is full, a new
+//! entry replaces the oldest.
 //!
-//! Source: RFC 9293 s3.6.1 and s3.10.7.4, RFC 1337 (a reset does not end the wait), RFC 5961 (a SYN draws an ACK),
-//! RFC 7323 s5 (time stamps go on), RFC 6191 (a port is used again).
+//! Source: RFC 9293 s3.6.1 and s3.10.7.4, RFC 1337 (a reset does not end the wait), RFC 5961 (a SYN is answered with an
+//! ACK), RFC 7323 s5 (timestamps continue), RFC 6191 (ports may be reused).
 
 use ironwarp_net::FlowTable;
 use ironwarp_stats::{CoreStats, Counter};
@@ -16,8 +16,8 @@ use crate::header::{Flags, Segment, TxHeader};
 
 const NIL: u32 = u32::MAX;
 
-/// How long a wait must have lasted before we connect again ourselves: our clock has ticked since the last segment of the
-/// old connection, however fast it was set up.
+/// The minimum wait before we reopen a flow: the timestamp clock has then advanced since the last segment of the old
+/// connection.
 const REOPEN_AFTER: Nanos = Nanos::from_secs(1);
 
 struct Entry {
@@ -25,7 +25,7 @@ struct Entry {
     hash: u32,
     snd_nxt: Seq,
     rcv_nxt: Seq,
-    /// Its time stamps, when it had negotiated them.
+    /// The timestamp state, when timestamps were negotiated.
     ts: Option<TimestampState>,
     until: Nanos,
     older: u32,
@@ -38,7 +38,7 @@ pub(super) struct TimeWait {
     duration: Nanos,
     oldest: u32,
     newest: u32,
-    /// The head of the free entries, linked by `newer`.
+    /// The head of the list of free entries, linked by `newer`.
     free: u32,
     len: u32,
 }
@@ -65,7 +65,7 @@ impl TimeWait {
         }
     }
 
-    /// The flow of an entry.
+    /// Returns the flow of an entry.
     pub(super) fn flow(&self, at: u32) -> Option<&Flow> {
         self.entries.get(at as usize)?.flow.as_ref()
     }
@@ -74,7 +74,7 @@ impl TimeWait {
         self.len
     }
 
-    /// Takes over the flow of a connection. Entries are known to `flows` as `base` plus their place.
+    /// Takes over the flow of a connection. In `flows`, an entry has the value `base` plus its index.
     pub(super) fn insert(
         &mut self,
         conn: &Conn,
@@ -90,7 +90,7 @@ impl TimeWait {
         let at = self.free;
         let hash = conn.cold.hash;
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
-        // Without an entry old segments meet a reset, as they would after the wait.
+        // Without an entry, old segments are answered with a reset, as after the wait.
         if flows.insert(hash, base + at).is_err() {
             return;
         }
@@ -103,14 +103,14 @@ impl TimeWait {
         self.append(at);
     }
 
-    /// A segment of a waiting flow arrives: answers what to send, if anything.
+    /// Processes a segment of a waiting flow. Returns the header of the reply, if any.
     pub(super) fn on_segment(&mut self, at: u32, now: Nanos, segment: &Segment) -> Option<TxHeader> {
         let until = now + self.duration;
         let entry = self.entries.get_mut(at as usize)?;
-        // RFC 1337 s3: a reset, old or forged, must not open the flow to old segments.
+        // RFC 1337 s3: a reset, old or forged, must not end the wait.
         let quiet = segment.has(Flags::RST)
             || (segment.seq_len() == 0 && segment.seq == entry.rcv_nxt && segment.ack == entry.snd_nxt)
-            // RFC 7323 s3.2: not of this connection.
+            // RFC 7323 s3.2: a segment without timestamps does not belong to this connection.
             || (entry.ts.is_some() && segment.options.timestamps.is_none() && !segment.has(Flags::SYN));
         if quiet {
             return None;
@@ -119,7 +119,7 @@ impl TimeWait {
             timestamps: entry.ts.map(|stamps| stamps.option(now)),
             ..TxHeader::bare(entry.snd_nxt, entry.rcv_nxt, Flags::ACK)
         };
-        // Only the peer's FIN, sent again, begins the wait anew.
+        // Only a retransmission of the peer's FIN restarts the wait.
         if segment.has(Flags::FIN) && segment.seq.plus(segment.seq_len()) == entry.rcv_nxt {
             entry.until = until;
             self.detach(at);
@@ -128,11 +128,12 @@ impl TimeWait {
         Some(header)
     }
 
-    /// RFC 6191 s2, RFC 9293 s3.10.7.4: a SYN that begins beyond everything the old connection saw cannot be taken
-    /// for an old segment, nor an old segment for one of the new connection. Linux reuses a port at once when we
-    /// closed first; answering with an ACK would lock it out, since its reset is not listened to. Time stamps tell as well:
-    /// a SYN with a later one is of a later connection, whatever its number. `iss_is_free` says whether our own first number
-    /// can be chosen, which it cannot when it is a cookie.
+    /// RFC 6191 s2, RFC 9293 s3.10.7.4: returns whether a SYN may reuse the flow. A SYN that begins beyond all numbers
+    /// of the old connection cannot be an old segment, nor can an old segment be taken for one of the new connection. A
+    /// SYN with a later timestamp belongs to a later connection, whatever its number.
+    ///
+    /// Linux reuses a port at once when we closed first. Answering with an ACK would block it, since TIME-WAIT ignores
+    /// its reset. `iss_is_free` states whether our initial sequence number can be chosen, which is not so for a cookie.
     pub(super) fn may_reuse_for_syn(&self, at: u32, segment: &Segment, iss_is_free: bool) -> bool {
         let plain_syn = segment.has(Flags::SYN) && !segment.has(Flags::ACK | Flags::RST | Flags::FIN);
         let Some(entry) = self.entries.get(at as usize).filter(|_| plain_syn) else { return false };
@@ -144,21 +145,21 @@ impl TimeWait {
         }
     }
 
-    /// Whether we may connect these two ends again ourselves: time stamps keep the peer from taking old segments of ours
-    /// for new ones, and us from taking the peer's (RFC 6191 s2, RFC 7323 s5, seen from the side that waits).
+    /// Returns whether we may connect these endpoints again. Timestamps keep both sides from taking old segments for
+    /// new ones (RFC 6191 s2, RFC 7323 s5, applied to the side in TIME-WAIT).
     pub(super) fn may_reuse_for_connect(&self, at: u32, now: Nanos) -> bool {
         let entry = self.entries.get(at as usize).filter(|entry| entry.ts.is_some());
         entry.is_some_and(|entry| entry.until + REOPEN_AFTER <= now + self.duration)
     }
 
-    /// Forgets flows whose wait is over.
+    /// Removes entries whose wait is over.
     pub(super) fn expire(&mut self, now: Nanos, flows: &mut FlowTable, base: u32) {
         while self.next_deadline().is_some_and(|at| at <= now) {
             self.remove_oldest(flows, base);
         }
     }
 
-    /// When the next wait is over.
+    /// Returns when the next wait is over.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.entries.get(self.oldest as usize).map(|entry| entry.until)
     }
@@ -167,7 +168,7 @@ impl TimeWait {
         self.remove(self.oldest, flows, base);
     }
 
-    /// Ends the wait of one flow. Answers the number behind the last that we used.
+    /// Ends the wait of one flow. Returns the number after the last one that we used.
     pub(super) fn remove(&mut self, at: u32, flows: &mut FlowTable, base: u32) -> Option<Seq> {
         self.detach(at);
         let free = self.free;

@@ -1,12 +1,12 @@
-//! TCP headers: octets to values on arrival, values to octets on departure.
+//! TCP headers: parsing and writing.
 //!
 //! ```text
 //!  0       4       8       12      16      20
 //!  | ports | seq   | ack   |o f win| sum u | options ... | payload
 //! ```
 //!
-//! Source: RFC 9293 s3.1. A header is read once, by value; nothing here can fail but a data offset that points outside
-//! the segment, which `net` has ruled out and which is refused again. Cost: twenty octets in one fixed-size read.
+//! Source: RFC 9293 s3.1. A header is parsed once, by value. Parsing fails only for a data offset outside the segment,
+//! which `net` has already checked. Cost: twenty octets in one fixed-size read.
 
 mod options;
 mod syn;
@@ -19,7 +19,7 @@ use ironwarp_types::{Ecn, Flow, Seq};
 pub(crate) use options::{OptionBytes, Options, SackBlock, SackBlocks, TIMESTAMPS_BYTES, Timestamps};
 pub(crate) use syn::SynOptions;
 
-/// A header's fixed part.
+/// The size of a header's fixed part, in bytes.
 pub(crate) const HEADER_BYTES: usize = 20;
 
 bitflags! {
@@ -37,26 +37,26 @@ bitflags! {
     }
 }
 
-/// What an arriving segment says.
+/// A parsed segment.
 ///
-/// `seq`, `start` and `end` move together when a part that lies outside the window is trimmed.
+/// `seq`, `start` and `end` move together when the part outside the window is trimmed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
     pub(crate) seq: Seq,
     pub(crate) ack: Seq,
-    /// As it stands in the header, not scaled.
+    /// The window field, not scaled.
     pub(crate) window: u16,
     pub(crate) flags: Flags,
-    /// Where the payload lies in the frame.
+    /// The offset of the payload in the frame.
     pub(crate) start: u16,
     pub(crate) end: u16,
-    /// The congestion bits of the packet that brought it.
+    /// The ECN bits of the packet's IP header.
     pub(crate) ecn: Ecn,
     pub(crate) options: Options,
 }
 
 impl Segment {
-    /// Reads the header. `None` when it does not fit its segment.
+    /// Parses the header. Returns `None` when the data offset does not fit the segment.
     #[inline]
     pub(crate) fn parse<F: Frame>(arrived: &TcpSegment<F>) -> Option<Segment> {
         let l4 = arrived.l4();
@@ -80,58 +80,58 @@ impl Segment {
         })
     }
 
-    /// Payload bytes.
+    /// Returns the payload length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         u32::from(self.end.saturating_sub(self.start))
     }
 
-    /// SEG.LEN of RFC 9293: payload, SYN and FIN.
+    /// Returns SEG.LEN of RFC 9293: payload, SYN and FIN.
     pub(crate) fn seq_len(&self) -> u32 {
         self.len() + u32::from(self.has(Flags::SYN)) + u32::from(self.has(Flags::FIN))
     }
 
-    /// Whether any of these bits is set.
+    /// Returns whether any of these bits is set.
     #[inline]
     pub(crate) fn has(&self, flags: Flags) -> bool {
         self.flags.intersects(flags)
     }
 
-    /// The options, uninterpreted.
+    /// Returns the raw octets of the options.
     pub(crate) fn option_list<'a, F: Frame>(&self, arrived: &'a TcpSegment<F>) -> &'a [u8] {
         let from = usize::from(arrived.l4_offset) + HEADER_BYTES;
         arrived.frame.bytes().get(from..usize::from(self.start)).unwrap_or_default()
     }
 }
 
-/// What a departing segment says.
+/// The header of a segment to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TxHeader {
     pub(crate) seq: Seq,
     pub(crate) ack: Seq,
-    /// As it stands in the header, scaled already.
+    /// The window field, already scaled.
     pub(crate) window: u16,
     pub(crate) flags: Flags,
-    /// Stand in front of all other options.
+    /// Placed before all other options.
     pub(crate) timestamps: Option<Timestamps>,
-    /// The congestion bits of the packet: capable for payload that leaves for the first time (RFC 3168 s6.1.5).
+    /// The ECN bits of the packet: ECT for payload that is sent for the first time (RFC 3168 s6.1.5).
     pub(crate) ecn: Ecn,
 }
 
 impl TxHeader {
-    /// A segment outside of any connection: no options, no promises.
+    /// Returns the header of a segment without options and with a window of zero.
     pub(crate) const fn bare(seq: Seq, ack: Seq, flags: Flags) -> Self {
         TxHeader { seq, ack, window: 0, flags, timestamps: None, ecn: Ecn::NotEct }
     }
 
-    /// The header with its time stamps, in bytes: where other options, or the payload, begin.
+    /// Returns the length of the header with timestamps, in bytes: the offset of further options or of the payload.
     #[inline]
     pub(crate) const fn header_bytes(&self) -> usize {
         HEADER_BYTES + if self.timestamps.is_some() { TIMESTAMPS_BYTES } else { 0 }
     }
 
-    /// Writes header and time stamps at the front of `l4`; the checksum is left zero. Other options, if any, follow and
-    /// are counted by `more_options_bytes`, a multiple of four.
+    /// Writes the header and timestamps to the front of `l4`, with a checksum of zero. `more_options_bytes`, a multiple
+    /// of four, counts the options that follow.
     #[inline]
     pub(crate) fn write(&self, l4: &mut [u8], flow: &Flow, more_options_bytes: usize) {
         let Some((header, options)) = l4.split_first_chunk_mut::<HEADER_BYTES>() else { return };

@@ -1,38 +1,38 @@
-//! The options of every segment: time stamps and selective acknowledgements.
+//! The options of every segment: timestamps and selective acknowledgements.
 //!
-//! Takes the octets between header and payload, at most forty; gives values. Two layouts are told apart by their
-//! length and one compare of four octets: no options, and NOP NOP TS, which is what every segment of a connection that
-//! negotiated time stamps carries. Anything else is read one option at a time, off the fast path.
+//! Takes the octets between header and payload, at most forty; gives values. One length check and one compare of four
+//! octets recognise the two common layouts: no options, and NOP NOP TS, which every segment carries once timestamps are
+//! negotiated. All other layouts are parsed option by option, off the fast path.
 //!
-//! Source: RFC 9293 s3.1 and s3.2, RFC 7323 s3.2 and its appendix A, RFC 2018 s3. An option that is not known is
-//! skipped by its length (MUST-6); a list that breaks off or contradicts itself is read up to there, and what came
-//! before stands (MUST-7). Of an option that is there twice the first counts.
+//! Source: RFC 9293 s3.1 and s3.2, RFC 7323 s3.2 and its appendix A, RFC 2018 s3. An unknown option is skipped by its
+//! length (MUST-6). An invalid length ends the list; the options before it remain valid (MUST-7). The first of two
+//! options of one kind counts.
 
 use arrayvec::ArrayVec;
 use ironwarp_types::Seq;
 
 use super::Flags;
 
-/// NOP NOP TS: what time stamps take of every segment, in bytes.
+/// The size of NOP NOP TS, which every segment with timestamps carries, in bytes.
 pub(crate) const TIMESTAMPS_BYTES: usize = 12;
 
 /// NOP, NOP, kind 8, length 10 (RFC 7323 appendix A).
 const TIMESTAMPS_HEAD: [u8; 4] = [1, 1, 8, 10];
 
-/// Option space of a header (RFC 9293 s3.1): sixty octets less the fixed twenty.
+/// The option space of a header (RFC 9293 s3.1): sixty octets less the fixed twenty.
 pub(crate) const OPTIONS_BYTES_MAX: usize = 40;
 
-/// Time stamps (RFC 7323 s3.2).
+/// The timestamps option (RFC 7323 s3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Timestamps {
     /// TSval: the sender's clock.
     pub(crate) tsval: u32,
-    /// TSecr: the receiver's clock as the sender last saw it; meaningless without the ACK bit.
+    /// TSecr: the receiver's clock as last received by the sender; meaningless without the ACK bit.
     pub(crate) tsecr: u32,
 }
 
 impl Timestamps {
-    /// The twelve octets.
+    /// Returns the option's twelve octets.
     #[inline]
     pub(crate) fn encode(self) -> [u8; TIMESTAMPS_BYTES] {
         let ([a, b, c, d], [e, f, g, h]) = (self.tsval.to_be_bytes(), self.tsecr.to_be_bytes());
@@ -40,7 +40,7 @@ impl Timestamps {
         [w, x, y, z, a, b, c, d, e, f, g, h]
     }
 
-    /// Reads a list that is NOP NOP TS and nothing else.
+    /// Parses a list that is exactly NOP NOP TS.
     #[inline]
     fn parse_aligned(list: &[u8]) -> Option<Self> {
         let octets: [u8; TIMESTAMPS_BYTES] = list.try_into().ok()?;
@@ -58,26 +58,26 @@ impl Timestamps {
     }
 }
 
-/// A range that the receiver holds: `start` is its first number, `end` the one behind its last.
+/// A range held by the receiver: `start` is its first sequence number, `end` the one after its last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SackBlock {
     pub(crate) start: Seq,
     pub(crate) end: Seq,
 }
 
-/// The blocks of one segment: four fit the option space (RFC 2018 s3).
+/// The SACK blocks of one segment. At most four fit the option space (RFC 2018 s3).
 pub(crate) type SackBlocks = ArrayVec<SackBlock, 4>;
 
-/// What the options of a segment say.
+/// The parsed options of a segment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) timestamps: Option<Timestamps>,
-    /// In the order of the segment. None is empty or begins behind its end.
+    /// In the order of the option. Every block has `start` before `end`.
     pub(crate) sack: SackBlocks,
 }
 
 impl Options {
-    /// Reads an option list.
+    /// Parses an option list.
     #[inline]
     pub(crate) fn parse(list: &[u8], flags: Flags) -> Self {
         if list.is_empty() {
@@ -97,7 +97,7 @@ impl Options {
                 KIND_TIMESTAMPS if options.timestamps.is_none() => {
                     options.timestamps = Timestamps::parse(data);
                 }
-                // RFC 2018 s4: blocks come with acknowledgements.
+                // RFC 2018 s4: SACK blocks are sent in acknowledgements.
                 KIND_SACK if options.sack.is_empty() && flags.contains(Flags::ACK) => {
                     options.sack = parse_blocks(data);
                 }
@@ -108,7 +108,7 @@ impl Options {
     }
 }
 
-/// RFC 2018 s3. An option whose length is not a whole number of blocks says nothing.
+/// RFC 2018 s3. An option whose length is not a whole number of blocks is ignored.
 fn parse_blocks(data: &[u8]) -> SackBlocks {
     let (blocks, rest) = data.as_chunks::<8>();
     if !rest.is_empty() {
@@ -129,8 +129,8 @@ pub(super) const KIND_SACK_PERMITTED: u8 = 4;
 pub(super) const KIND_SACK: u8 = 5;
 pub(super) const KIND_TIMESTAMPS: u8 = 8;
 
-/// The options of a list as kind and data. Ends at the end-of-list option, at the list's end, and at the first length
-/// that cannot be: less than two or beyond the list.
+/// Iterates over the options of a list as kind and data. Ends at the end-of-list option, at the end of the list, and at
+/// the first invalid length: less than two or beyond the list.
 pub(super) struct OptionIter<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for OptionIter<'a> {
@@ -149,7 +149,7 @@ impl<'a> Iterator for OptionIter<'a> {
     }
 }
 
-/// An option list that is written piece by piece. What does not fit is left out whole.
+/// An option list under construction. Octets that do not fit are left out as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OptionBytes {
     octets: [u8; OPTIONS_BYTES_MAX],
@@ -159,7 +159,7 @@ pub(crate) struct OptionBytes {
 impl OptionBytes {
     pub(crate) const EMPTY: OptionBytes = OptionBytes { octets: [0; OPTIONS_BYTES_MAX], used: 0 };
 
-    /// A SACK option of these blocks, or nothing when there are none.
+    /// Returns a SACK option with these blocks, or an empty list without blocks.
     pub(crate) fn sack(blocks: &[SackBlock]) -> Self {
         let mut list = OptionBytes::EMPTY;
         if !blocks.is_empty() {
@@ -172,7 +172,7 @@ impl OptionBytes {
         list
     }
 
-    /// Appends octets; callers keep to multiples of four.
+    /// Appends octets, in multiples of four.
     pub(super) fn append(&mut self, octets: &[u8]) {
         let from = usize::from(self.used);
         if let Some(room) = self.octets.get_mut(from..from + octets.len()) {
@@ -181,7 +181,7 @@ impl OptionBytes {
         }
     }
 
-    /// The octets, a multiple of four.
+    /// Returns the octets, a multiple of four.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[u8] {
         self.octets.get(..usize::from(self.used)).unwrap_or_default()

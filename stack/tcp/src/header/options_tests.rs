@@ -1,4 +1,4 @@
-//! Option lists, whole, broken and hostile.
+//! Tests of valid, truncated and hostile option lists.
 
 use proptest::prelude::*;
 
@@ -15,16 +15,16 @@ fn block(start: u32, end: u32) -> SackBlock {
 const TS: [u8; 10] = [8, 10, 0, 0, 0, 7, 0, 0, 0, 9];
 const STAMPS: Timestamps = Timestamps { tsval: 7, tsecr: 9 };
 
-/// RFC 7323 appendix A: NOP NOP TS is what is written, and what is read in one look.
+/// RFC 7323 appendix A: the layout NOP NOP TS is written, and parsed on the fast path.
 #[test]
-fn aligned_timestamps_are_read_back() {
+fn encoded_timestamps_are_parsed_back() {
     let stamps = Timestamps { tsval: 0x0102_0304, tsecr: 0xfffe_fdfc };
     assert_eq!(parse(&stamps.encode()), Options { timestamps: Some(stamps), ..Options::default() });
 }
 
 /// RFC 9293 s3.1, MUST-64: options may begin on any octet.
 #[test]
-fn timestamps_are_read_wherever_they_stand() {
+fn timestamps_are_parsed_at_any_octet() {
     for list in [
         [&TS[..], &[0, 0]].concat(),
         [&[1], &TS[..], &[1]].concat(),
@@ -37,7 +37,7 @@ fn timestamps_are_read_wherever_they_stand() {
 
 /// RFC 2018 s3: four blocks without time stamps, three with.
 #[test]
-fn blocks_are_read_back() {
+fn encoded_sack_blocks_are_parsed_back() {
     let blocks = [block(10, 20), block(u32::MAX - 5, 5), block(40, 50), block(60, 70)];
     for count in 1..=4 {
         let list = OptionBytes::sack(&blocks[..count]);
@@ -50,16 +50,16 @@ fn blocks_are_read_back() {
     assert_eq!((options.timestamps, options.sack.len()), (Some(STAMPS), 3));
 }
 
-/// A block that is empty or ends before it begins names no byte.
+/// A block that is empty or ends before it begins is ignored.
 #[test]
-fn impossible_blocks_are_left_out() {
+fn invalid_sack_blocks_are_ignored() {
     let list = OptionBytes::sack(&[block(10, 10), block(30, 20), block(1, 2)]);
     assert_eq!(parse(list.as_slice()).sack.as_slice(), &[block(1, 2)]);
 }
 
-/// RFC 9293 s3.2, MUST-7: a length that cannot be ends the list; what came before stands.
+/// RFC 9293 s3.2, MUST-7: an invalid length ends the list; the options before it remain valid.
 #[test]
-fn a_broken_list_is_read_up_to_the_break() {
+fn an_option_list_is_parsed_up_to_an_invalid_length() {
     for broken in
         [&[5u8, 0][..], &[5, 1], &[5, 200], &[5], &[8, 3, 1], &[5, 9, 0, 0, 0, 1, 0, 0, 0], &[253, 0]]
     {
@@ -68,27 +68,27 @@ fn a_broken_list_is_read_up_to_the_break() {
     }
 }
 
-/// RFC 9293 s3.1: nothing behind the end-of-list option is an option.
+/// RFC 9293 s3.1: octets after the end-of-list option are ignored.
 #[test]
-fn the_end_of_the_list_ends_it() {
+fn the_end_of_list_option_ends_the_list() {
     assert_eq!(parse(&[&[0, 0][..], &TS].concat()), Options::default());
 }
 
 #[test]
-fn of_an_option_that_is_there_twice_the_first_counts() {
+fn the_first_of_two_options_of_one_kind_counts() {
     let other = [8, 10, 0, 0, 0, 1, 0, 0, 0, 1];
     assert_eq!(parse(&[TS, other].concat()).timestamps, Some(STAMPS));
 }
 
 proptest! {
     #[test]
-    fn any_octets_can_be_read(list in prop::collection::vec(any::<u8>(), 0..41)) {
+    fn any_octets_are_parsed_without_panic(list in prop::collection::vec(any::<u8>(), 0..41)) {
         prop_assert!(parse(&list).sack.iter().all(|block| block.start.lt(block.end)));
     }
 
-    /// Lists of known kinds with wild lengths reach deeper than random octets do.
+    /// Lists of known kinds with random lengths exercise more paths than random octets.
     #[test]
-    fn likely_octets_can_be_read(
+    fn lists_of_known_kinds_are_parsed_without_panic(
         list in prop::collection::vec(prop_oneof![0u8..9, Just(10u8), Just(18), Just(26), Just(34)], 0..41),
     ) {
         parse(&list);

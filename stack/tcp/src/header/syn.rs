@@ -1,16 +1,16 @@
-//! The options of a SYN: maximum segment size, window scale, permission of SACK, time stamps.
+//! The options of a SYN: maximum segment size, window scale, SACK-permitted, timestamps.
 //!
-//! Source: RFC 9293 s3.2 and s3.7.1, RFC 7323 s2 and s3, RFC 2018 s2. Read like any option list.
+//! Source: RFC 9293 s3.2 and s3.7.1, RFC 7323 s2 and s3, RFC 2018 s2. Parsed like any option list.
 
 use super::options::{
     KIND_MSS, KIND_NOP, KIND_SACK_PERMITTED, KIND_TIMESTAMPS, KIND_WINDOW_SCALE, OptionBytes, OptionIter,
     Timestamps,
 };
 
-/// The largest shift (RFC 7323 s2.3): a larger one is taken as this one.
+/// The largest window scale (RFC 7323 s2.3). A larger one is reduced to this value.
 const WINDOW_SCALE_MAX: u8 = 14;
 
-/// What a SYN offers.
+/// The options that a SYN offers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SynOptions {
     pub(crate) mss: Option<u16>,
@@ -20,7 +20,7 @@ pub(crate) struct SynOptions {
 }
 
 impl SynOptions {
-    /// Reads an option list.
+    /// Parses an option list.
     pub(crate) fn parse(list: &[u8]) -> Self {
         let mut options = SynOptions::default();
         for (kind, data) in OptionIter(list) {
@@ -41,7 +41,7 @@ impl SynOptions {
         options
     }
 
-    /// The list as octets. Time stamps are left out: they stand in front of it, as in every segment.
+    /// Returns the list as octets. Timestamps are not included: they are written before it, as in every segment.
     pub(crate) fn encode(&self) -> OptionBytes {
         let mut list = OptionBytes::EMPTY;
         if let Some(mss) = self.mss {
@@ -68,7 +68,7 @@ mod tests {
         SynOptions { mss: Some(1460), window_scale: None, sack_permitted: false, timestamps: None };
 
     #[test]
-    fn what_is_offered_is_read_back() {
+    fn encoded_syn_options_are_parsed_back() {
         for options in [
             SynOptions { window_scale: Some(4), ..MSS_ONLY },
             SynOptions { mss: Some(8960), sack_permitted: true, ..MSS_ONLY },
@@ -90,9 +90,9 @@ mod tests {
         assert_eq!(SynOptions::parse(&[1, 253, 4, 0xde, 0xad, 2, 4, 0x05, 0xb4]), MSS_ONLY);
     }
 
-    /// RFC 9293 s3.2, MUST-7: an illegal option length does no harm.
+    /// RFC 9293 s3.2, MUST-7: an illegal option length is harmless.
     #[test]
-    fn a_broken_list_is_read_up_to_the_break() {
+    fn a_syn_option_list_is_parsed_up_to_an_invalid_length() {
         let good = [2, 4, 0x05, 0xb4];
         for broken in
             [&[3u8, 0][..], &[3, 1, 7], &[3, 200, 7], &[3], &[253, 0], &[2, 3, 1], &[4, 3, 1], &[8, 4, 1, 1]]
@@ -102,15 +102,15 @@ mod tests {
         }
     }
 
-    /// RFC 7323 s2.3: a shift above 14 is used as 14.
+    /// RFC 7323 s2.3: a window scale above 14 is used as 14.
     #[test]
-    fn a_shift_above_fourteen_is_taken_as_fourteen() {
+    fn a_window_scale_above_fourteen_is_used_as_fourteen() {
         assert_eq!(SynOptions::parse(&[3, 3, 200]).window_scale, Some(14));
     }
 
     proptest! {
         #[test]
-        fn any_octets_can_be_read(list in prop::collection::vec(any::<u8>(), 0..41)) {
+        fn any_syn_options_are_parsed_without_panic(list in prop::collection::vec(any::<u8>(), 0..41)) {
             let shift = SynOptions::parse(&list).window_scale;
             prop_assert!(shift.is_none_or(|shift| shift <= WINDOW_SCALE_MAX));
         }

@@ -1,4 +1,4 @@
-//! The fifth step of RFC 9293 s3.10.7.4: what the peer acknowledges and the window it offers.
+//! The fifth step of RFC 9293 s3.10.7.4: the acknowledgement and the window.
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
@@ -36,7 +36,7 @@ impl Conn {
         self.after_ack(io, events)
     }
 
-    /// RFC 5961 s5: an ACK of what was never sent, or of the distant past, was guessed by somebody.
+    /// RFC 5961 s5: an ACK of unsent data, or one older than any window, is a blind guess and draws a challenge ACK.
     fn check_ack_number<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
         let oldest = self.snd.snd_una.minus(self.snd.snd_wnd_max);
         if segment.ack.since(oldest) <= self.snd.snd_max.since(oldest) {
@@ -48,8 +48,8 @@ impl Conn {
     }
 
     fn on_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment, events: &mut TcpEvents) {
-        // The window of an ACK that advances counts with it, before anything is sent on its strength. One that repeats is
-        // told by its window, so there it comes later.
+        // If the ACK advances, apply its window together with it, before anything is sent. A duplicate ACK is
+        // recognised by an unchanged window, so its window is applied later.
         let advances = segment.ack.gt(self.snd.snd_una);
         let mut grown = advances && self.snd.update_window(segment.seq, segment.ack, segment.window);
         if advances {
@@ -64,13 +64,13 @@ impl Conn {
             self.on_window_grown(io, events);
         }
         if self.snd.snd_wnd == 0 {
-            // RFC 9293 s3.8.6.1: a peer that answers probes lives, however long its window stays closed.
+            // RFC 9293 s3.8.6.1: a peer that answers window probes is alive, however long its window stays closed.
             self.snd.progress_at = io.now;
             io.arm(self);
         }
     }
 
-    /// The states that wait for an acknowledgement of our FIN.
+    /// State changes that the acknowledgement of our FIN causes.
     fn after_ack<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) -> Step {
         if !self.snd.fin_acked() {
             return NEXT;
@@ -84,7 +84,7 @@ impl Conn {
                 NEXT
             }
             State::Closing => {
-                // The ACK of the peer's FIN may still be owed, and nothing is paid after the end.
+                // The ACK of the peer's FIN may still be pending. Send it now, since a closed connection sends nothing.
                 if self.ack.pending {
                     self.send_ack(io);
                 }
@@ -99,18 +99,19 @@ impl Conn {
         }
     }
 
-    /// Whether an ACK of nothing new says something all the same: SACK blocks, an echo, that a segment is missing.
+    /// Returns whether an ACK that does not advance needs the slow path: it has SACK blocks or an echo, or recovery is
+    /// in progress.
     fn needs_slow_path(&self, segment: &Segment) -> bool {
         !segment.options.sack.is_empty() || self.has_ecn_echo(segment) || self.is_duplicate_ack(segment)
     }
 
-    /// Whether the peer tells of congestion that the network has marked.
+    /// Returns whether the segment echoes a congestion mark.
     #[inline]
     fn has_ecn_echo(&self, segment: &Segment) -> bool {
         self.opts.ecn && segment.has(Flags::ECE)
     }
 
-    /// SND.UNA moves to the segment's acknowledgement number.
+    /// Moves SND.UNA to the segment's acknowledgement number.
     #[inline]
     pub(super) fn on_ack_advance<P: Port>(
         &mut self,
@@ -132,7 +133,7 @@ impl Conn {
             srtt: snd.rtt.srtt(),
             echo: false,
         });
-        // RFC 6298 s5.2 and s5.3: the timer runs while anything is outstanding, and begins anew with every ACK.
+        // RFC 6298 s5.2 and s5.3: every ACK of new data restarts the timer while data is outstanding.
         if snd.outstanding() {
             snd.restart_rto(io.now);
             if self.opts.sack {
@@ -148,7 +149,7 @@ impl Conn {
         io.arm(self);
     }
 
-    /// Moves SND.UNA and lets go of what is acknowledged. Answers by how many numbers it moved.
+    /// Moves SND.UNA and releases the acknowledged units. Returns the count of newly acknowledged sequence numbers.
     #[inline]
     pub(crate) fn advance_una<P: Port>(
         &mut self,
@@ -182,8 +183,8 @@ impl Conn {
         }
     }
 
-    /// Sends what is here already and was not sent, or must go again, as far as the windows let it. What a lack of frames
-    /// leaves over is for the layer above to call for, and for the timer.
+    /// Sends retained data that is unsent or lost, as far as the windows permit. If frames are missing, the next call
+    /// of transmit or the timer continues.
     #[cold]
     pub(crate) fn transmit_retained<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         if self.wants_transmit() {
@@ -195,7 +196,7 @@ impl Conn {
         self.ensure_timer(io);
     }
 
-    /// Lets go of units that are acknowledged to their last byte.
+    /// Releases units that are fully acknowledged.
     #[inline]
     fn release_acked<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let snd = &mut self.snd;
@@ -213,7 +214,7 @@ impl Conn {
                 is_done
             });
             snd.retained_bytes = snd.retained_bytes.saturating_sub(bytes);
-            // What only a probe of a closed window has carried was never timed.
+            // A unit that only a window probe has carried has no transmission time.
             if let Some(unit) = last.filter(|unit| unit.sent_at != Nanos::ZERO) {
                 snd.recovery.rack.on_delivered(io.now, unit);
             }
@@ -224,7 +225,7 @@ impl Conn {
         }
     }
 
-    /// The same while something is amiss: the scoreboard and RACK hear of every unit.
+    /// The same on the slow path: updates the scoreboard and RACK for every unit.
     #[cold]
     fn release_acked_in_recovery<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let (snd, now) = (&mut self.snd, io.now);
@@ -244,8 +245,8 @@ impl Conn {
         snd.retained_bytes = snd.retained_bytes.saturating_sub(bytes);
     }
 
-    /// semantics.md, Units: an ACK edge inside a unit. A part that was sent more than once, and of which only the front
-    /// arrived, was larger than what the path or the peer takes now: the rest follows at once.
+    /// docs/semantics.md, Units: an ACK edge inside a unit. If the unit was retransmitted and only its front arrived,
+    /// it is larger than the path or the peer now accepts. The rest follows at once.
     #[cold]
     fn trim_acked<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let snd = &mut self.snd;
@@ -259,17 +260,17 @@ impl Conn {
         }
     }
 
-    /// The peer's window reaches farther than before.
+    /// The right edge of the peer's window moved.
     #[inline]
     pub(super) fn on_window_grown<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         self.notify_writable(events);
-        // Nothing is in flight but a probe, and a unit waits.
+        // Only a window probe is in flight, and a unit waits.
         if (self.snd.unsent() || self.snd.board.lost > 0) && self.snd.pipe() == 0 {
             self.on_window_opened(io, events);
         }
     }
 
-    /// What waited for the window goes first; the persist timer has done its work.
+    /// Ends window probing and sends the units that waited for the window.
     #[cold]
     fn on_window_opened<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) {
         self.snd.rtt.reset_backoff();

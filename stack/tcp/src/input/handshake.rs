@@ -39,7 +39,7 @@ impl Conn {
         }
     }
 
-    /// First step: an ACK of something that this incarnation never sent.
+    /// First step: an ACK that does not acknowledge our SYN.
     fn on_bad_ack_in_syn_sent<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
         io.count(Counter::TcpDropUnacceptableAck);
         if !segment.has(Flags::RST) && io.may_reply() {
@@ -47,7 +47,7 @@ impl Conn {
         }
     }
 
-    /// Second step: a reset that acknowledges our SYN is believed, any other is not.
+    /// Second step: accepts a reset only if it acknowledges our SYN.
     fn on_reset_in_syn_sent<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -62,7 +62,7 @@ impl Conn {
         }
     }
 
-    /// Fourth step, our SYN acknowledged: the connection is open, and what came with the SYN is taken.
+    /// Fourth step, our SYN is acknowledged: opens the connection and processes payload of the SYN.
     fn on_syn_ack<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -82,7 +82,7 @@ impl Conn {
         }
     }
 
-    /// Fourth step, our SYN not acknowledged: both opened at once.
+    /// Fourth step, our SYN is not acknowledged: a simultaneous open.
     fn on_crossing_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
         self.state = State::SynReceived;
         self.snd.snd_wl1 = segment.seq;
@@ -90,7 +90,7 @@ impl Conn {
         self.send_syn(io);
     }
 
-    /// Fifth step in SYN-RECEIVED: the ACK of our SYN opens the connection; any other is answered with a reset.
+    /// Fifth step in SYN-RECEIVED: the ACK of our SYN opens the connection. Any other ACK is answered with a reset.
     pub(super) fn check_ack_in_syn_received<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -109,7 +109,7 @@ impl Conn {
         DONE
     }
 
-    /// Both SYNs are acknowledged.
+    /// Opens the connection: both SYNs are acknowledged.
     #[cold]
     fn establish<P: Port>(
         &mut self,
@@ -131,16 +131,16 @@ impl Conn {
         self.init_cwnd(&io.shared.config);
         io.arm(self);
         *events |= TcpEvents::ESTABLISHED;
-        // A close that came before the handshake was done waits with its FIN.
+        // The connection was closed during the handshake. Send the FIN now.
         if self.snd.fin_queued {
             self.transmit_retained(io, events);
         }
     }
 
-    /// The peer asks again for our SYN or SYN-ACK. Not a timeout: nothing backs off.
+    /// Retransmits our SYN or SYN-ACK because the peer repeated its own. Not a timeout: no backoff.
     pub(crate) fn retransmit_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         io.count(Counter::TcpTxRetransmits);
-        // RFC 3168 s6.1.1.1: something on the way may swallow a SYN that asks for ECN.
+        // RFC 3168 s6.1.1.1: a middlebox may drop a SYN that asks for ECN.
         self.opts.ecn &= self.state != State::SynSent;
         self.send_syn(io);
         self.snd.rtt.on_retransmit();

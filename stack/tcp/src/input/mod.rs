@@ -1,4 +1,4 @@
-//! A segment arrives: RFC 9293 s3.10.7, one function a step.
+//! Segment arrival: RFC 9293 s3.10.7, one function per step.
 //!
 //! ```text
 //!   predicted?  --yes-->  acknowledge, window, text                       (established, in order, nothing unusual)
@@ -8,12 +8,12 @@
 //!   1 sequence  -> 2 reset -> 4 SYN -> 5 ACK -> 7 text -> 8 FIN           (s3.10.7.4)
 //! ```
 //!
-//! The third step (security compartments) and the sixth (urgent data, which RFC 9293 s3.8.5 discourages and iWARP never
-//! uses) do nothing here. Each step answers whether the next one is reached. What happens to the connection is written
-//! into its state; what the layer above must know is collected as events.
+//! The third step (security compartments) and the sixth (urgent data) do nothing: RFC 9293 s3.8.5 discourages urgent
+//! data, and iWARP never uses it. Each step returns whether the next step runs. Steps change the connection's state and
+//! collect events for the layer above.
 //!
-//! Cost: a predicted segment takes one comparison of flags, two of numbers, a list push, and for an ACK that advances
-//! the release of what it covers.
+//! Cost: a predicted segment takes one comparison of flags, two of sequence numbers, and a list push. An ACK that
+//! advances also releases the units that it covers.
 
 mod ack;
 mod handshake;
@@ -35,17 +35,17 @@ use crate::header::{Flags, Options, Segment};
 use crate::output::TcpIo;
 use crate::queue::Piece;
 
-/// Whether the next step is reached.
+/// Whether processing continues with the next step.
 type Step = ControlFlow<()>;
 
 const NEXT: Step = ControlFlow::Continue(());
 const DONE: Step = ControlFlow::Break(());
 
-/// The bit that makes no difference to how a segment is processed.
+/// Flags that do not affect processing.
 const IGNORED_FLAGS: Flags = Flags::PSH;
 
 impl Conn {
-    /// Takes a segment of this connection.
+    /// Processes a segment of this connection.
     #[inline]
     pub(crate) fn on_segment<P: Port>(
         &mut self,
@@ -62,14 +62,15 @@ impl Conn {
         events
     }
 
-    /// Header prediction: the next bytes in order, or an ACK that advances, and nothing else to think about.
+    /// Header prediction: returns whether the segment is the next in-order payload or an ACK that advances, without
+    /// anything that needs the general path.
     #[inline]
     fn is_predicted(&self, segment: &Segment) -> bool {
         let (una, max) = (self.snd.snd_una, self.snd.snd_max);
         self.state == State::Established
             && segment.flags.difference(IGNORED_FLAGS) == Flags::ACK
             && segment.seq == self.rcv.rcv_nxt
-            // A distance, since a number half the circle away is neither before nor after.
+            // Compare distances: numbers 2^31 apart are unordered.
             && segment.ack.since(una) <= max.since(una)
             && (segment.len() > 0 || segment.ack != una)
             && segment.len() <= self.rcv.rcv_adv.since(self.rcv.rcv_nxt)
@@ -80,7 +81,7 @@ impl Conn {
             && self.is_timestamp_predicted(&segment.options)
     }
 
-    /// RFC 7323 s5.3: a segment that is not older than the last, where age is told.
+    /// RFC 7323 s5.3: returns whether the segment passes PAWS on the fast path.
     #[inline]
     fn is_timestamp_predicted(&self, options: &Options) -> bool {
         match options.timestamps {
@@ -101,7 +102,7 @@ impl Conn {
         if let Some(stamp) = segment.options.timestamps {
             self.ts.update_recent(io.now, segment.seq, stamp.tsval);
         }
-        // The window counts from this ACK on: together with it, and before anything is sent.
+        // Apply the window together with the ACK, before anything is sent.
         let grown = self.snd.update_window(segment.seq, segment.ack, segment.window);
         if segment.ack != self.snd.snd_una {
             self.on_ack_advance(io, segment, events);
@@ -131,7 +132,7 @@ impl Conn {
         }
     }
 
-    /// RFC 9293 s3.10.7.4: the states beyond SYN-SENT.
+    /// RFC 9293 s3.10.7.4: the steps for all states after SYN-SENT.
     fn process_steps<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -153,7 +154,7 @@ impl Conn {
         self.process_text_and_fin(io, segment, arrived.frame, events)
     }
 
-    /// The connection is over, for a reason that the layer above hears as `event`.
+    /// Ends the connection and reports `event`.
     #[cold]
     pub(crate) fn end(&mut self, event: TcpEvents, events: &mut TcpEvents) {
         self.state = State::Closed;

@@ -10,28 +10,28 @@ use crate::header::{Flags, Segment};
 use crate::output::TcpIo;
 
 impl Conn {
-    /// RFC 9293 figure 7: after a simultaneous open each side's SYN-ACK repeats its SYN. The SYN is old; what the segment
-    /// acknowledges is not, so it is taken without its SYN.
+    /// RFC 9293 figure 7: after a simultaneous open each side's SYN-ACK repeats its SYN. The SYN is old, but the
+    /// acknowledgement is new. The segment is therefore processed without its SYN.
     pub(super) fn complete_simultaneous_open(&self, segment: &mut Segment) {
         let repeats =
             segment.flags.contains(Flags::SYN | Flags::ACK) && segment.seq.plus(1) == self.rcv.rcv_nxt;
         if repeats && self.state == State::SynReceived && self.cold.listener.is_none() {
             segment.flags.remove(Flags::SYN);
             segment.seq = self.rcv.rcv_nxt;
-            // RFC 7323 s2.2: it is not scaled, and will be taken as if it were.
+            // RFC 7323 s2.2: the window of a SYN is unscaled, but later steps scale it.
             segment.window >>= self.snd.wscale;
         }
     }
 
-    /// RFC 7323 s5.3, before the first step: a segment that is older than what was seen before is a duplicate from before
-    /// its number wrapped. It is dropped and, as any duplicate, answered.
+    /// RFC 7323 s5.3, before the first step: a segment with an old timestamp is a duplicate from before its sequence
+    /// number wrapped. Like any duplicate, it is dropped and acknowledged.
     pub(super) fn check_paws<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
-        // A reset proves itself by its number alone; a SYN may be of a peer that began anew and is never taken.
+        // A reset is checked by its sequence number alone. A SYN may come from a restarted peer and is never accepted.
         if !self.opts.timestamps || segment.has(Flags::RST | Flags::SYN) {
             return NEXT;
         }
         let Some(stamp) = segment.options.timestamps else {
-            // RFC 7323 s3.2: every segment has them or none, so this one is not of our peer.
+            // RFC 7323 s3.2: all segments carry timestamps or none do, so this one is not our peer's.
             io.count(Counter::TcpDropNoTimestamps);
             return DONE;
         };
@@ -47,15 +47,16 @@ impl Conn {
         DONE
     }
 
-    /// RFC 7323 s5.3, R3: an acceptable segment moves TS.Recent. Only one whose acknowledgement holds: a guess that hit the
-    /// window could otherwise set it so far ahead that everything the peer sends would be too old (RFC 5961 s5).
+    /// RFC 7323 s5.3, R3: an acceptable segment updates TS.Recent, but only after its acknowledgement was checked.
+    /// Otherwise a guessed segment could set TS.Recent so far ahead that all segments of the peer would be rejected
+    /// (RFC 5961 s5).
     pub(super) fn update_ts_recent<P: Port>(&mut self, io: &TcpIo<'_, P>, segment: &Segment) {
         if let Some(stamp) = segment.options.timestamps {
             self.ts.update_recent(io.now, segment.seq, stamp.tsval);
         }
     }
 
-    /// First step: at least a part of the segment must lie in the window.
+    /// First step: a part of the segment must lie in the window.
     pub(super) fn check_sequence<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &mut Segment) -> Step {
         if self.rcv.acceptable(segment) {
             return NEXT;
@@ -71,7 +72,7 @@ impl Conn {
     }
 
     /// "If the RCV.WND is zero, no segments will be acceptable, but special allowance should be made to accept valid
-    /// ACKs": the payload stays out.
+    /// ACKs". Returns whether this applies; the payload is ignored.
     fn is_ack_to_closed_window(&self, segment: &Segment) -> bool {
         self.rcv.rcv_adv == self.rcv.rcv_nxt
             && segment.seq == self.rcv.rcv_nxt
@@ -86,22 +87,22 @@ impl Conn {
         }
         let repeats_syn = segment.has(Flags::SYN) && segment.seq.plus(1) == self.rcv.rcv_nxt;
         if self.state == State::SynReceived && repeats_syn {
-            // The peer has not seen our SYN-ACK; an ACK alone would not help it.
+            // The peer has not received our SYN-ACK; an ACK would not help it.
             self.retransmit_syn(io);
         } else if segment.len() > 0 || segment.has(Flags::FIN) {
-            // Payload or a FIN that we have: the peer waits for this ACK.
+            // A retransmission of accepted payload or of a FIN: the peer waits for this ACK.
             self.rcv
                 .sack_ranges
                 .on_duplicate(segment.seq, segment.seq.plus(segment.len()).min(self.rcv.rcv_nxt));
             self.schedule_ack_now(io);
         } else {
-            // Two ends that disagree could answer each other for ever.
+            // The limit prevents two endpoints that disagree from exchanging ACKs endlessly.
             self.challenge(io);
         }
     }
 
-    /// Second step, with the checks of RFC 5961 s3: only a reset that names the next byte exactly is believed; one that
-    /// lies elsewhere in the window draws a challenge.
+    /// Second step, with the checks of RFC 5961 s3: accepts a reset only at exactly RCV.NXT. A reset elsewhere in the
+    /// window draws a challenge ACK.
     pub(super) fn check_reset<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -120,7 +121,7 @@ impl Conn {
         match self.state {
             State::SynReceived if passive => self.state = State::Listen,
             State::SynReceived => self.end(TcpEvents::REFUSED, events),
-            // Nothing of ours or the peer's is left undone but the goodbye.
+            // All payload is transferred in both directions, so the connection counts as closed.
             State::Closing | State::LastAck if self.snd.payload_acked() => {
                 self.end(TcpEvents::CLOSED, events);
             }
@@ -129,8 +130,8 @@ impl Conn {
         DONE
     }
 
-    /// Fourth step: a SYN in a synchronised state draws a challenge ACK (RFC 5961 s4); in a half-open connection it says
-    /// that the peer began anew.
+    /// Fourth step: a SYN in a synchronised state draws a challenge ACK (RFC 5961 s4). In a half-open connection it
+    /// means that the peer restarted.
     pub(super) fn check_syn<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) -> Step {
         if !segment.has(Flags::SYN) {
             return NEXT;

@@ -13,7 +13,7 @@ use crate::output::TcpIo;
 use crate::queue::Piece;
 
 impl Conn {
-    /// Takes the payload that lies in the window, then the FIN once all before it is there.
+    /// Accepts the payload in the window, then the FIN once all bytes before it have arrived.
     pub(super) fn process_text_and_fin<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -22,7 +22,8 @@ impl Conn {
         events: &mut TcpEvents,
     ) -> Step {
         if !self.state.may_receive() {
-            // The peer has said that nothing follows its FIN: this is a repetition, or not its own.
+            // The FIN was already processed. A retransmission repeats it; a segment that ends beyond it is not the
+            // peer's.
             return if segment.len() > 0 || segment.has(Flags::FIN) {
                 self.acknowledge_again(io)
             } else {
@@ -36,7 +37,7 @@ impl Conn {
         self.process_fin(io, events)
     }
 
-    /// RFC 3168 s6.1.3: marks count on payload that lies in the window.
+    /// RFC 3168 s6.1.3: ECN marks count on segments with payload in the window.
     pub(super) fn check_ecn<P: Port>(&mut self, io: &mut TcpIo<'_, P>, segment: &Segment) {
         if !self.opts.ecn || segment.len() == 0 {
             return;
@@ -46,7 +47,7 @@ impl Conn {
         }
         let mut echo = self.echo;
         if echo.on_segment(segment) {
-            // RFC 8257 s3.2: what arrived before the change is acknowledged as it came.
+            // RFC 8257 s3.2: before the echo changes, acknowledge the segments that arrived under the old one.
             if self.ack.pending {
                 self.send_ack(io);
             }
@@ -61,7 +62,7 @@ impl Conn {
         DONE
     }
 
-    /// A FIN has its place behind the payload it came with; it may come too early, like any byte.
+    /// Records the sequence number of a FIN, which may arrive out of order.
     fn record_fin(&mut self, segment: &Segment) {
         let fin = segment.seq.plus(segment.len());
         let within = self.rcv.rcv_nxt.leq(fin) && fin.lt(self.rcv.rcv_adv);
@@ -70,7 +71,7 @@ impl Conn {
         }
     }
 
-    /// Seventh step: the segment is trimmed to the window, then taken or held.
+    /// Seventh step: trims the segment to the window, then accepts or holds it.
     fn process_text<P: Port>(
         &mut self,
         io: &mut TcpIo<'_, P>,
@@ -79,14 +80,14 @@ impl Conn {
         events: &mut TcpEvents,
     ) {
         if self.state == State::FinWait2 {
-            // A peer that still sends has not forgotten us.
+            // Payload shows that the peer is alive: extend FIN-WAIT-2.
             self.cold.fin_wait_2_deadline = io.now + io.shared.config.fin_wait_2.min(self.cold.user_timeout);
         }
         self.rcv.sack_ranges.on_duplicate(piece.seq, piece.seq_end().min(self.rcv.rcv_nxt));
         piece.trim_front(self.rcv.rcv_nxt);
         piece.trim_back(self.rcv.fin.unwrap_or(self.rcv.rcv_adv).min(self.rcv.rcv_adv));
         if segment.seq != piece.seq || piece.len() == 0 {
-            // RFC 5681 s4.2: the peer sent again what we have, so it misses an ACK.
+            // RFC 5681 s4.2: the peer retransmitted accepted bytes, so it missed an ACK.
             io.count(Counter::TcpRxOverlaps);
             self.schedule_ack_now(io);
         }
@@ -100,7 +101,7 @@ impl Conn {
         }
     }
 
-    /// Bytes that come next.
+    /// Accepts payload at RCV.NXT.
     #[inline]
     pub(super) fn on_in_order_text<P: Port>(
         &mut self,
@@ -128,7 +129,8 @@ impl Conn {
         self.schedule_ack(io);
     }
 
-    /// Whether memory is scarce and a whole FPDU waits here already: its reader is late, and others need the room.
+    /// Returns whether memory is short and a whole FPDU waits unread: the reader is late, and other connections need
+    /// the frames.
     #[inline]
     fn over_quota<P: Port>(&self, io: &TcpIo<'_, P>) -> bool {
         self.rcv.unread >= FPDU_BYTES_MAX as u32 && io.shared.rx.is_under_pressure()
@@ -142,7 +144,7 @@ impl Conn {
         io.shared.stats.add(Counter::TcpRxBytes, u64::from(bytes));
     }
 
-    /// RFC 5681 s4.2: a segment that fills a gap, whole or in part, is acknowledged at once.
+    /// RFC 5681 s4.2: a segment that fills all or part of a gap is acknowledged at once.
     #[cold]
     fn close_gap<P: Port>(&mut self, io: &mut TcpIo<'_, P>) {
         let to = self.rcv.queues.close_gap(&mut io.shared.rx, self.rcv.rcv_nxt);
@@ -151,7 +153,7 @@ impl Conn {
         self.schedule_ack_now(io);
     }
 
-    /// Bytes beyond a gap are held (SHLD-31), and every such segment is answered with a duplicate ACK.
+    /// Holds bytes beyond a gap (SHLD-31). Every such segment is answered with a duplicate ACK.
     #[cold]
     fn on_out_of_order_text<P: Port>(
         &mut self,
@@ -184,7 +186,7 @@ impl Conn {
         self.schedule_duplicate_ack(io);
     }
 
-    /// Eighth step.
+    /// Eighth step: the FIN.
     fn process_fin<P: Port>(&mut self, io: &mut TcpIo<'_, P>, events: &mut TcpEvents) -> Step {
         if self.rcv.fin != Some(self.rcv.rcv_nxt) {
             return NEXT;
@@ -204,14 +206,15 @@ impl Conn {
         DONE
     }
 
-    /// Both directions are closed and old segments may follow. The engine moves the flow to its TIME-WAIT table.
+    /// Both directions are closed. The engine moves the flow to its TIME-WAIT table, since old segments may still
+    /// arrive.
     pub(super) fn enter_time_wait(&mut self, events: &mut TcpEvents) {
         self.end(TcpEvents::CLOSED, events);
         self.state = State::TimeWait;
     }
 }
 
-/// What the check of a whole connection says about its receive queues.
+/// Checks the receive queues of a connection.
 pub(crate) fn check_received<F: Frame>(
     conn: &Conn,
     rx: &crate::queue::Arena<Piece<F>>,

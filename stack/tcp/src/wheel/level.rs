@@ -1,4 +1,4 @@
-//! One level of the wheel: 256 places, each the head of a list, and a bit for each that is occupied.
+//! One level of the wheel: 256 slots, each the head of a list, and a bitmap of the occupied ones.
 
 use super::NIL;
 
@@ -7,7 +7,7 @@ pub(super) const SLOTS: usize = 256;
 pub(super) struct Level {
     heads: Box<[u32; SLOTS]>,
     occupied: [u64; 4],
-    /// A place covers 2^shift ticks.
+    /// A slot covers 2^shift ticks.
     shift: u32,
 }
 
@@ -21,7 +21,7 @@ impl Level {
         (head != NIL).then_some(head)
     }
 
-    /// Puts an id at the head of a place and answers the head before it.
+    /// Makes an id the head of a slot's list and returns the previous head.
     pub(super) fn push(&mut self, slot: u8, id: u32) -> u32 {
         let before = self.heads[usize::from(slot)];
         self.set_head(slot, id);
@@ -38,7 +38,7 @@ impl Level {
         }
     }
 
-    /// The first tick after `tick` at which an occupied place of this level comes up.
+    /// Returns the first tick after `tick` at which an occupied slot of this level is due.
     #[inline(never)]
     pub(super) fn next_tick(&self, tick: u64) -> Option<u64> {
         let rotation = tick >> self.shift;
@@ -47,7 +47,8 @@ impl Level {
         Some((rotation + u64::from(distance)) << self.shift)
     }
 
-    /// How many places after `current` the next occupied one is, 1 to 256: `current` itself is a whole turn away.
+    /// Returns the distance from `current` to the next occupied slot, 1 to 256. `current` itself is a full rotation
+    /// away.
     fn distance_to_occupied(&self, current: u8) -> Option<u16> {
         let first = current.wrapping_add(1);
         let (start, offset) = (usize::from(first >> 6), u32::from(first & 63));

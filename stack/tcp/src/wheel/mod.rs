@@ -1,20 +1,20 @@
-//! A timer wheel: one deadline an id, hashed over three levels.
+//! A timer wheel: one deadline per id, hashed over three levels.
 //!
 //! Takes ids below a limit fixed at construction and deadlines in [`Nanos`]; gives the ids whose deadline has passed.
-//! Nothing is allocated after construction. An id never fires before its deadline and at most one tick after it, when
-//! polled in time.
+//! Nothing is allocated after construction. An id never fires before its deadline. If polled in time, it fires at most
+//! one tick after it.
 //!
-//! Re-arming is lazy, since an acknowledgement moves a deadline back on nearly every segment: a deadline that moves
-//! later is only stored, and the id is filed anew when its old place comes up. A deadline that moves earlier is filed at
-//! once. Both are O(1); a filed id moves down a level at most twice.
+//! Re-arming is lazy, since nearly every acknowledgement moves a deadline back. A later deadline is only stored, and
+//! the id is linked again when its old slot is due. An earlier deadline is linked at once. Both are O(1), and a linked
+//! id moves down a level at most twice.
 //!
 //! ```text
-//! level 0   256 places of 1 tick          16 us each      4.2 ms in all
-//! level 1   256 places of 256 ticks      4.2 ms each     1.07 s in all
-//! level 2   256 places of 65 536 ticks  1.07 s each       275 s in all; farther deadlines are filed at its end
+//! level 0   256 slots of 1 tick          16 us each      4.2 ms in all
+//! level 1   256 slots of 256 ticks      4.2 ms each     1.07 s in all
+//! level 2   256 slots of 65 536 ticks  1.07 s each       275 s in all; later deadlines are linked in its last slot
 //! ```
 //!
-//! Cost: arming a later deadline is one store; the next occupied place is found in four words a level.
+//! Cost: arming a later deadline is one store. Finding the next occupied slot reads four words per level.
 
 mod level;
 #[cfg(test)]
@@ -24,11 +24,10 @@ use ironwarp_types::Nanos;
 
 use level::{Level, SLOTS};
 
-/// A tick is 2^14 ns, 16.4 microseconds: finer than any timeout here and coarse enough that an idle second is 61
-/// thousand of them.
+/// A tick is 2^14 ns, 16.4 microseconds: shorter than every timeout of TCP. An idle second has 61 thousand ticks.
 const TICK_SHIFT: u32 = 14;
 
-/// Ticks that the wheel can look ahead. Later deadlines are filed here and filed again when they come up.
+/// The range of the wheel in ticks. Later deadlines are linked at its end and linked again when that slot is due.
 const TICKS_MAX: u64 = 255 << 16;
 
 const NIL: u32 = u32::MAX;
@@ -36,11 +35,11 @@ const NIL: u32 = u32::MAX;
 #[derive(Clone, Copy)]
 struct Node {
     deadline: Nanos,
-    /// The tick under which the node is filed; meaningless while it is not.
+    /// The tick under which the node is linked; meaningless while it is not.
     tick: u64,
     next: u32,
     prev: u32,
-    /// Where it is filed: level in the high byte, place in the low one.
+    /// The level and the slot in which the node is linked.
     slot: Option<(u8, u8)>,
 }
 
@@ -50,14 +49,14 @@ const UNARMED: Node = Node { deadline: Nanos::MAX, tick: 0, next: NIL, prev: NIL
 pub struct Wheel {
     nodes: Box<[Node]>,
     levels: [Level; 3],
-    /// The last tick whose place was emptied.
+    /// The last tick whose slot was emptied.
     tick: u64,
-    /// No place before this tick is occupied: what makes a poll with nothing due two compares.
+    /// No slot before this tick is occupied. A poll with nothing due is therefore two compares.
     next: u64,
 }
 
 impl Wheel {
-    /// A wheel for the ids `0..ids`, none armed, that begins at `now`.
+    /// Creates a wheel for the ids `0..ids` that starts at `now`, with no id armed.
     pub fn new(ids: u32, now: Nanos) -> Self {
         Wheel {
             nodes: vec![UNARMED; ids as usize].into_boxed_slice(),
@@ -67,7 +66,7 @@ impl Wheel {
         }
     }
 
-    /// Sets the deadline of an id, in place of the one it had. [`Nanos::MAX`] disarms it. An id beyond the limit is
+    /// Sets the deadline of an id and replaces the previous one. [`Nanos::MAX`] disarms it. An id beyond the limit is
     /// ignored.
     #[inline]
     pub fn arm(&mut self, id: u32, deadline: Nanos) {
@@ -79,24 +78,24 @@ impl Wheel {
         }
     }
 
-    /// Rare beside arming: a deadline that moves on stays where it is filed until that place comes up.
+    /// Rare: a later deadline stays in its slot until that slot is due.
     #[inline(never)]
     fn relink(&mut self, id: u32) {
         self.unlink(id);
         self.link(id);
     }
 
-    /// Takes the deadline of an id away.
+    /// Removes the deadline of an id.
     pub fn disarm(&mut self, id: u32) {
         self.arm(id, Nanos::MAX);
     }
 
-    /// The deadline of an id, [`Nanos::MAX`] while it has none.
+    /// Returns the deadline of an id; [`Nanos::MAX`] if it has none.
     pub fn deadline(&self, id: u32) -> Nanos {
         self.nodes.get(id as usize).map_or(Nanos::MAX, |node| node.deadline)
     }
 
-    /// Takes one id whose deadline has passed, and disarms it. Called until it answers `None`.
+    /// Disarms and returns one id whose deadline has passed. Call until it returns `None`.
     #[inline]
     pub fn pop_expired(&mut self, now: Nanos) -> Option<u32> {
         let target = now.0 >> TICK_SHIFT;
@@ -124,13 +123,13 @@ impl Wheel {
         }
     }
 
-    /// When to poll next: no deadline passes before then. It may be early, since re-arming is lazy.
+    /// Returns when to poll next: no deadline passes before then. May be early, since re-arming is lazy.
     #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
         (self.next != u64::MAX).then_some(Nanos(self.next << TICK_SHIFT))
     }
 
-    /// Empties the place of the present tick, one id a call; those that are not due are filed anew.
+    /// Removes ids from the slot of the current tick until one is due. Ids that are not due are linked again.
     fn pop_due(&mut self, now: Nanos) -> Option<u32> {
         loop {
             let id = self.levels[0].head(slot_of(self.tick, 0))?;
@@ -146,7 +145,7 @@ impl Wheel {
         }
     }
 
-    /// Moves on to `tick`, and files what its outer places held under the inner ones.
+    /// Advances to `tick` and moves the ids of due outer slots to inner ones.
     fn advance(&mut self, tick: u64) {
         self.tick = tick;
         for level in [2u8, 1] {
@@ -158,7 +157,7 @@ impl Wheel {
     }
 
     fn cascade(&mut self, level: u8, slot: u8) {
-        // A node filed again can land in this place only when it is due a whole turn later, behind the head.
+        // A node that is linked again lands in this slot only if it is due a full rotation later, before the head.
         let mut left = self.levels.get(usize::from(level)).map_or(NIL, |l| l.head(slot).unwrap_or(NIL));
         while left != NIL {
             let id = left;
@@ -170,7 +169,7 @@ impl Wheel {
         }
     }
 
-    /// Files an id after the present tick, whose place is being emptied or has been.
+    /// Links an id after the current tick, whose slot is being emptied or has been.
     fn link(&mut self, id: u32) {
         self.link_from(id, self.tick + 1);
     }
@@ -185,7 +184,7 @@ impl Wheel {
         };
         let slot = slot_of(tick, u32::from(level) * 8);
         node.tick = tick;
-        // An outer place comes up when the first of its ticks does.
+        // An outer slot is due at the first of its ticks.
         self.next = self.next.min(tick >> (level * 8) << (level * 8));
         node.slot = Some((level, slot));
         node.prev = NIL;
@@ -214,13 +213,13 @@ impl Wheel {
         }
     }
 
-    /// The next tick at which a place must be emptied or moved inward.
+    /// Returns the next tick at which a slot must be emptied or moved inward.
     fn next_tick(&self) -> Option<u64> {
         self.levels.iter().filter_map(|level| level.next_tick(self.tick)).min()
     }
 }
 
-/// The first tick that begins at or after `deadline`, so that nothing fires early.
+/// Returns the first tick that begins at or after `deadline`, so that no id fires early.
 #[inline]
 fn tick_after(deadline: Nanos) -> u64 {
     deadline.0.saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT

@@ -1,4 +1,4 @@
-//! The wheel against a sorted map of deadlines.
+//! Compares the wheel with a sorted map of deadlines.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn drain(wheel: &mut Wheel, now: Nanos) -> Vec<u32> {
 }
 
 #[test]
-fn nothing_fires_before_its_deadline_and_all_fire_within_a_tick_of_it() {
+fn every_id_fires_at_its_deadline_or_within_one_tick_after_it() {
     for span in [1, TICK, 300 * TICK, 70_000 * TICK, 20_000_000 * TICK] {
         let mut wheel = Wheel::new(1, Nanos(777));
         wheel.arm(0, Nanos(777 + span));
@@ -57,7 +57,7 @@ enum Step {
     Arm(u32, u64),
     Disarm(u32),
     Advance(u64),
-    /// Jump to where the wheel says that something may happen.
+    /// Jump to the wheel's next deadline.
     Jump,
 }
 
@@ -100,7 +100,7 @@ proptest! {
             }
             for (id, &deadline) in &oracle {
                 prop_assert!(deadline + Nanos(TICK) > now, "{id} is late");
-                // Exactly a tick after it where the deadline is now and now is the edge of a tick.
+                // Equal when the deadline is now and now is the edge of a tick.
                 prop_assert!(wheel.next_deadline().is_some_and(|at| at.0 <= deadline.0 + TICK));
             }
         }

@@ -94,7 +94,7 @@ fn every_limit_refuses_zero() {
         "regions",
         "contexts",
         "context_quota_percent",
-        "reads",
+        "read_depth",
     ] {
         let message = refusal(&format!("{GOOD}[limits]\n{key} = 0\n"));
         assert!(message.starts_with(&format!("limits.{key} = 0")), "{message}");
@@ -114,7 +114,7 @@ fn mpa_settings_have_their_defaults_and_their_ranges() {
     assert!(mpa.crc && !mpa.markers && mpa.revision == 2 && mpa.revision_fallback && mpa.peer_to_peer);
     assert_eq!(mpa.rtr_kinds, [RtrKind::Send, RtrKind::Write, RtrKind::Read]);
     let set = |line: &str| format!("{GOOD}[mpa]\n{line}\n");
-    let changed = "crc = false\nmarkers = true\nrevision = 1\nindications = [\"read\"]";
+    let changed = "crc = false\nmarkers = true\nrevision = 1\nrtr_kinds = [\"read\"]";
     let mpa = Config::from_toml(&set(changed)).expect("every value lies in its range").mpa;
     assert_eq!((mpa.crc, mpa.markers, mpa.revision, mpa.rtr_kinds), (false, true, 1, vec![RtrKind::Read]));
     assert_eq!(refusal(&set("revision = 3")), "mpa.revision = 3: 1 or 2");

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ironwarp_mem::CoreMem;
-use ironwarp_net::{DuplicateProbes, Marking, Net, NetConfig, CoreRole, VlanTag};
+use ironwarp_net::{CoreRole, DuplicateProbes, Marking, Net, NetConfig, VlanTag};
 use ironwarp_port::{Burst, PerPort, Port, Wire};
 use ironwarp_stats::CoreStats;
 use ironwarp_tcp::{Tcp, TcpConfig};

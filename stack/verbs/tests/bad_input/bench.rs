@@ -8,8 +8,8 @@ use ironwarp::{
 
 use crate::codes;
 use crate::common::contents;
+use crate::common::messages::{NODE, fpdu, reply, request};
 use crate::common::peer::{PEER, Scene};
-use crate::common::speech::{NODE, fpdu, reply, request};
 
 /// Octets of a victim's buffer, which the peer may write and read, and of each of its two receives.
 pub const BUFFER: usize = 4096;

@@ -28,13 +28,13 @@ const fn row(layer: u8, etype: u8, code: u8, name: &'static str, shown: Shown) -
 /// All of them.
 pub const ROWS: [Row; 34] = [
     // RFC 5040 s4.8, figure 9. Local Catastrophic Error, Remote Protection Error, Remote Operation Error.
-    row(0, 0, 0x00, "RDMAP: local catastrophic", By("a_receive_that_names_bad_memory_is_our_own_error")),
-    row(0, 1, 0x00, "RDMAP: invalid STag", By("reads_by_tags_that_do_not_allow_them")),
+    row(0, 0, 0x00, "RDMAP: local catastrophic", By("a_receive_with_invalid_memory_is_a_local_error")),
+    row(0, 1, 0x00, "RDMAP: invalid STag", By("reads_of_stags_without_the_right")),
     row(0, 1, 0x01, "RDMAP: base or bounds", By("reads_outside_their_buffer")),
-    row(0, 1, 0x02, "RDMAP: access rights", By("reads_by_tags_that_do_not_allow_them")),
-    row(0, 1, 0x03, "RDMAP: STag not associated", By("reads_by_tags_that_do_not_allow_them")),
+    row(0, 1, 0x02, "RDMAP: access rights", By("reads_of_stags_without_the_right")),
+    row(0, 1, 0x03, "RDMAP: STag not associated", By("reads_of_stags_without_the_right")),
     row(0, 1, 0x04, "RDMAP: TO wrap", By("reads_outside_their_buffer")),
-    row(0, 1, 0x09, "RDMAP: STag cannot be invalidated", By("sends_that_invalidate_what_they_may_not")),
+    row(0, 1, 0x09, "RDMAP: STag cannot be invalidated", By("sends_that_invalidate_without_the_right")),
     row(
         0,
         1,
@@ -43,8 +43,8 @@ pub const ROWS: [Row; 34] = [
         Never("every check of a tag has a code of its own"),
     ),
     row(0, 2, 0x05, "RDMAP: version", By("rdmap_versions_other_than_one")),
-    row(0, 2, 0x06, "RDMAP: unexpected OpCode", By("operations_where_they_may_not_come")),
-    row(0, 2, 0x07, "RDMAP: catastrophic, this stream", By("answers_of_another_length")),
+    row(0, 2, 0x06, "RDMAP: unexpected OpCode", By("operations_in_the_wrong_phase")),
+    row(0, 2, 0x07, "RDMAP: catastrophic, this stream", By("responses_of_another_length")),
     row(0, 2, 0x08, "RDMAP: catastrophic, global", Never("no error of one stream touches another")),
     row(
         0,
@@ -58,9 +58,9 @@ pub const ROWS: [Row; 34] = [
     row(0, 2, 0xff, "RDMAP: unspecified operation error", By("read_requests_of_every_length")),
     // RFC 5041 s7.2.
     row(1, 0, 0x00, "DDP: local catastrophic", By("segments_shorter_than_their_header")),
-    row(1, 1, 0x00, "DDP: invalid STag", By("writes_by_tags_that_do_not_allow_them")),
+    row(1, 1, 0x00, "DDP: invalid STag", By("writes_to_stags_without_the_right")),
     row(1, 1, 0x01, "DDP: base or bounds", By("writes_outside_their_buffer")),
-    row(1, 1, 0x02, "DDP: STag not associated", By("writes_by_tags_that_do_not_allow_them")),
+    row(1, 1, 0x02, "DDP: STag not associated", By("writes_to_stags_without_the_right")),
     row(1, 1, 0x03, "DDP: TO wrap", By("writes_outside_their_buffer")),
     row(1, 1, 0x04, "DDP: version, tagged", By("ddp_versions_other_than_one")),
     row(1, 2, 0x01, "DDP: invalid QN", By("queues_that_do_not_exist")),
@@ -73,7 +73,7 @@ pub const ROWS: [Row; 34] = [
     // RFC 5044 s8.
     row(2, 0, 0x01, "MPA: connection lost", Never("there is no connection to report it on")),
     row(2, 0, 0x02, "MPA: CRC", By("any_flipped_bit")),
-    row(2, 0, 0x03, "MPA: marker", By("markers_that_point_elsewhere")),
+    row(2, 0, 0x03, "MPA: marker", By("markers_that_point_to_a_wrong_fpdu")),
     row(
         2,
         0,
@@ -89,8 +89,8 @@ pub const ROWS: [Row; 34] = [
         "MPA: local catastrophic",
         Never("whatever can go wrong here is known before the request is sent"),
     ),
-    row(2, 0, 0x06, "MPA: insufficient IRD", By("terms_that_cannot_be_kept")),
-    row(2, 0, 0x07, "MPA: no matching RTR", By("terms_that_cannot_be_kept")),
+    row(2, 0, 0x06, "MPA: insufficient IRD", By("parameters_that_cannot_be_met")),
+    row(2, 0, 0x07, "MPA: no matching RTR", By("parameters_that_cannot_be_met")),
 ];
 
 /// The row of that name.
@@ -119,6 +119,6 @@ impl Row {
             shown.extend(request);
         }
         let control = [(self.layer << 4) | self.etype, self.code, bits, 0];
-        crate::common::speech::terminate(&[&control[..], &shown].concat())
+        crate::common::messages::terminate(&[&control[..], &shown].concat())
     }
 }

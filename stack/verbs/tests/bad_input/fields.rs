@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::bench::{Begins, Bench, Victim};
 use crate::cases;
 use crate::common::contents;
-use crate::common::speech::{self, crc, fpdu, place, read_request, send, tagged, untagged};
+use crate::common::messages::{self, crc, fpdu, place, read_request, send, tagged, untagged};
 
 fn begins() -> impl Strategy<Value = Begins> {
     prop_oneof![Just(Begins::Node), Just(Begins::Peer)]
@@ -78,7 +78,7 @@ proptest! {
         mo: u32,
     ) {
         Bench::new().refuses(begins, "DDP: MSN range", |victim| {
-            let mut segment = if kind == 4 { speech::terminate(&[0; 4]) } else { right(kind, victim) };
+            let mut segment = if kind == 4 { messages::terminate(&[0; 4]) } else { right(kind, victim) };
             segment[10..14].copy_from_slice(&msn.to_be_bytes());
             segment[14..18].copy_from_slice(&mo.to_be_bytes());
             segment
@@ -93,7 +93,7 @@ proptest! {
         mo in prop_oneof![1..99u32, 1..=u32::MAX],
     ) {
         Bench::new().refuses(begins, "DDP: invalid MO", |victim| {
-            let mut segment = if kind == 4 { speech::terminate(&[0; 4]) } else { right(kind, victim) };
+            let mut segment = if kind == 4 { messages::terminate(&[0; 4]) } else { right(kind, victim) };
             segment[14..18].copy_from_slice(&mo.to_be_bytes());
             segment
         });
@@ -141,7 +141,7 @@ proptest! {
 
     /// RFC 5044 s4.3, s8: a marker that does not point to the FPDU's length field, behind a CRC that is right.
     #[test]
-    fn markers_that_point_elsewhere(begins in begins(), pointer in 1..0x4000u16) {
+    fn markers_that_point_to_a_wrong_fpdu(begins in begins(), pointer in 1..0x4000u16) {
         let mut bench = Bench::with(|config| config.mpa.markers = true);
         let victim = bench.victim(begins);
         // The two lowest bits are not looked at: everything is a multiple of four.
@@ -211,7 +211,7 @@ impl Outside {
 
 /// RFC 5040 s4.1 figure 4, s7.2: every operation in every place, those that do not exist among them.
 #[test]
-fn operations_where_they_may_not_come() {
+fn operations_in_the_wrong_phase() {
     let mut bench = Bench::new();
     for operation in 0..16u8 {
         let wrong = |allowed: &[u8]| !allowed.contains(&operation);

@@ -7,8 +7,10 @@ use ironwarp_tcp::TcpEvents;
 use crate::bench::{BUFFER, Begins, Bench, RECEIVE};
 use crate::codes;
 use crate::common::contents;
+use crate::common::messages::{
+    self, NODE, fpdu, place, read_request, reply, request, send, tagged, untagged,
+};
 use crate::common::peer::{PEER, Scene};
-use crate::common::speech::{self, NODE, fpdu, place, read_request, reply, request, send, tagged, untagged};
 
 /// The longest ULPDU that the length field can say.
 const ULPDU_MAX: usize = 65_535;
@@ -84,7 +86,7 @@ fn marked(ulpdus: &[Vec<u8>]) -> (Vec<u8>, bool) {
             stream.extend(word);
         }
         let end = stream.len() - 4;
-        let sum = speech::crc(&stream[begin..end]);
+        let sum = messages::crc(&stream[begin..end]);
         stream[end..].copy_from_slice(&sum);
     }
     (stream, right)
@@ -176,7 +178,7 @@ fn terminates_of_every_length() {
         let mut header = vec![0x12, 2, 0xc0, 0];
         header.resize(bytes.max(4), 0xff);
         header.truncate(bytes);
-        let segment = speech::terminate(&header);
+        let segment = messages::terminate(&header);
         bench.says(std::slice::from_ref(&segment));
         if bytes < 4 {
             bench.ends_with(victim, "RDMAP: unspecified operation error", &segment);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::bench::{Begins, Bench, RECEIVES, Victim};
 use crate::cases;
 use crate::common::contents;
-use crate::common::speech::{self, REQUEST, fpdu, place, read_request, reply, send, tagged, untagged};
+use crate::common::messages::{self, REQUEST, fpdu, place, read_request, reply, send, tagged, untagged};
 
 /// One message of a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +68,7 @@ impl Model {
             }
             Said::ReadAgain => (read(self.reads), Some("DDP: MSN range")),
             Said::Answer => (tagged(2, stag, to, b"\xb0"), Some("RDMAP: unexpected OpCode")),
-            Said::Terminate => (speech::terminate(&[0x20, 2, 0, 0]), Some("")),
+            Said::Terminate => (messages::terminate(&[0x20, 2, 0, 0]), Some("")),
         }
     }
 }
@@ -204,7 +204,7 @@ fn not_last(mut segment: Vec<u8>) -> Vec<u8> {
 
 /// RFC 5040 s5.2.2: an answer continues the oldest Read: its buffer, its next octet. Nothing of another is placed.
 #[test]
-fn answers_to_another_read() {
+fn responses_to_another_read() {
     answered(8, "DDP: invalid STag", |stag, to| vec![tagged(2, stag ^ 1, to, &[1; 8])]);
     answered(8, "DDP: base or bounds", |stag, to| vec![tagged(2, stag, to + 1, &[1; 8])]);
     answered(8, "DDP: base or bounds", |stag, to| vec![tagged(2, stag, to.wrapping_sub(8), &[1; 8])]);
@@ -222,7 +222,7 @@ fn answers_to_another_read() {
 
 /// RFC 5040 s5.2.2: and it is as long as the Read, with L in its last segment and nowhere else.
 #[test]
-fn answers_of_another_length() {
+fn responses_of_another_length() {
     for bytes in [1, 8, 20] {
         for answered_bytes in 0..=bytes + 3 {
             let octets = vec![1; answered_bytes as usize];
@@ -264,7 +264,7 @@ fn a_read_request_in_two_segments() {
 
 /// RFC 6581 s9.1, s9.2: a responder that accepts what was not asked for gets a Terminate as our first FPDU.
 #[test]
-fn terms_that_cannot_be_kept() {
+fn parameters_that_cannot_be_met() {
     let mut bench = Bench::new();
     for (said, name) in [
         ([0x80, 16, 0x80, 17], "MPA: insufficient IRD"),
@@ -288,10 +288,10 @@ fn terms_that_cannot_be_kept() {
 #[test]
 fn an_fpdu_before_the_reply() {
     let mut scene = crate::common::peer::Scene::new(|_| {});
-    scene.node.ctx.listen(speech::NODE.parse().unwrap()).unwrap();
+    scene.node.ctx.listen(messages::NODE.parse().unwrap()).unwrap();
     scene.turn();
-    scene.peer.connect(speech::NODE);
-    scene.peer.say(&[speech::request(0x40, 1, b""), fpdu(&send(1, b"early"))].concat());
+    scene.peer.connect(messages::NODE);
+    scene.peer.say(&[messages::request(0x40, 1, b""), fpdu(&send(1, b"early"))].concat());
     scene.until("the end", |scene| {
         scene.peer.events.intersects(ironwarp_tcp::TcpEvents::ENDED | ironwarp_tcp::TcpEvents::PEER_CLOSED)
     });

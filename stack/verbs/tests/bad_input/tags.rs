@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::bench::{Begins, Bench, Victim};
 use crate::cases;
 use crate::common::contents;
-use crate::common::speech::{place, read_request, tagged, untagged};
+use crate::common::messages::{place, read_request, tagged, untagged};
 
 /// Why a tag may not be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +68,7 @@ proptest! {
     /// RFC 5041 s7.1, tagged checks 1 and 2, s8.2. DDP has no code for a missing right; the tag allows no such
     /// placement.
     #[test]
-    fn writes_by_tags_that_do_not_allow_them(
+    fn writes_to_stags_without_the_right(
         why in prop::sample::select(&ALL[..]),
         node: bool,
         bits: u32,
@@ -84,7 +84,7 @@ proptest! {
 
     /// RFC 5040 s7.2, check 4 a and b.
     #[test]
-    fn reads_by_tags_that_do_not_allow_them(
+    fn reads_of_stags_without_the_right(
         why in prop::sample::select(&ALL[..]),
         node: bool,
         bits: u32,
@@ -102,7 +102,7 @@ proptest! {
     /// RFC 5040 s5.3, s7.2, s8.1.1 (7): a tag that is not this stream's alone cannot be invalidated, nor one that is
     /// not valid. The payload is not placed.
     #[test]
-    fn sends_that_invalidate_what_they_may_not(
+    fn sends_that_invalidate_without_the_right(
         why in prop::sample::select(&ALL[..]),
         solicited: bool,
         bits: u32,
@@ -123,7 +123,7 @@ proptest! {
 
 /// RFC 5040 s5.3: what a Send with Invalidate ended is unknown from then on, to Writes, to Reads and to the next Send.
 #[test]
-fn tags_that_the_peer_has_ended_itself() {
+fn stags_that_the_peer_has_invalidated() {
     let mut bench = Bench::new();
     for (name, again) in [("DDP: invalid STag", 0), ("RDMAP: invalid STag", 1), ("RDMAP: invalid STag", 4)] {
         let victim = bench.victim(Begins::Peer);
@@ -148,7 +148,7 @@ fn tags_that_the_peer_has_ended_itself() {
 
 /// RFC 5041 s5.2, RFC 5040 s5.2.1: of an empty message no tag is looked at, whatever it is.
 #[test]
-fn empty_messages_by_forbidden_tags() {
+fn empty_messages_to_forbidden_stags() {
     let mut bench = Bench::new();
     for why in ALL {
         let victim = bench.victim(Begins::Peer);

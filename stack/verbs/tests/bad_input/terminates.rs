@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::bench::{Begins, Bench};
 use crate::cases;
-use crate::common::speech::{fpdu, place, read_request, send, tagged, terminate, untagged};
+use crate::common::messages::{fpdu, place, read_request, send, tagged, terminate, untagged};
 
 fn begins() -> impl Strategy<Value = Begins> {
     prop_oneof![Just(Begins::Node), Just(Begins::Peer)]
@@ -18,7 +18,7 @@ proptest! {
     /// RFC 5040 s5.4: a Terminate is understood whatever it names and shows, our own Terminate among it, and nothing is
     /// said to it. Octets that can only be those of another order are read so (Q1).
     #[test]
-    fn a_terminate_is_never_answered(
+    fn a_terminate_gets_no_terminate_in_return(
         begins in begins(),
         layer in 0..3u8,
         etype in 0..16u8,
@@ -39,7 +39,7 @@ proptest! {
 
     /// RFC 5040 s5.4, RFC 5041 s7.1: what comes behind the peer's Terminate is dropped, right or wrong.
     #[test]
-    fn nothing_behind_a_terminate_is_looked_at(
+    fn data_after_a_terminate_is_ignored(
         begins in begins(),
         behind in prop::collection::vec(any::<u8>(), 0..200),
     ) {
@@ -56,7 +56,7 @@ proptest! {
     /// RFC 5040 s5.4, s7.1, case 4: behind an error everything is dropped: another error, more data, the peer's own
     /// Terminate, a Terminate about ours. One goes out, about the first.
     #[test]
-    fn one_terminate_about_the_first_error(
+    fn one_terminate_names_the_first_error(
         begins in begins(),
         behind in prop::collection::vec(0..6usize, 0..5),
         together: bool,
@@ -85,7 +85,7 @@ proptest! {
 
     /// RFC 5040 s5.4: a Terminate in answer to ours, on whatever it may be about, is one too many to be answered.
     #[test]
-    fn a_terminate_about_our_terminate(
+    fn a_terminate_in_response_to_our_terminate(
         begins in begins(),
         header in prop::collection::vec(any::<u8>(), 0..60),
         msn in 0..3u32,
@@ -104,7 +104,7 @@ proptest! {
 /// RFC 5040 s4.8, s7.2: a Terminate is a message of queue 2, and is refused as one when its header is wrong. What it
 /// names is of no interest then.
 #[test]
-fn a_terminate_that_is_none() {
+fn a_malformed_terminate() {
     let mut bench = Bench::new();
     let header = [0x12, 2, 0, 0];
     for (name, segment) in [
@@ -128,7 +128,7 @@ fn a_terminate_that_is_none() {
 /// RFC 5040 s4.8, s7.1: a receive that names memory which it may not is no fault of the peer's: the Terminate says
 /// that it is ours, and shows nothing.
 #[test]
-fn a_receive_that_names_bad_memory_is_our_own_error() {
+fn a_receive_with_invalid_memory_is_a_local_error() {
     let mut bench = Bench::new();
     let victim = bench.victim(Begins::Peer);
     let nowhere = [Sge { addr: 0, len: 64, lkey: STag(0) }];
@@ -144,7 +144,7 @@ fn a_receive_that_names_bad_memory_is_our_own_error() {
 /// RFC 5040 s4.8: a Read whose source is given up while it is answered: the request in the Terminate has moved on by what
 /// was sent, sink, size and source.
 #[test]
-fn a_read_that_is_cut_short_shows_how_far_it_got() {
+fn a_truncated_read_reports_its_progress() {
     const BYTES: u32 = 1 << 20;
     let mut bench = Bench::new();
     let victim = bench.victim(Begins::Peer);

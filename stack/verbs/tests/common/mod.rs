@@ -1,8 +1,8 @@
 //! Two stacks joined by memory, polled in turn by one thread.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod messages;
 pub mod peer;
-pub mod speech;
 pub mod tshark;
 
 use std::net::SocketAddr;

@@ -2,16 +2,16 @@
 //!
 //! Each vector under `vectors/` is octets with their meaning, written by hand from the figures of RFC 5044, RFC 6581,
 //! RFC 5041, RFC 5040 and RFC 7306 with its drafts. It is compared four times: a node of ours sends exactly these octets over TCP (`sent`,
-//! `startup`), and does what they say when a peer sends them (`heard`, `startup`); the stack's decoders read the same
-//! fields in them (`ours`); a decoder that shares nothing with the stack does too (`figures`); and so does Wireshark
+//! `startup`), and does what they say when a peer sends them (`received`, `startup`); the stack's decoders read the same
+//! fields in them (`decoders`); a decoder that shares nothing with the stack does too (`figures`); and so does Wireshark
 //! (`wireshark`).
 
 #[path = "../common/mod.rs"]
 mod common;
 
+mod decoders;
 mod figures;
-mod heard;
-mod ours;
+mod received;
 mod sent;
 mod startup;
 mod vector;
@@ -22,7 +22,7 @@ use vector::Reading;
 
 /// Every field of every figure: the independent decoder reads what the file says, and all of its octets.
 #[test]
-fn the_figures_read_as_the_vectors_say() {
+fn rfc_figures_match_the_vectors() {
     for vector in vector::all() {
         let framing = Framing { crc: vector.crc, markers: vector.markers };
         let read = match vector.is_startup() {
@@ -35,21 +35,21 @@ fn the_figures_read_as_the_vectors_say() {
 
 /// Every field that the stack makes use of: its own decoders read what the file says.
 #[test]
-fn our_decoders_read_as_the_vectors_say() {
+fn our_decoders_match_the_vectors() {
     for vector in vector::all() {
         let mut want = Reading { markers: Vec::new(), ..vector.reading() };
-        want.fields.retain(|(name, _)| !ours::is_unread(&vector, name));
-        assert_eq!(ours::reading(&vector), want, "{}", vector.name);
+        want.fields.retain(|(name, _)| !decoders::is_unread(&vector, name));
+        assert_eq!(decoders::reading(&vector), want, "{}", vector.name);
     }
 }
 
 /// Nothing is left out: every vector is sent and heard by a test that names it.
 #[test]
-fn every_vector_is_sent_and_heard() {
+fn every_vector_is_sent_and_received() {
     for name in vector::names(false) {
         let named = format!("\"{name}\"");
         assert!(include_str!("sent.rs").contains(&named), "nobody sends {name}");
-        assert!(include_str!("heard.rs").contains(&named), "nobody hears {name}");
+        assert!(include_str!("received.rs").contains(&named), "no test receives {name}");
     }
     for name in vector::names(true) {
         // Whatever a table there names is both sent and heard.

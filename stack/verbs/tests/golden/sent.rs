@@ -5,8 +5,8 @@ use ironwarp::{
     RtrKinds, STag, SendWr,
 };
 
+use crate::common::messages::{fpdu, place, reply, request};
 use crate::common::peer::{PEER, Scene};
-use crate::common::speech::{fpdu, place, reply, request};
 use crate::vector::{Vector, named};
 
 /// Where the vectors' Writes go and their Reads come from.
@@ -197,7 +197,7 @@ fn indications() {
 
 /// RFC 5040 s4.8: Terminates of errors in what the peer says.
 #[test]
-fn terminates_about_what_was_received() {
+fn terminates_for_received_errors() {
     let mut spoilt = fpdu(&named_ulpdu("send"));
     *spoilt.last_mut().unwrap() ^= 1;
     is_answered("terminate crc", &spoilt);
@@ -248,7 +248,7 @@ fn is_answered(name: &str, offender: &[u8]) {
 
 /// RFC 5044 s8: a marker that points elsewhere behind a right CRC.
 #[test]
-fn a_terminate_about_a_marker() {
+fn a_terminate_for_a_marker_error() {
     let vector = named("terminate marker");
     let mut scene = Scene::new(|config| config.mpa.markers = true);
     let qp = scene.qp();
@@ -260,7 +260,7 @@ fn a_terminate_about_a_marker() {
     let mut marked = named("figure 5").octets;
     marked[3] = 4;
     let end = marked.len() - 4;
-    let crc = crate::common::speech::crc(&marked[..end]);
+    let crc = crate::common::messages::crc(&marked[..end]);
     marked[end..].copy_from_slice(&crc);
     scene.peer.say(&marked);
     is_heard(&mut scene, &vector);
@@ -268,7 +268,7 @@ fn a_terminate_about_a_marker() {
 
 /// RFC 5040 s7.1, case 1: an error of our own shows no headers.
 #[test]
-fn a_terminate_about_an_error_of_our_own() {
+fn a_terminate_for_a_local_error() {
     is_sent("terminate local catastrophic", |scene, qp, vector| {
         let source = scene.node.memory(&[1; 8]);
         let gather = [source.slice(0, 8).unwrap()];
@@ -281,7 +281,7 @@ fn a_terminate_about_an_error_of_our_own() {
 /// RFC 6581 s8, s9: what the responder accepts and we cannot keep. Code 5, "terminate startup local", is for errors of
 /// which we have none: whatever can go wrong here is known before the request is sent.
 #[test]
-fn terminates_about_start_up() {
+fn terminates_for_start_up_errors() {
     for (name, said) in [
         ("terminate insufficient ird", [0x80, 16, 0x80, 17]),
         ("terminate no matching rtr", [0x80, 16, 0, 16]),
@@ -394,7 +394,7 @@ fn atomic_responses() {
         (second[2 + 13], second[2 + 18 + 7]) = (2, 1);
         for request in [&mut first, second] {
             let end = request.len() - 4;
-            let crc = crate::common::speech::crc(&request[..end]);
+            let crc = crate::common::messages::crc(&request[..end]);
             request[end..].copy_from_slice(&crc);
             scene.peer.say(request);
         }
@@ -404,7 +404,7 @@ fn atomic_responses() {
 
 /// RFC 7306 s1.1, s8.1, s8.2: what is wrong with an Atomic or Immediate message, as far as its DDP header shows.
 #[test]
-fn terminates_about_atomics_and_immediates() {
+fn terminates_for_atomics_and_immediates() {
     is_sent("terminate misaligned", |scene, _, vector| {
         let target = word(scene, 0);
         let asked = about("fetch add", target);

@@ -5,8 +5,8 @@ use ironwarp::{
     ReadDepths, RejectParams, RtrKinds,
 };
 
+use crate::common::messages::NODE;
 use crate::common::peer::{PEER, Scene};
-use crate::common::speech::NODE;
 use crate::vector::{Vector, named};
 
 const LONG: [u8; 512] = [0xa5; 512];
@@ -112,7 +112,7 @@ fn requests_are_sent() {
 
 /// RFC 5044 s7.1.1, RFC 6581 s9: what the application hears of each request.
 #[test]
-fn requests_are_heard() {
+fn requests_are_received() {
     for (name, _) in requests() {
         let vector = named(name);
         let mut scene = Scene::new(|_| {});
@@ -156,7 +156,7 @@ fn replies_are_sent() {
 
 /// RFC 5044 s7.1.1, s7.1.2, RFC 6581 s9.1: what the application hears of each reply.
 #[test]
-fn replies_are_heard() {
+fn replies_are_received() {
     for (name, asked, private_data) in REPLIES {
         let (vector, asked_for) = (named(name), named(asked));
         let mut scene = called(asked);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::common::speech::{EMPTY_WRITE, fpdu, reply, request};
+use crate::common::messages::{EMPTY_WRITE, fpdu, reply, request};
 use crate::common::tshark;
 use crate::vector::{self, Value, Vector, named};
 
@@ -108,7 +108,7 @@ const FIELDS: [(&str, &str); 59] = [
 
 /// RFC 5044, RFC 5041 and RFC 5040 as a third party reads them, every field that it names.
 #[test]
-fn wireshark_reads_as_the_vectors_say() {
+fn wireshark_matches_the_vectors() {
     let (capture, shown) = write_capture();
     let Some(lines) = fields_of(&capture) else { return };
     let _ = std::fs::remove_file(&capture);

@@ -94,7 +94,7 @@ impl Bench {
 /// RFC7306-5.3-01, design decision 6: queue pairs on all cores, words with all owners, and three names for each word: its
 /// region, a fast region and a window. Every addition is seen once, and each saw another sum.
 #[test]
-fn additions_from_all_cores_to_words_of_all_owners_are_all_seen() {
+fn additions_from_all_cores_to_all_owners_are_all_counted() {
     for cores in [2u16, 3, 4] {
         let mut bench = bench(cores);
         let qps = bench.connect((0..2 * cores).map(|at| Some(at % cores)));
@@ -162,7 +162,7 @@ fn a_window_over_a_word_of_another_core_is_that_word() {
 /// RFC7306-5.4-04, RFC7306-5.4-09, RFC7306-7-03 and RFC7306-7-04: whatever the owners, the operations of one stream are
 /// done and answered in the order sent, and a Read behind them sees them all.
 #[test]
-fn a_stream_is_served_in_order_whoever_owns_its_words() {
+fn atomics_of_a_stream_execute_in_order_across_owners() {
     const CORES: u16 = 3;
     let mut bench = bench(CORES);
     let qps = bench.connect([Some(0)]);
@@ -195,7 +195,7 @@ fn a_stream_is_served_in_order_whoever_owns_its_words() {
 
 /// An operation on another owner's word is not asked for while one before it is not done; one on the same owner's is.
 #[test]
-fn what_is_before_another_owners_word_is_done_first() {
+fn requests_before_another_owners_atomic_execute_first() {
     let mut bench = bench(3);
     let near = bench.connect([Some(0)])[0];
     let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
@@ -217,7 +217,7 @@ fn what_is_before_another_owners_word_is_done_first() {
 
 /// A word that the connection's own core owns is changed there: no other core hears of it.
 #[test]
-fn a_word_at_hand_is_changed_without_mail() {
+fn a_locally_owned_word_is_changed_without_a_mailbox_message() {
     let mut bench = bench(2);
     let near = bench.connect([Some(1)])[0];
     let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
@@ -274,7 +274,7 @@ fn the_owner_of_a_word_can_be_asked_for() {
 
 /// By the setting "locked" no core is asked for anything.
 #[test]
-fn with_locked_instructions_no_word_is_anybodys() {
+fn with_locked_instructions_no_word_has_an_owner() {
     let tune = |config: &mut ironwarp::Config| {
         config.rdmap.extensions = Extensions::Rfc7306;
         config.rdmap.atomic_execution = ironwarp::config::AtomicExecution::Locked;
@@ -291,7 +291,7 @@ fn with_locked_instructions_no_word_is_anybodys() {
 /// More operations at once than a core may wait for from another: those that find no credit wait in line, in order, and
 /// nothing is lost, while other queue pairs go on.
 #[test]
-fn more_operations_than_credits_wait_in_line() {
+fn operations_beyond_the_credits_wait_in_order() {
     let mut bench = bench(2);
     let qps = bench.connect([Some(0); 5]);
     let (target, before) = (words(&bench.far), bench.near.memory(&[0; 1024]));
@@ -326,7 +326,7 @@ fn more_operations_than_credits_wait_in_line() {
 /// not touched; the owner refuses, what was asked before is answered first, and then the stream ends with the Terminate for
 /// a tag that leads nowhere.
 #[test]
-fn memory_that_is_given_up_meanwhile_is_refused_by_the_owner_in_its_turn() {
+fn the_owner_refuses_memory_deregistered_meanwhile_in_order() {
     let mut bench = bench(2);
     let qps = bench.connect([Some(0), Some(0)]);
     let (kept, given_up) = (words(&bench.far), words(&bench.far));
@@ -355,7 +355,7 @@ fn memory_that_is_given_up_meanwhile_is_refused_by_the_owner_in_its_turn() {
 /// RFC7306-5.1.1-03, RFC7306-8.2-03, RFC7306-8.2-06 and RFC7306-8.2-07: what may not be asked is refused where it arrives,
 /// behind what was asked before, whoever owns the word.
 #[test]
-fn what_may_not_be_asked_is_refused_where_it_arrives() {
+fn invalid_atomics_are_refused_on_the_receiving_core() {
     type Spoil = fn(&Node, RemoteMemory) -> RemoteMemory;
     let cases: [(Spoil, [u8; 3]); 3] = [
         (|_, at| RemoteMemory { tagged_offset: at.tagged_offset + 4, ..at }, [0, 2, 7]),
@@ -378,7 +378,7 @@ fn what_may_not_be_asked_is_refused_where_it_arrives() {
 /// A queue pair that goes while its operations are with another core is missed by nobody: the answers are dropped, also
 /// when another queue pair has its place, and that one is served.
 #[test]
-fn an_answer_for_a_queue_pair_that_has_gone_is_dropped() {
+fn a_reply_for_a_destroyed_queue_pair_is_dropped() {
     let mut bench = bench(2);
     let gone = bench.connect([Some(0)])[0];
     let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
@@ -404,7 +404,7 @@ fn an_answer_for_a_queue_pair_that_has_gone_is_dropped() {
 
 /// Queue pairs that go while they wait in line leave it.
 #[test]
-fn a_queue_pair_that_goes_leaves_the_line() {
+fn a_destroyed_queue_pair_leaves_the_credit_queue() {
     let mut bench = bench(2);
     let qps = bench.connect([Some(0); 4]);
     let (target, before) = (words(&bench.far), bench.near.memory(&[0; 1024]));
@@ -428,7 +428,7 @@ fn a_queue_pair_that_goes_leaves_the_line() {
 /// A core that has gone for good keeps nobody waiting: streams whose operations are with it end, those in line for it too,
 /// and whoever asks for its words later. Nobody else is disturbed, and the others rest again.
 #[test]
-fn a_core_that_is_gone_keeps_nobody_waiting() {
+fn a_stopped_core_leaves_no_request_waiting() {
     let mut bench = bench(2);
     let qps = bench.connect([Some(0); 5]);
     let (target, before) = (words(&bench.far), bench.near.memory(&[0; 1024]));
@@ -484,7 +484,7 @@ fn the_words_of_pinned_memory_are_changed_by_one_core() {
 
 /// An orderly end waits for the operations that other cores are still doing.
 #[test]
-fn a_disconnect_waits_for_what_other_cores_are_doing() {
+fn a_disconnect_waits_for_atomics_on_other_cores() {
     let mut bench = bench(2);
     let near = bench.connect([Some(0)])[0];
     let (target, before) = (words(&bench.far), bench.near.memory(&[0; 64]));
@@ -504,7 +504,7 @@ fn a_disconnect_waits_for_what_other_cores_are_doing() {
 /// An application's own atomic operations go to the owners too: between them and those of peers no addition is lost, and
 /// the completion says what was there before.
 #[test]
-fn an_applications_own_operations_are_done_by_the_owners_too() {
+fn local_atomics_execute_on_the_owner_core() {
     let mut bench = bench(3);
     let qps = bench.connect([Some(0), Some(1)]);
     let (target, before) = (words(&bench.far), bench.near.memory(&[0; 1024]));
@@ -545,7 +545,7 @@ fn an_applications_own_operations_are_done_by_the_owners_too() {
 /// What an application may not do to its own memory is refused at once, or by the owner when the tag has gone meanwhile;
 /// places in the completion queue are promised like any other.
 #[test]
-fn an_applications_own_operation_is_checked_and_has_a_place() {
+fn local_atomics_are_checked_and_reserve_a_completion_slot() {
     let mut bench = bench(2);
     let (cq, add) = (bench.far.ctx.create_cq(2).expect("room"), AtomicOp::add(1));
     let target = words(&bench.far);
@@ -578,7 +578,7 @@ fn an_applications_own_operation_is_checked_and_has_a_place() {
 /// What a context has asked for before it goes is carried out before it is forgotten: nothing of it ends in the queues of
 /// whoever has its places afterwards.
 #[test]
-fn what_a_gone_context_has_asked_for_reaches_nobody_else() {
+fn requests_of_a_dropped_context_reach_no_other() {
     const ASKED: u64 = 40;
     let mut bench = bench(2);
     let target = words(&bench.far);

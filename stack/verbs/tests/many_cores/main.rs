@@ -3,7 +3,7 @@
 mod atomics;
 mod bench;
 mod network;
-mod pace;
+mod rates;
 mod shared_receives;
 mod stress;
 mod threads;
@@ -20,7 +20,7 @@ fn spread_over(cores: u16, rule: Option<QueueRule>) -> Bench {
 
 /// design decision 4: whatever the device does with arriving frames, connections live on all cores and every byte arrives.
 #[test]
-fn connections_spread_over_all_cores_whatever_the_device_does() {
+fn connections_spread_over_all_cores_with_any_device_hash() {
     let rules = [None, Some(QueueRule::All(0)), Some(QueueRule::All(1)), Some(QueueRule::Toeplitz)];
     for (cores, rule) in [2, 4].into_iter().flat_map(|cores| rules.map(|rule| (cores, rule))) {
         let mut bench = spread_over(cores, rule);
@@ -43,7 +43,7 @@ fn connections_spread_over_all_cores_whatever_the_device_does() {
 /// Equal stacks whose queues are joined one by one agree where a flow belongs, and so does a card that hashes: nothing has
 /// to be handed on.
 #[test]
-fn frames_that_arrive_where_they_belong_are_handed_to_nobody() {
+fn frames_that_arrive_on_their_core_are_not_steered() {
     for rule in [None, Some(QueueRule::Toeplitz)] {
         let mut bench = spread_over(4, rule);
         let qps = bench.connect([None; 16]);
@@ -59,7 +59,7 @@ fn frames_that_arrive_where_they_belong_are_handed_to_nobody() {
 
 /// A device that puts everything into one queue: that core hands on what is not its own, without loss.
 #[test]
-fn frames_that_arrive_elsewhere_are_handed_on() {
+fn frames_that_arrive_on_another_core_are_steered() {
     let mut bench = Plan::one_queue(4, 2).bench();
     let qps = bench.connect([Some(0), Some(1), Some(3)]);
     bench.exchange(&qps, 50_000);
@@ -74,7 +74,7 @@ fn frames_that_arrive_elsewhere_are_handed_on() {
 
 /// semantics "Atomics": steered frames may be dropped. A core that falls behind loses frames, counted, and TCP recovers.
 #[test]
-fn a_core_that_falls_behind_loses_frames_and_tcp_repairs_it() {
+fn a_slow_core_loses_steered_frames_and_tcp_recovers() {
     let small = |config: &mut Config| {
         (config.port.ring_size, config.port.rx_frames) = (64, 64 + 1024);
         // First flights of eight connections together are twice what the ring between two cores holds.
@@ -136,7 +136,7 @@ fn one_completion_queue_is_fed_by_all_cores_in_the_order_of_each_queue_pair() {
 }
 
 #[test]
-fn a_queue_pair_connects_from_the_core_that_it_asks_for() {
+fn a_queue_pair_connects_from_its_requested_core() {
     let mut bench = Plan::one_queue(4, 0).bench();
     bench.connect([Some(2), Some(2), None, None, None]);
     assert_eq!(bench.near.spread(), [1, 1, 2, 1]);
@@ -148,7 +148,7 @@ fn a_queue_pair_connects_from_the_core_that_it_asks_for() {
 /// RFC 6581 s10, design decision 4: a second attempt, in revision 1, is made while a frame that came by way of another core
 /// is looked at. Its answers come home like those of any other.
 #[test]
-fn a_second_attempt_is_made_from_a_port_that_comes_home() {
+fn a_retry_uses_a_port_that_hashes_to_the_same_core() {
     const ATTEMPTS: usize = 8;
     let mut bench = Plan::one_queue(2, 0).bench();
     let qps: Vec<_> = (0..ATTEMPTS).map(|_| bench.near.dial(Some(1), far_addr())).collect();
@@ -182,7 +182,7 @@ fn a_second_attempt_is_made_from_a_port_that_comes_home() {
 
 /// Everything is given back on every core, in whichever order the ends close.
 #[test]
-fn closing_leaves_nothing_on_any_core() {
+fn closing_leaves_no_state_on_any_core() {
     let mut bench = Plan::one_queue(4, 3).bench();
     let qps = bench.connect([None; 12]);
     for qp in qps.iter().step_by(2) {
@@ -215,7 +215,7 @@ fn closing_leaves_nothing_on_any_core() {
 
 /// Every core listens, one speaks for them: an address is one context's on all cores, and free on all when it goes.
 #[test]
-fn who_listens_is_the_same_on_every_core() {
+fn listeners_are_the_same_on_every_core() {
     let mut bench = Plan::one_queue(4, 1).bench();
     let mut rival = bench.far.stack.context().expect("a second context");
     rival.listen(far_addr()).expect("room");
@@ -240,7 +240,7 @@ fn who_listens_is_the_same_on_every_core() {
 
 /// A context's number is another's only when no core remembers the first.
 #[test]
-fn contexts_that_come_and_go_leave_no_place_taken_on_any_core() {
+fn dropped_contexts_release_their_slots_on_every_core() {
     let few = |config: &mut Config| (config.limits.contexts, config.limits.completion_queues) = (2, 3);
     let mut bench = Plan { cores: 2, rule: Some(QueueRule::All(0)), tune: few }.bench();
     for _ in 0..20 {
@@ -259,7 +259,7 @@ fn contexts_that_come_and_go_leave_no_place_taken_on_any_core() {
 
 /// semantics "Memory": what one core may still read is released when it has passed, whichever core it is.
 #[test]
-fn memory_waits_for_the_core_that_may_use_it() {
+fn memory_is_released_after_every_core_is_quiescent() {
     let mut bench = Plan::one_queue(2, 0).bench();
     let qps = bench.connect([Some(1)]);
     let (source, target) = (bench.near.memory(&[7; 64]), bench.far.memory(&[0; 64]));
@@ -277,7 +277,7 @@ fn memory_waits_for_the_core_that_may_use_it() {
 
 /// Both ends on one node, on whichever cores they fall: frames to ourselves are handed on like others.
 #[test]
-fn a_node_connects_to_itself_across_its_cores() {
+fn a_node_connects_to_itself_across_cores() {
     let mut bench = Plan::one_queue(4, 0).bench();
     let ours = ([10, 0, 0, 1], bench::PORT).into();
     bench.near.ctx.listen(ours).expect("room");

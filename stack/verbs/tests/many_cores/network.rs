@@ -11,7 +11,7 @@ fn arp_frames(bench: &Bench) -> usize {
 
 /// RFC 1122 s2.3.2.1: four cores that want to know one neighbour ask once, and all hear the answer, wherever it arrives.
 #[test]
-fn one_core_asks_for_a_neighbour_and_all_know_it() {
+fn one_core_resolves_a_neighbour_for_all() {
     for queue in 0..4 {
         let mut bench = Plan::one_queue(4, queue).bench();
         (0..4).for_each(|_| bench.turn());
@@ -118,7 +118,7 @@ fn a_connection_from_another_core_waits_until_the_address_is_ours() {
 
 /// A peer that is not there fails for each core, and no core asks more often than one station may.
 #[test]
-fn a_neighbour_that_is_silent_fails_on_every_core() {
+fn an_unresolved_neighbour_fails_on_every_core() {
     let mut bench = Plan::one_queue(2, 1).bench();
     let nobody = ([10, 0, 0, 77], far_addr().port()).into();
     bench.sent.clear();

@@ -6,7 +6,7 @@ use crate::bench::{Bench, Plan};
 
 /// SRQ_LIMIT is one event for an arming, however many cores find their part low.
 #[test]
-fn running_low_is_told_once_however_many_cores_run_low() {
+fn the_srq_limit_event_is_raised_once_for_all_cores() {
     let mut bench = Plan { cores: 3, rule: None, tune: |_| () }.bench();
     let pd = bench.far.pd;
     let srq = bench.far.ctx.create_srq(pd, 4, 1).unwrap();
@@ -32,7 +32,7 @@ fn post(bench: &mut Bench, srq: SharedReceiveQueue, inbox: &Region) {
 /// RFC 5041 s7.2: a message that finds no receive ends its stream. An application that makes good each receive that is used
 /// never has fewer, whichever core its messages come to.
 #[test]
-fn a_receive_that_was_used_is_made_good_where_it_was_used() {
+fn a_post_refills_the_core_that_consumed_the_receive() {
     for core in 0..2 {
         let mut bench = Plan { cores: 2, rule: None, tune: |_| () }.bench();
         let srq = bench.far.ctx.create_srq(bench.far.pd, 16, 1).unwrap();

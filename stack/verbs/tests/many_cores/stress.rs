@@ -177,7 +177,7 @@ fn connect(
 /// design decision 6, RFC7306-5.3-01: from two threads of queue pairs to sixteen words, one million times. Every value of
 /// every word is found by one addition, and every link of a chain of swaps is made by one swap.
 #[test]
-fn a_million_operations_from_two_threads_are_all_done_once() {
+fn a_million_operations_from_two_threads_execute_once_each() {
     let device = |number| MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, number]), ..MemoryConfig::default() };
     let cores = usize::from(THREADS);
     let (near_ports, far_ports) = pair_of_queues((&device(1), cores), (&device(2), cores));

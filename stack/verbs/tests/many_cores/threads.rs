@@ -23,7 +23,7 @@ fn node(number: u8, ports: Vec<ironwarp::memory::MemoryPort>) -> (Node, Vec<Work
 }
 
 #[test]
-fn two_stacks_of_two_cores_talk_on_threads_of_their_own() {
+fn two_stacks_of_two_cores_communicate_on_their_own_threads() {
     // Everything goes to queue 0, so that half of it crosses from thread to thread.
     let device = |number| MemoryConfig {
         mac: MacAddr([2, 0, 0, 0, 0, number]),

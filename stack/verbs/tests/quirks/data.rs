@@ -4,14 +4,14 @@ use ironwarp::{Access, CompletionStatus, ReadDepths, RecvWr, Region, RemoteMemor
 
 use crate::common;
 use crate::common::contents;
-use crate::common::peer::Scene;
-use crate::common::speech::{
+use crate::common::messages::{
     REQUEST, crc, fpdu, place, read_request, reply, request, send, tagged, terminate, untagged,
 };
+use crate::common::peer::Scene;
 
 /// Q5: without CRCs the field is still there, sent as zeros, and not looked at.
 #[test]
-fn q5_without_crcs_the_field_is_zero_and_not_checked() {
+fn q5_without_crc_the_field_is_zero_and_not_checked() {
     let mut scene = Scene::new(|config| config.mpa.crc = false);
     let (qp, inbox, heard) = scene.answers(&request(0x00, 1, b""), 20);
     assert_eq!(heard[16], 0);
@@ -171,7 +171,7 @@ fn q14_a_send_within_a_tagged_message_is_taken() {
 /// Q15: siw compares an answer with the oldest of its Reads: sink, offset and length, to the octet. The sink comes back
 /// untouched, whatever it is, and the answers come in the order of the requests.
 #[test]
-fn q15_an_answer_matches_its_request_to_the_octet() {
+fn q15_a_response_matches_its_request_exactly() {
     let mut scene = Scene::new(|_| {});
     scene.called();
     let source = scene.node.memory(&common::pattern(4000, 9));
@@ -233,7 +233,7 @@ fn q16_an_operation_that_does_not_exist_is_refused_as_siw_does() {
 /// Q21: siw lets peers read what they may only write; we do not. A Write without the right gets the code that siw uses
 /// too, since DDP has none of its own.
 #[test]
-fn q21_rights_that_siw_does_not_look_at_are_looked_at_here() {
+fn q21_rights_that_siw_ignores_are_checked_here() {
     let refused = |access: Access, ask: &dyn Fn(&Region) -> Vec<u8>, code: (u8, u8, u8)| {
         let mut scene = Scene::new(|_| {});
         scene.called();

@@ -7,12 +7,12 @@ use ironwarp::{
 use ironwarp_tcp::TcpEvents;
 
 use crate::common::contents;
+use crate::common::messages::{REQUEST, TAKES_WRITES, fpdu, place, reply, request, send, tagged, terminate};
 use crate::common::peer::Scene;
-use crate::common::speech::{REQUEST, TAKES_WRITES, fpdu, place, reply, request, send, tagged, terminate};
 
 /// Q1: siw lays the Terminate's nibbles and header bits out the other way round; both orders are understood.
 #[test]
-fn q1_a_terminate_in_siws_octet_order_is_understood() {
+fn q1_a_terminate_in_siws_byte_order_is_understood() {
     for octets in [[0x21, 0x02, 0x03, 0], [0x12, 0x02, 0xc0, 0]] {
         let mut scene = Scene::new(|_| {});
         scene.calls(REQUEST.len());
@@ -26,7 +26,7 @@ fn q1_a_terminate_in_siws_octet_order_is_understood() {
 /// Q17, RFC5041-6.2.1-06: siw's FIN ends the connection in both directions; it is no half close. Ours goes behind an
 /// acknowledgement of theirs, and no reset does, whichever side asked for the connection.
 #[test]
-fn q17_a_fin_is_answered_with_a_fin() {
+fn q17_a_fin_is_followed_by_our_fin() {
     for calls in [true, false] {
         let mut scene = Scene::new(|_| {});
         if calls {
@@ -50,7 +50,7 @@ fn q17_a_fin_is_answered_with_a_fin() {
 
 /// RFC 6581 s9.1, s9.2: what a responder accepts and we cannot keep ends with a Terminate as our first FPDU.
 #[test]
-fn terms_that_cannot_be_kept_end_with_the_terminate_that_names_them() {
+fn parameters_that_cannot_be_met_end_with_their_terminate() {
     for (octets, code) in [([0x80, 16, 0x80, 17], 6), ([0x80, 16, 0, 16], 7), ([0x80, 0, 0x40, 0], 7)] {
         let mut scene = Scene::new(|_| {});
         let (qp, ..) = scene.calls(REQUEST.len());
@@ -87,7 +87,7 @@ fn q13_a_send_that_found_no_receive_ends_the_connection() {
 
 /// Q13: siw says the same of a Send that is too long. We have a code for each.
 #[test]
-fn q13_too_long_is_not_called_no_buffer_here() {
+fn q13_a_message_too_long_is_not_reported_as_no_buffer() {
     for (messages, code) in [(&[send(1, &[1; 65])][..], 5), (&[send(1, b"first"), send(2, b"second")], 2)] {
         let mut scene = Scene::new(|_| {});
         let (_, _inbox) = scene.called();
@@ -103,7 +103,7 @@ fn is_flushed(scene: &Scene, wr_id: u64) -> bool {
 
 /// Q17: siw ends everything at our FIN, so ours goes behind all that was posted, acknowledged and completed.
 #[test]
-fn q17_our_fin_goes_behind_everything_that_was_posted() {
+fn q17_our_fin_follows_all_posted_work() {
     let mut scene = Scene::new(|_| {});
     let (qp, _) = scene.called();
     let source = scene.node.memory(&[4; 100_000]);
@@ -133,7 +133,7 @@ fn q17_our_fin_goes_behind_everything_that_was_posted() {
 /// Q17: siw's close behind a Terminate may become a reset that destroys it. A reset right behind data ends the
 /// connection as one: everything is flushed, and what came before it stays delivered.
 #[test]
-fn q17_a_reset_right_behind_data_is_the_end() {
+fn q17_a_reset_right_after_data_ends_the_connection() {
     let mut scene = Scene::new(|_| {});
     let (qp, inbox) = scene.called();
     waits_for_an_answer(&mut scene, qp);

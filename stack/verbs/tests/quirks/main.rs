@@ -10,7 +10,7 @@ mod startup;
 
 /// No habit is left out.
 #[test]
-fn every_habit_has_its_peer() {
+fn every_quirk_names_its_peer() {
     let tests = [include_str!("startup.rs"), include_str!("data.rs"), include_str!("ending.rs")].concat();
     for number in 1..=23 {
         assert!(tests.contains(&format!("\nfn q{number}_")), "nobody plays Q{number}");

@@ -5,8 +5,8 @@ use ironwarp::{
     RtrKinds, SendWr, Terminate, VerbsError,
 };
 
+use crate::common::messages::{EMPTY_READ, EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request, send};
 use crate::common::peer::{PEER, Scene};
-use crate::common::speech::{EMPTY_READ, EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request, send};
 
 /// Q2: siw and cxgb4 take any octet behind the reply for an error. Nothing follows it until the initiator's first FPDU.
 #[test]
@@ -48,7 +48,7 @@ fn q4_a_peer_that_asks_for_no_crc_gets_them() {
 
 /// Q6: siw takes a Write where it is offered, then waits for any first FPDU. Ours has a steering tag other than 0.
 #[test]
-fn q6_the_indication_that_siw_picks_is_sent_first() {
+fn q6_the_rtr_that_siw_picks_is_sent_first() {
     let mut scene = Scene::new(|_| {});
     let (qp, ..) = scene.calls(REQUEST.len());
     scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"behind it")).unwrap();
@@ -59,7 +59,7 @@ fn q6_the_indication_that_siw_picks_is_sent_first() {
 
 /// Q6: as initiator with flag A, siw sends a Write or a Read; our application hears of the connection then.
 #[test]
-fn q6_the_connection_is_up_when_the_indication_has_come() {
+fn q6_the_connection_is_established_when_the_rtr_arrives() {
     let mut scene = Scene::new(|_| {});
     let (qp, ..) = scene.answers(&request(0x50, 2, &[0x80, 16, 0xc0, 16]), 24);
     scene.turns(500);
@@ -82,7 +82,7 @@ fn q7_the_request_is_one_that_irdma_takes() {
 
 /// Q7: a peer that resets or closes on revision 2 is asked again, once, in revision 1 (RFC 6581 s10).
 #[test]
-fn q7_a_peer_that_closes_on_revision_2_is_asked_in_revision_1() {
+fn q7_a_close_on_revision_2_is_retried_in_revision_1() {
     for resets in [true, false] {
         let mut scene = Scene::new(|_| {});
         let (qp, ..) = scene.calls(REQUEST.len());
@@ -104,7 +104,7 @@ fn q7_a_peer_that_closes_on_revision_2_is_asked_in_revision_1() {
 
 /// Q7: not twice, and not where the setting says no.
 #[test]
-fn q7_a_peer_that_closes_on_revision_1_too_is_given_up() {
+fn q7_a_close_on_revision_1_too_fails_the_connection() {
     for fallback in [true, false] {
         let mut scene = Scene::new(|config| config.mpa.revision_fallback = fallback);
         scene.calls(REQUEST.len());
@@ -144,7 +144,7 @@ fn q8_private_data_of_every_length_that_a_peer_may_send_is_taken() {
 
 /// Q9: cxgb4 insists on the kind of indication that it offers, by default a Read, which is answered.
 #[test]
-fn q9_a_read_is_answered_to_an_offer_of_reads_alone() {
+fn q9_an_offer_of_read_alone_is_answered_with_read() {
     let mut scene = Scene::new(|_| {});
     let (.., heard) = scene.answers(&request(0x50, 2, &[0x80, 32, 0x40, 32]), 24);
     assert_eq!(heard[16..], [0x50, 2, 0, 4, 0x80, 16, 0x40, 16]);
@@ -156,7 +156,7 @@ fn q9_a_read_is_answered_to_an_offer_of_reads_alone() {
 
 /// Q9: it ends what it cannot keep with code 6 or 7; our application hears which.
 #[test]
-fn q9_a_terminate_instead_of_an_indication_is_understood() {
+fn q9_a_terminate_in_place_of_an_rtr_is_understood() {
     let mut scene = Scene::new(|_| {});
     scene.answers(&request(0x50, 2, &[0x80, 32, 0x40, 32]), 24);
     scene.peer.say(&fpdu(&[0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0x20, 7, 0, 0]));
@@ -212,7 +212,7 @@ fn q20_a_refusal_keeps_its_private_data_and_ends_with_fin() {
 
 /// Q20: and as initiator the refusal is heard, with the numbers of Reads that it names.
 #[test]
-fn q20_a_refusal_of_either_shape_is_heard() {
+fn q20_a_reject_of_either_layout_is_understood() {
     for (revision, octets, reads) in [
         (MpaRevision::One, reply(0x60, 1, b"busy"), None),
         (MpaRevision::Two, reply(0x70, 2, b"\x00\x00\x00\x20busy"), Some(ReadDepths { ird: 0, ord: 32 })),
@@ -237,7 +237,7 @@ fn q20_a_refusal_of_either_shape_is_heard() {
 /// Q23: siw as responder loses its own first message when ours comes right behind the reply. The hold-off keeps ours
 /// back, the indication too.
 #[test]
-fn q23_the_hold_off_keeps_the_first_fpdu_back() {
+fn q23_the_hold_off_delays_the_first_fpdu() {
     let mut scene = Scene::new(|_| {});
     let qp = scene.qp();
     let holdoff = ironwarp::Nanos::from_millis(30);
@@ -255,7 +255,7 @@ fn q23_the_hold_off_keeps_the_first_fpdu_back() {
 /// RFC 5044 s7.1.2, rule 10: an initiator of the peer-to-peer model that never sends its indication is not waited for
 /// longer than one that never sends its request.
 #[test]
-fn an_indication_that_never_comes_is_a_start_up_that_takes_too_long() {
+fn a_missing_rtr_times_out_start_up() {
     let mut scene = Scene::new(|config| config.mpa.startup_timeout_ms = 50);
     scene.answers(&request(0x50, 2, &[0x80, 16, 0xc0, 16]), 24);
     let reason = scene.event("the failure", |event| match event {
@@ -268,7 +268,7 @@ fn an_indication_that_never_comes_is_a_start_up_that_takes_too_long() {
 /// Q6: siw proposes a Write to an initiator that offers neither Write nor Read. Ours cannot, when it was told to offer
 /// Sends alone, and says so.
 #[test]
-fn q6_an_indication_that_was_not_offered_is_not_sent() {
+fn q6_an_rtr_that_was_not_offered_is_not_sent() {
     let mut scene = Scene::new(|_| {});
     let qp = scene.qp();
     let params = ConnectParams { rtr: Some(RtrKinds::SEND), ..Default::default() };
@@ -281,7 +281,7 @@ fn q6_an_indication_that_was_not_offered_is_not_sent() {
 
 /// Q22: siw refuses a request that asks for markers: M cleared, R set, zeros for the numbers of Reads, then FIN.
 #[test]
-fn q22_a_peer_that_has_no_markers_refuses_and_is_heard() {
+fn q22_a_reject_for_lack_of_markers_is_reported() {
     let mut scene = Scene::new(|config| config.mpa.markers = true);
     let (_, _, heard) = scene.calls(REQUEST.len());
     assert_eq!(heard[16], 0xd0);

@@ -4,6 +4,9 @@
 //! Source: RFC 792 "Echo", RFC 1122 s3.2.2.6, RFC 4443 s4. A reply carries the request's data and type of service; options
 //! and extension headers of the request do not come back (source routes, the one kind that would have to, are refused
 //! before). An echo request to a group is not answered: it would tell everybody who asks who is there.
+//!
+//! Router advertisements, redirects and fragments are counted and dropped. ICMP errors go to TCP, which decides whether to believe
+//! them.
 
 mod error;
 

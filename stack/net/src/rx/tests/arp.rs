@@ -34,14 +34,14 @@ fn a_request_for_our_address_is_answered_to_its_sender_and_teaches_us_the_sender
     let mut bench = Bench::new();
     bench.receive(&request_from(PEER));
     let sent = bench.sent();
-    let told = ArpRepr::EthernetIpv4 {
+    let update = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Reply,
         source_hardware_addr: EthernetAddress(OURS.mac.0),
         source_protocol_addr: v4(1),
         target_hardware_addr: EthernetAddress(PEER.mac.0),
         target_protocol_addr: v4(2),
     };
-    assert_eq!(read_arp(&sent[0]), (PEER.mac, told));
+    assert_eq!(read_arp(&sent[0]), (PEER.mac, update));
     assert_eq!(bench.counted(), [(Counter::NetArpRepliesSent, 1)]);
     assert_eq!(mac_of(route(&mut bench, PEER.addr)), Some(PEER.mac));
 }

@@ -275,8 +275,8 @@ fn a_solicitation_for_our_address_is_answered_and_teaches_us_the_sender() {
     for ours in [v6(1), link_local(1)] {
         let mut bench = Bench::dual();
         bench.receive(&solicitation(v6(2), ours));
-        let told = (PEER.mac, (ours, v6(2)), 255, 136, 0x60, ours, option(2, OURS.mac));
-        assert_eq!(read(&bench.sent()[0]), told);
+        let update = (PEER.mac, (ours, v6(2)), 255, 136, 0x60, ours, option(2, OURS.mac));
+        assert_eq!(read(&bench.sent()[0]), update);
         assert_eq!(bench.counted(), [(Counter::NetNdAdvertisementsSent, 1)]);
         assert_eq!(mac_of(route(&mut bench, v6(2))), Some(PEER.mac));
     }
@@ -378,9 +378,9 @@ fn a_probe_for_our_address_is_answered_to_everybody() {
     let mut bench = Bench::dual();
     bench.receive(&solicitation(Ipv6Addr::UNSPECIFIED, v6(1)));
     let all_nodes: Ipv6Addr = "ff02::1".parse().expect("an address");
-    let told =
+    let update =
         (MacAddr([0x33, 0x33, 0, 0, 0, 1]), (v6(1), all_nodes), 255, 136, 0x20, v6(1), option(2, OURS.mac));
-    assert_eq!(read(&bench.sent()[0]), told);
+    assert_eq!(read(&bench.sent()[0]), update);
 }
 
 #[test]

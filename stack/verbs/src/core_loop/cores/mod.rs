@@ -18,7 +18,7 @@ use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
-use ironwarp_net::{IcmpError, CoreMessage, CoreRole, Steering, TcpSegment};
+use ironwarp_net::{CoreMessage, CoreRole, IcmpError, Steering, TcpSegment};
 use ironwarp_rings::spsc;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::Flow;

@@ -149,7 +149,7 @@ impl QpCore {
     ) -> (&'a mut Stream, Io<'a, QueueTable>) {
         queues.select(self.selected_queues);
         let (sends, receives, rq_producer) = (&mut self.sq, &mut self.rq, self.rq_producer.as_mut());
-        (&mut self.stream, Io { sends, receives, rq_producer, completions: queues, memory, stats })
+        (&mut self.stream, Io { sends, receives, rq_producer, callbacks: queues, memory, stats })
     }
 
     /// Enters the next state of the connection, publishes it to the application and returns the state before.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{PAGE, begins, bench, every, filled, is_untouched, words};
 use crate::bench::{Begins, Bench, Victim};
 use crate::cases;
-use crate::common::speech::{atomic_request, fetch_add, place, read_request, untagged};
+use crate::common::messages::{atomic_request, fetch_add, place, read_request, untagged};
 
 /// The operations that there are.
 fn operation() -> impl Strategy<Value = u32> {
@@ -54,7 +54,7 @@ proptest! {
 
     /// And one whose last octet is beyond the last offset that there is.
     #[test]
-    fn words_around_the_top(begins in begins(), code in operation(), short in 1..8u64, operands: [u64; 4]) {
+    fn words_at_the_end_of_the_address_space(begins in begins(), code in operation(), short in 1..8u64, operands: [u64; 4]) {
         refused(begins, "RDMAP: TO wrap", |(stag, _)| {
             atomic_request(1, 7, code, (stag, 0u64.wrapping_sub(short)), operands)
         });
@@ -126,7 +126,7 @@ fn a_request_in_two_segments() {
 
 /// RFC 7306 s4.1, figure 2: each operation on every queue that is not its own.
 #[test]
-fn operations_on_the_queues_of_others() {
+fn operations_on_queues_of_other_operations() {
     let mut bench = bench();
     let words = words(&bench);
     for (operation, own) in [(8, 0), (9, 0), (10, 1), (11, 3)] {
@@ -149,7 +149,7 @@ fn operations_on_the_queues_of_others() {
 
 /// RFC 7306 s1.1: a stream without these messages calls each of them unexpected on its own queue, and has no queue 3.
 #[test]
-fn operations_that_a_stream_does_not_have() {
+fn operations_that_the_stream_does_not_support() {
     let mut bench = Bench::new();
     let words = words(&bench);
     for (operation, qn, bytes) in [(8, 0, 8), (9, 0, 8), (10, 1, 52), (11, 1, 12), (8, 0, 0), (10, 1, 0)] {
@@ -244,7 +244,7 @@ proptest! {
 
     /// RFC 5040 s7.2, s8.1.1, RFC 7306 s8.2: tags that are nobody's, no longer anybody's, another's, or without the right.
     #[test]
-    fn words_by_tags_that_do_not_allow_it(
+    fn atomics_on_stags_without_the_right(
         begins in begins(),
         why in prop::sample::select(&ALL[..]),
         bits: u32,
@@ -279,13 +279,13 @@ proptest! {
 
 /// Every reason at least once, whatever the property chooses.
 #[test]
-fn every_reason_why_a_word_may_not_be_changed() {
+fn every_reason_to_refuse_an_atomic() {
     ALL.into_iter().for_each(|why| may_not_be_changed(Begins::Peer, why, 0x100, 0));
 }
 
 /// Words outside a draft's dialect: Swap is refused by the RFC and by draft -10, and done by -01 and -03.
 #[test]
-fn swap_by_each_text() {
+fn swap_by_each_draft() {
     for (extensions, is_there) in
         [(Extensions::Rfc7306, false), (Extensions::Draft03, true), (Extensions::Draft01, true)]
     {

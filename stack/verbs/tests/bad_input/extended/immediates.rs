@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{begins, bench};
 use crate::bench::{Begins, RECEIVES};
 use crate::cases;
-use crate::common::speech::{immediate, send, untagged};
+use crate::common::messages::{immediate, send, untagged};
 
 proptest! {
     #![proptest_config(cases(24))]
@@ -28,7 +28,7 @@ proptest! {
 
     /// RFC 5041 s7.1: their numbers are those of Sends.
     #[test]
-    fn immediates_out_of_their_turn(
+    fn immediates_out_of_sequence(
         begins in begins(),
         msn in prop_oneof![Just(0u32), 2..9u32, 2..=u32::MAX],
         octets: [u8; 8],
@@ -40,7 +40,7 @@ proptest! {
 /// RFC7306-4-03, RFC7306-6.1-02 and RFC7306-6.3-07: seven and nine octets by name, each kind, on either side. The peer gets a
 /// Terminate and our application an event.
 #[test]
-fn immediates_of_seven_and_nine_octets() {
+fn immediates_of_seven_and_nine_bytes() {
     let mut bench = bench();
     for begins in [Begins::Node, Begins::Peer] {
         for (operation, bytes) in [(8, 7), (8, 9), (9, 7), (9, 9)] {
@@ -87,7 +87,7 @@ fn immediates_within_other_messages() {
 
 /// Beside all this a right one is delivered, in memory's stead by its completion.
 #[test]
-fn a_right_immediate_between_sends() {
+fn a_valid_immediate_between_sends() {
     let mut bench = bench();
     let victim = bench.victim(Begins::Peer);
     bench.says(&[send(1, b""), immediate(2, b"8 octets")]);

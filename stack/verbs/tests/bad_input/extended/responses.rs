@@ -7,7 +7,7 @@ use super::{begins, bench};
 use crate::bench::{Begins, Bench, Victim};
 use crate::cases;
 use crate::common::contents;
-use crate::common::speech::{atomic_response, place, tagged};
+use crate::common::messages::{atomic_response, place, tagged};
 
 const REMOTE: RemoteMemory = RemoteMemory { stag: STag(1), tagged_offset: 0 };
 /// The work request that waits for an answer.
@@ -52,7 +52,7 @@ proptest! {
 
     /// RFC 7306 s5.2.2, RFC 5041 s7.1: nobody asked, so queue 3 has no buffer.
     #[test]
-    fn responses_that_nobody_asked_for(begins in begins(), id: u32, original: u64, bytes in 0..40usize) {
+    fn unsolicited_responses(begins in begins(), id: u32, original: u64, bytes in 0..40usize) {
         bench().refuses(begins, "DDP: no buffer", |_| {
             let mut segment = atomic_response(1, id, original);
             segment.resize(18 + bytes, 0);
@@ -88,7 +88,7 @@ fn responses_of_every_length() {
 
 /// RFC 7306 s4.2, s8.2: one segment, the version of RFC 5040, no offset.
 #[test]
-fn responses_of_another_shape() {
+fn responses_of_another_layout() {
     let changed = |at: usize, to: u8| {
         let mut segment = atomic_response(1, 0, 7);
         segment[at] = to;
@@ -105,7 +105,7 @@ fn responses_of_another_shape() {
 /// RFC 7306 s5.2: Reads and Atomics are answered in the order asked. A Read Response where an Atomic Response is due, and
 /// the other way round, is placed nowhere.
 #[test]
-fn answers_of_the_other_kind() {
+fn responses_of_the_other_kind() {
     let mut bench = bench();
     let (victim, sinks) = asking(&mut bench, 1);
     let (stag, to) = place(&sinks);

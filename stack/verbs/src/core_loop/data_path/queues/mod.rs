@@ -11,8 +11,8 @@ use core::num::NonZeroU32;
 use std::collections::VecDeque;
 
 use ironwarp_iwarp::{
-    Completion, CompletionFlags, CompletionOpcode, CompletionSink, CompletionStatus, NoCredit, RecvWqe,
-    SrqError,
+    AtomicForwarder, Completion, CompletionFlags, CompletionOpcode, CompletionSink, CompletionStatus,
+    NoCredit, RecvWqe, SharedReceives, SrqError,
 };
 use ironwarp_mem::{AtomicOp, AtomicTarget, WordError};
 use ironwarp_rings::slots::SlotProducer;
@@ -304,7 +304,9 @@ impl CompletionSink for QueueTable {
     fn on_receive_completion(&mut self, completion: Completion) {
         self.push(self.selected.recv_cq, completion);
     }
+}
 
+impl AtomicForwarder for QueueTable {
     #[cold]
     fn on_peer_atomics(&mut self) {
         self.peers_with_atomics.push(self.selected.qp);
@@ -332,7 +334,9 @@ impl CompletionSink for QueueTable {
         self.stats.count(outcome);
         asked
     }
+}
 
+impl SharedReceives for QueueTable {
     fn take_from_srq(&mut self, rq_producer: &mut SlotProducer<RecvWqe>) -> Result<(), SrqError> {
         let SelectedQueues { recv_cq, srq, qp, .. } = self.selected;
         let srq_slot = srq.ok_or(SrqError::Empty)?;

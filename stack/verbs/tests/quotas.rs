@@ -70,7 +70,7 @@ impl Shared {
 /// RFC 5042 s6.4.3.1 (RFC5040-8.1.2-09, RFC5041-8.3.2-07): a peer that takes more of the shared receives than its share,
 /// before anybody puts new ones there, is found out, and ended where the application wants that: the others keep theirs.
 #[test]
-fn a_peer_that_takes_more_than_its_share_of_receives_ends_alone() {
+fn only_the_peer_that_exceeds_its_receive_share_ends() {
     let mut shared = shared(Some(ReceiveShare { receives: 3, enforced: true }));
     (0..3).for_each(|_| shared.send(0));
     assert_eq!((shared.received(), shared.told()), (3, vec![]), "its share is its own");
@@ -91,7 +91,7 @@ fn a_peer_that_takes_more_than_its_share_of_receives_ends_alone() {
 
 /// Replacing what was taken, oldest first, gives the share back: a peer whose messages are worked off may go on for ever.
 #[test]
-fn a_share_comes_back_with_every_receive_that_is_posted() {
+fn every_posted_receive_credits_the_share() {
     let mut shared = shared(Some(ReceiveShare { receives: 2, enforced: true }));
     for slot in 0..50 {
         shared.send(0);
@@ -104,7 +104,7 @@ fn a_share_comes_back_with_every_receive_that_is_posted() {
 
 /// Where the share is not enforced the application is told, once for each time that it is passed, and decides itself.
 #[test]
-fn passing_a_share_is_told_and_left_to_the_application() {
+fn exceeding_a_share_raises_an_event_and_does_not_end_the_queue_pair() {
     let mut shared = shared(Some(ReceiveShare { receives: 2, enforced: false }));
     (0..4).for_each(|_| shared.send(0));
     let greedy = shared.far[0];
@@ -119,7 +119,7 @@ fn passing_a_share_is_told_and_left_to_the_application() {
 /// Shares that are passed again and again cost the core nothing while the application reads no events: it hears of each
 /// queue pair when it listens again.
 #[test]
-fn what_nobody_listens_to_does_not_pile_up() {
+fn unread_events_do_not_accumulate() {
     let mut shared = shared(Some(ReceiveShare { receives: 1, enforced: false }));
     shared.pair.far.events.clear();
     for _ in 0..1200 {
@@ -169,7 +169,7 @@ fn a_share_is_not_inherited() {
 }
 
 #[test]
-fn a_share_of_nothing_is_refused() {
+fn a_share_of_zero_is_refused() {
     let mut pair = Pair::new();
     let srq = pair.far.ctx.create_srq(pair.far.pd, 8, 1).unwrap();
     let share = Some(ReceiveShare { receives: 0, enforced: false });
@@ -213,7 +213,7 @@ fn asks(scene: &Scene) -> Vec<std::net::IpAddr> {
 /// RFC 5042 s6.4.1: the places for connections that are coming up are few. One host that opens many and says nothing does
 /// not keep another out: its own oldest goes.
 #[test]
-fn one_caller_that_falls_silent_takes_no_place_from_another() {
+fn a_silent_initiator_does_not_block_another() {
     let mut scene = listening();
     call(&mut scene, [10, 0, 0, 9].into(), 4);
     assert_eq!(scene.node.worker.resource_usage().incoming, 4);
@@ -228,7 +228,7 @@ fn one_caller_that_falls_silent_takes_no_place_from_another() {
 /// Whoever has the most gives way, the one that has said nothing before the one that has asked, and never to somebody who
 /// would then have as much.
 #[test]
-fn a_place_is_given_up_by_whoever_has_the_most() {
+fn the_host_with_the_most_half_open_connections_loses_one() {
     let mut scene = listening();
     call(&mut scene, OTHERS[0], 1);
     call(&mut scene, [10, 0, 0, 9].into(), 1);

@@ -6,15 +6,15 @@ use arrayvec::ArrayVec;
 use ironwarp_stats::{CoreStats, Counter};
 use ironwarp_types::SeededEntropy;
 
+use super::direction::Direction;
 use super::faults::FaultRates;
-use super::side::Side;
 use crate::memory::checksummed;
 use crate::{Burst, Frame, Port};
 
 /// One direction.
-pub(super) struct Lane<P: Port, S: Side<P>> {
+pub(super) struct FaultQueue<P: Port, S: Direction<P>> {
     rates: FaultRates,
-    dice: SeededEntropy,
+    rng: SeededEntropy,
     /// Past the injector.
     ready: VecDeque<S::Item>,
     /// Held back for a time, the earliest to go first.
@@ -35,17 +35,17 @@ struct Overtaken<T> {
 }
 
 /// What a frame meets on its way.
-pub(super) struct Surroundings<'a, P: Port> {
+pub(super) struct FaultContext<'a, P: Port> {
     pub(super) port: &'a mut P,
     pub(super) stats: &'a CoreStats,
     pub(super) poll: u64,
 }
 
-impl<P: Port, S: Side<P>> Lane<P, S> {
+impl<P: Port, S: Direction<P>> FaultQueue<P, S> {
     pub(super) fn new() -> Self {
-        Lane {
+        FaultQueue {
             rates: FaultRates::default(),
-            dice: SeededEntropy::new(0),
+            rng: SeededEntropy::new(0),
             ready: VecDeque::with_capacity(READY_FRAMES_MAX),
             delayed: VecDeque::with_capacity(DELAYED_FRAMES_MAX),
             overtaken: ArrayVec::new(),
@@ -54,7 +54,7 @@ impl<P: Port, S: Side<P>> Lane<P, S> {
 
     pub(super) fn set_rates(&mut self, rates: FaultRates, seed: u64) {
         self.rates = rates;
-        self.dice = SeededEntropy::new(seed);
+        self.rng = SeededEntropy::new(seed);
     }
 
     /// Whether frames may go past: nothing goes wrong and nothing is held.
@@ -73,8 +73,8 @@ impl<P: Port, S: Side<P>> Lane<P, S> {
     }
 
     /// Lets one frame in.
-    pub(super) fn admit(&mut self, around: &mut Surroundings<'_, P>, frame: S::Item) {
-        if self.dice.chance(self.rates.drop_ppm) {
+    pub(super) fn admit(&mut self, around: &mut FaultContext<'_, P>, frame: S::Item) {
+        if self.rng.chance(self.rates.drop_ppm) {
             around.stats.count(Counter::PortFaultDrops);
             return;
         }
@@ -96,16 +96,16 @@ impl<P: Port, S: Side<P>> Lane<P, S> {
         self.release_overtaken(|held| all || held.until_poll <= poll);
     }
 
-    fn corrupt(&mut self, around: &mut Surroundings<'_, P>, frame: S::Item) -> S::Item {
-        if !self.dice.chance(self.rates.corrupt_ppm) {
+    fn corrupt(&mut self, around: &mut FaultContext<'_, P>, frame: S::Item) -> S::Item {
+        if !self.rng.chance(self.rates.corrupt_ppm) {
             return frame;
         }
         // ARP has no checksum: damage to it would teach wrong addresses, where a real link drops the frame.
         let Some(covered) = checksummed(S::bytes(&frame)) else { return frame };
-        let at = covered.start + self.dice.below(covered.len() as u64) as usize;
+        let at = covered.start + self.rng.below(covered.len() as u64) as usize;
         // Never zero. A difference confined to one byte changes a ones' complement sum (RFC 1071), so no checksum
         // over the byte misses it.
-        let difference = 1 + self.dice.below(255) as u8;
+        let difference = 1 + self.rng.below(255) as u8;
         let changed = S::change(around.port, frame, |frame| {
             if let Some(byte) = frame.bytes_mut().get_mut(at) {
                 *byte ^= difference;
@@ -114,18 +114,18 @@ impl<P: Port, S: Side<P>> Lane<P, S> {
         counted(around.stats, Counter::PortFaultCorruptions, changed)
     }
 
-    fn truncate(&mut self, around: &mut Surroundings<'_, P>, frame: S::Item) -> S::Item {
+    fn truncate(&mut self, around: &mut FaultContext<'_, P>, frame: S::Item) -> S::Item {
         let bytes = S::bytes(&frame).len();
-        if bytes <= LINK_HEADER_BYTES || !self.dice.chance(self.rates.truncate_ppm) {
+        if bytes <= LINK_HEADER_BYTES || !self.rng.chance(self.rates.truncate_ppm) {
             return frame;
         }
-        let kept = LINK_HEADER_BYTES + self.dice.below((bytes - LINK_HEADER_BYTES) as u64) as usize;
+        let kept = LINK_HEADER_BYTES + self.rng.below((bytes - LINK_HEADER_BYTES) as u64) as usize;
         let changed = S::change(around.port, frame, |frame| frame.resize(kept));
         counted(around.stats, Counter::PortFaultTruncations, changed)
     }
 
-    fn duplicate(&mut self, around: &mut Surroundings<'_, P>, frame: &S::Item) -> Option<S::Item> {
-        if !self.dice.chance(self.rates.duplicate_ppm) {
+    fn duplicate(&mut self, around: &mut FaultContext<'_, P>, frame: &S::Item) -> Option<S::Item> {
+        if !self.rng.chance(self.rates.duplicate_ppm) {
             return None;
         }
         let twin = S::copy(around.port, frame);
@@ -135,9 +135,9 @@ impl<P: Port, S: Side<P>> Lane<P, S> {
     }
 
     /// Holds the frame back or lets it pass.
-    fn place(&mut self, around: &mut Surroundings<'_, P>, frame: S::Item) {
-        let delay = self.dice.chance(self.rates.delay_ppm);
-        let reorder = !delay && self.dice.chance(self.rates.reorder_ppm);
+    fn place(&mut self, around: &mut FaultContext<'_, P>, frame: S::Item) {
+        let delay = self.rng.chance(self.rates.delay_ppm);
+        let reorder = !delay && self.rng.chance(self.rates.reorder_ppm);
         let has_place =
             if delay { self.delayed.len() < DELAYED_FRAMES_MAX } else { !self.overtaken.is_full() };
         match (delay, reorder, has_place) {
@@ -148,7 +148,7 @@ impl<P: Port, S: Side<P>> Lane<P, S> {
             }
             (_, true, true) => {
                 around.stats.count(Counter::PortFaultReorders);
-                let passes_left = 1 + self.dice.below(PASSES_MAX);
+                let passes_left = 1 + self.rng.below(PASSES_MAX);
                 let until_poll = around.poll + OVERTAKEN_POLLS_MAX;
                 self.overtaken.push(Overtaken { frame, passes_left, until_poll });
             }

@@ -3,8 +3,8 @@
 
 mod common;
 
+use common::messages::{reply, request};
 use common::peer::Scene;
-use common::speech::{reply, request};
 use common::{Pair, config, contents, pattern};
 use ironwarp::memory::MemoryConfig;
 use ironwarp::{
@@ -82,7 +82,7 @@ fn reads(pair: &mut Pair, qp: QueuePair, from_near: bool, name: &str) {
 
 /// RFC 6581 s9.1, s9.2 and RFC 5044 s4.3, s4.4: each of what start-up settles with each of the others.
 #[test]
-fn numbers_and_indications_together() {
+fn read_depths_and_rtr_together() {
     for kind in KINDS {
         for framing in FRAMINGS {
             for (ours, theirs) in DEPTHS.into_iter().zip(DEPTHS.into_iter().rev()) {
@@ -96,7 +96,7 @@ fn numbers_and_indications_together() {
 /// s7.1.2). A peer that takes fewer Reads than ours would have gets what s9.1 gives a responder: its number taken over,
 /// or a refusal that names ours. The Terminate of code 6 is the initiator's.
 #[test]
-fn a_responder_with_too_few_reads_takes_the_peers_number_or_refuses() {
+fn a_responder_with_too_small_ird_adopts_the_peers_ord_or_rejects() {
     // The peer takes two Reads and has four.
     let asks = request(0x50, 2, &[0x80, 2, 0x80, 4]);
     let mut scene = Scene::new(|_| {});

@@ -6,8 +6,8 @@ use ironwarp::{
 };
 
 use crate::common::contents;
+use crate::common::messages::{place, reply, request};
 use crate::common::peer::{PEER, Scene};
-use crate::common::speech::{place, reply, request};
 use crate::vector::{Vector, named};
 
 /// A node that called a peer in revision 1 and is in full operation, with what the vector's stream agreed on.
@@ -193,7 +193,7 @@ fn indications() {
 
 /// RFC 6581 s9.2: and the answer to a Read that was one completes nobody's request; the next message goes on.
 #[test]
-fn the_answer_to_an_indication_by_read() {
+fn the_response_to_an_rtr_by_read() {
     let mut scene = Scene::new(|_| {});
     let qp = scene.qp();
     let params = ConnectParams { rtr: Some(RtrKinds::READ), ..Default::default() };

@@ -27,7 +27,7 @@ fn cabled() -> (Pair, MemoryControl) {
 /// semantics "Completions and threads", device events: the loss of the link is told to every context, once, and its return
 /// too. A connection that TCP has not given up goes on.
 #[test]
-fn a_link_that_fails_and_returns_is_told() {
+fn link_down_and_up_raise_events() {
     let (mut pair, cable) = cabled();
     let (near, _) = pair.connect();
     let mut other = pair.near.stack.context().unwrap();
@@ -56,7 +56,7 @@ fn a_link_that_fails_and_returns_is_told() {
 
 /// A chain costs one doorbell, however long it is; requests that are posted one by one, and heard one by one, one each.
 #[test]
-fn a_chain_rings_once() {
+fn a_list_rings_the_doorbell_once() {
     let mut pair = Pair::new();
     // Nobody listens far away yet: sends are held, so that doorbells are all the work that there is.
     let qp = pair.near.ctx.create_qp(pair.near.pd, &QpAttr::new(pair.near.cq)).unwrap();
@@ -121,7 +121,7 @@ fn many_completions_wake_once() {
 
 /// RDMAC verbs s8.2.5: what came before arming raises no event, so whoever arms polls once more before he sleeps.
 #[test]
-fn who_arms_polls_again() {
+fn arming_requires_another_poll() {
     let (mut pair, near, cq, target) = apart(64);
     assert!(reap(&mut pair.near.ctx, cq).is_empty());
     // It comes between the poll and the arming.
@@ -149,7 +149,7 @@ fn a_queue_that_grows_while_it_is_armed_still_wakes() {
 
 /// Entries that nobody has reaped count against a smaller size, move with the queue and keep their order.
 #[test]
-fn a_queue_shrinks_around_what_nobody_has_reaped() {
+fn a_queue_shrinks_to_its_unpolled_completions_at_least() {
     let (mut pair, near, cq, target) = apart(64);
     writes(&mut pair, near, &target, 0..10);
     let refused = pair.near.ctx.resize_cq(cq, 9);

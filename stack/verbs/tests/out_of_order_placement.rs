@@ -67,20 +67,20 @@ fn transfer(config: fn(&str) -> Config, far_setting: Option<bool>) -> [u64; 2] {
 /// RFC5041-5.3-04, RFC5041-3-05: with markers, what overtakes a lost or late segment is placed at once: Writes at one end, Read Responses
 /// at the other.
 #[test]
-fn what_overtakes_a_lost_segment_is_placed_at_once() {
+fn segments_after_a_lost_one_are_placed_at_once() {
     let [writes, responses] = transfer(placing, None);
     assert!(writes > 0 && responses > 0, "{writes} and {responses}");
 }
 
 /// semantics.md, Placement: off by default. Markers alone change nothing.
 #[test]
-fn markers_without_the_setting_place_nothing_early() {
+fn without_the_setting_markers_place_nothing_out_of_order() {
     assert_eq!(transfer(marked, None), [0, 0]);
 }
 
 /// A queue pair may ask for itself, and may decline what the configuration says.
 #[test]
-fn a_queue_pair_decides_for_itself() {
+fn out_of_order_placement_is_a_queue_pair_setting() {
     let [writes, responses] = transfer(marked, Some(true));
     assert!(writes > 0 && responses == 0, "{writes} and {responses}");
     let [writes, responses] = transfer(placing, Some(false));

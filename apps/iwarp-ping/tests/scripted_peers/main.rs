@@ -26,13 +26,13 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const TEXT: usize = 64;
 
 const TESTED: &str = "10.0.0.1";
-const STRANGER: &str = "10.0.0.2";
+const PEER: &str = "10.0.0.2";
 
-/// What a stranger does wrong.
-type Misdeed = fn(&mut Stranger, QueuePair);
+/// What a peer does wrong.
+type Misdeed = fn(&mut ScriptedPeer, QueuePair);
 
 /// The end that the test plays by hand.
-struct Stranger {
+struct ScriptedPeer {
     worker: Worker,
     ctx: Context,
     pd: ProtectionDomain,
@@ -61,19 +61,19 @@ fn end(port: MemoryPort) -> End {
     End::over(&config, stack, worker).expect("an end")
 }
 
-/// The port of the end under test, and the stranger.
-fn stage() -> (MemoryPort, Stranger) {
+/// The port of the end under test, and the peer.
+fn stage() -> (MemoryPort, ScriptedPeer) {
     let port = |last| MemoryConfig { mac: MacAddr([2, 0, 0, 0, 0, last]), ..MemoryConfig::default() };
     let (tested, port) = pair(&port(1), &port(2));
-    let (stack, worker) = Stack::builder(config(STRANGER)).memory_port(port).build_one().expect("a stack");
+    let (stack, worker) = Stack::builder(config(PEER)).memory_port(port).build_one().expect("a stack");
     let mut ctx = stack.context().expect("a context");
     let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(256).expect("a queue"));
     let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let memory = ctx.register(pd, vec![0; 1024], all).expect("a region");
-    (tested, Stranger { worker, ctx, pd, cq, memory, received: 0, read: 0, _stack: stack })
+    (tested, ScriptedPeer { worker, ctx, pd, cq, memory, received: 0, read: 0, _stack: stack })
 }
 
-impl Stranger {
+impl ScriptedPeer {
     fn qp(&mut self) -> QueuePair {
         let qp = self.ctx.create_qp(self.pd, &QpAttr::new(self.cq)).expect("a queue pair");
         for slot in 0..4 {
@@ -136,7 +136,7 @@ impl Stranger {
     }
 
     fn listen(&mut self) {
-        let at = SocketAddr::new(STRANGER.parse().expect("an address"), PORT);
+        let at = SocketAddr::new(PEER.parse().expect("an address"), PORT);
         self.ctx.listen(at).expect("a free address");
     }
 

@@ -1,4 +1,4 @@
-//! Two cores of one stack: what the one learns, the other knows, and the network sees one station.
+//! Two cores of one stack: an update at one reaches the other, and the network sees one station.
 
 use super::*;
 use crate::testing::*;
@@ -15,16 +15,16 @@ struct Cores {
 
 impl Cores {
     fn new(probes: DuplicateProbes) -> Self {
-        let core = |part| {
+        let core = |role| {
             Bench::with(MemoryConfig::default(), |cfg| {
                 dual(cfg);
-                (cfg.part, cfg.duplicate_probes) = (part, probes);
+                (cfg.role, cfg.duplicate_probes) = (role, probes);
             })
         };
-        Cores { leader: core(Part::Leads), follower: core(Part::Follows) }
+        Cores { leader: core(CoreRole::Leader), follower: core(CoreRole::Follower) }
     }
 
-    /// Lets time pass on both, and their news cross.
+    /// Advances time on both cores and exchanges their messages.
     fn pass(&mut self, span: Nanos) {
         self.leader.pass(span);
         self.follower.pass(span);
@@ -34,12 +34,12 @@ impl Cores {
     fn exchange(&mut self) {
         let (leader, follower) = (&mut self.leader, &mut self.follower);
         for _ in 0..2 {
-            while let Some(news) = follower.net.take_news() {
-                leader.net.on_news(leader.now, news, &mut leader.wire);
+            while let Some(message) = follower.net.take_core_message() {
+                leader.net.on_core_message(leader.now, message, &mut leader.wire);
             }
-            while let Some(news) = leader.net.take_news() {
-                assert!(!news.is_for_leader());
-                follower.net.on_news(follower.now, news, &mut follower.wire);
+            while let Some(message) = leader.net.take_core_message() {
+                assert!(!message.is_for_leader());
+                follower.net.on_core_message(follower.now, message, &mut follower.wire);
             }
         }
     }
@@ -82,7 +82,7 @@ fn a_follower_asks_the_leader_who_asks_the_network_once() {
 fn what_the_leader_knows_already_is_told_to_whoever_asks_later() {
     let mut cores = Cores::new(AT_ONCE);
     cores.leader.receive(&arp_frame(ArpOperation::Request, PEER, v4(1)));
-    while cores.leader.net.take_news().is_some() {}
+    while cores.leader.net.take_core_message().is_some() {}
     cores.leader.sent();
     assert_eq!(cores.route(PEER.addr), Route::Pending);
     assert!(matches!(cores.route(PEER.addr), Route::Ready(_)));
@@ -153,14 +153,14 @@ fn a_path_mtu_that_one_core_learns_holds_on_the_others() {
     cores.exchange();
     let flow = ironwarp_types::Flow { local: (OURS.addr, 1).into(), remote: (PEER.addr, 2).into() };
     assert_eq!(cores.leader.net.path_to(&flow, PEER.mac).mtu_bytes(), 1_400);
-    assert!(cores.follower.net.take_news().is_none(), "what was told is not told back");
+    assert!(cores.follower.net.take_core_message().is_none(), "an update is not sent back");
 }
 
 #[test]
-fn a_core_alone_has_no_news_for_anybody() {
+fn a_single_core_sends_no_messages() {
     let mut alone = Bench::dual();
     alone.net.route(alone.now, PEER.addr, &mut alone.wire);
     alone.receive(&arp_frame(ArpOperation::Reply, PEER, v4(1)));
     alone.net.lower_path_mtu(alone.now, PEER.addr, 1_400);
-    assert!(alone.net.take_news().is_none());
+    assert!(alone.net.take_core_message().is_none());
 }

@@ -3,8 +3,8 @@
 
 mod common;
 
+use common::messages::{NODE, fpdu, reply, request, send};
 use common::peer::Scene;
-use common::speech::{NODE, fpdu, reply, request, send};
 use ironwarp_tcp::TcpEvents;
 
 /// What a stranger says, by name, and whether that is enough to be wrong.
@@ -33,7 +33,7 @@ fn strangers() -> Vec<(&'static str, Vec<u8>, bool)> {
 
 /// RFC5044-7.1.2-04, RFC5044-7.1.2-21, RFC5044-8-09: what is wrong ends at once, what does not come by the time limit.
 #[test]
-fn whatever_is_no_request_is_let_go_without_a_word() {
+fn bytes_that_are_no_request_close_the_connection_silently() {
     let mut scene = Scene::new(|config| config.mpa.startup_timeout_ms = 50);
     scene.node.ctx.listen(NODE.parse().unwrap()).unwrap();
     scene.turn();

@@ -5,8 +5,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
+use common::messages::{EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request, send, tagged, terminate};
 use common::peer::{PEER, Scene};
-use common::speech::{EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request, send, tagged, terminate};
 use ironwarp::{
     CompletionStatus, ConnectFailure, ConnectParams, DisconnectReason, Event, Nanos, QueuePair, RemoteMemory,
     STag, SendWr, Terminate,
@@ -67,7 +67,7 @@ fn resets(scene: &mut Scene) {
 
 /// RFC 6581 s9.2: the indication goes whatever the application does meanwhile, and one by Read is answered before FIN.
 #[test]
-fn disconnecting_in_the_hold_off_sends_the_indication_first() {
+fn disconnecting_during_the_hold_off_sends_the_rtr_first() {
     for (takes, bytes) in [([0xc0, 16, 0, 16], 24), (TAKES_WRITES, 20), ([0x80, 16, 0x40, 16], 52)] {
         let mut scene = Scene::new(|_| {});
         let qp = scene.qp();
@@ -93,7 +93,7 @@ fn disconnecting_in_the_hold_off_sends_the_indication_first() {
 
 /// RFC 5044 s7.1.2: a responder may not send even a Terminate before the first FPDU, so it claims none.
 #[test]
-fn a_local_error_before_the_first_fpdu_claims_no_terminate() {
+fn a_local_error_before_the_first_fpdu_reports_no_terminate() {
     let mut scene = Scene::new(|_| {});
     let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
     scene.negotiated();
@@ -110,7 +110,7 @@ fn a_local_error_before_the_first_fpdu_claims_no_terminate() {
 /// semantics "Vanished peers": a client that never sends its first FPDU leaves the server's Sends waiting, but not for
 /// ever.
 #[test]
-fn sends_that_wait_for_a_silent_initiator_are_given_up() {
+fn sends_that_wait_for_a_silent_initiator_time_out() {
     let mut scene = Scene::new(|config| config.tcp.user_timeout_ms = 20);
     let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
     scene.node.ctx.post_send(qp, &SendWr::send_inline(2, b"hello")).unwrap();
@@ -121,7 +121,7 @@ fn sends_that_wait_for_a_silent_initiator_are_given_up() {
 
 /// The same where the connection counts as up only with the indication: it never was.
 #[test]
-fn a_local_error_before_the_indication_has_come_is_a_connection_that_failed() {
+fn a_local_error_before_the_rtr_arrives_fails_the_connection() {
     let mut scene = Scene::new(|_| {});
     let (qp, ..) = scene.answers(&request(0x50, 2, &[0x80, 16, 0xc0, 16]), 24);
     scene.node.ctx.post_send(qp, &SendWr::invalidate(2, NOBODYS)).unwrap();
@@ -134,7 +134,7 @@ fn a_local_error_before_the_indication_has_come_is_a_connection_that_failed() {
 
 /// RFC 6581 s9.3: an error of our own before the indication has gone is named by code 5.
 #[test]
-fn a_local_error_before_our_indication_is_terminated_with_code_5() {
+fn a_local_error_before_our_rtr_is_terminated_with_code_5() {
     let mut scene = Scene::new(|_| {});
     let (qp, ..) = scene.calls(REQUEST.len());
     scene.node.ctx.post_send(qp, &SendWr::invalidate(2, NOBODYS)).unwrap();
@@ -151,7 +151,7 @@ fn a_local_error_before_our_indication_is_terminated_with_code_5() {
 
 /// RFC 6581 s9.2: an initiator whose first FPDU is no message at all, or a Terminate, has not brought the connection up.
 #[test]
-fn a_bad_first_fpdu_is_a_connection_that_failed() {
+fn an_invalid_first_fpdu_fails_the_connection() {
     let mut bad = fpdu(&EMPTY_WRITE);
     bad[8] ^= 1;
     let cases = [
@@ -175,7 +175,7 @@ fn a_bad_first_fpdu_is_a_connection_that_failed() {
 /// RFC 5041 s6.2.1: our FIN closes our half alone. What the peer sends until it closes its own was acknowledged, and is
 /// placed and delivered.
 #[test]
-fn what_crosses_our_fin_is_delivered() {
+fn data_that_crosses_our_fin_is_delivered() {
     let (mut scene, qp, inbox) = connected();
     let target = scene.node.memory(&[0; 8]);
     scene.node.ctx.disconnect(qp).unwrap();
@@ -192,7 +192,7 @@ fn what_crosses_our_fin_is_delivered() {
 /// RFC 5041 s6.2.1: nor does the peer's FIN take back what was posted before our disconnect: both sides may disconnect
 /// at once.
 #[test]
-fn what_was_posted_goes_out_though_the_peer_has_closed() {
+fn posted_work_is_sent_after_the_peers_fin() {
     const POSTED: u32 = 1 << 20;
     let (mut scene, qp, _inbox) = connected();
     let source = scene.node.memory(&vec![7; POSTED as usize]);
@@ -208,7 +208,7 @@ fn what_was_posted_goes_out_though_the_peer_has_closed() {
 
 /// A Read that is not answered never will be, so there the peer's FIN ends it all.
 #[test]
-fn a_read_that_drains_ends_with_the_peers_fin() {
+fn a_draining_read_ends_at_the_peers_fin() {
     let (mut scene, qp, _inbox) = connected();
     let sink = scene.node.memory(&[0; 8]);
     let remote = RemoteMemory { stag: STag(1), tagged_offset: 0 };
@@ -222,7 +222,7 @@ fn a_read_that_drains_ends_with_the_peers_fin() {
 
 /// The user timeout is for a peer that falls silent: what drains may take longer than that as a whole.
 #[test]
-fn what_drains_may_take_longer_than_the_user_timeout() {
+fn a_drain_that_progresses_may_exceed_the_user_timeout() {
     const PIECES: u64 = 40;
     let mut scene = Scene::new(|config| config.tcp.user_timeout_ms = 40);
     let (qp, ..) = scene.answers(&request(0x40, 1, b""), 20);
@@ -249,7 +249,7 @@ fn what_drains_may_take_longer_than_the_user_timeout() {
 
 /// RFC 5041 s6.2.1: a peer that still has much to say is heard out, for the user timeout and no longer.
 #[test]
-fn a_peer_that_goes_on_behind_our_fin_has_the_user_timeout() {
+fn a_peer_that_sends_after_our_fin_has_the_user_timeout() {
     const PATIENCE: Duration = Duration::from_millis(200);
     let mut scene = Scene::new(|config| {
         config.mpa.terminate_timeout_ms = 10;
@@ -273,7 +273,7 @@ fn a_peer_that_goes_on_behind_our_fin_has_the_user_timeout() {
 
 /// RFC 5041 s6.2.1, s6.2.2: an error there ends the connection by a reset, since no Terminate goes behind a FIN.
 #[test]
-fn an_error_behind_our_fin_resets() {
+fn an_error_after_our_fin_resets() {
     let (mut scene, qp, _inbox) = connected();
     scene.node.ctx.disconnect(qp).unwrap();
     closes(&mut scene);
@@ -288,7 +288,7 @@ fn an_error_behind_our_fin_resets() {
 
 /// RFC 5040 s5.4: and a Terminate of the peer's is heard there.
 #[test]
-fn a_terminate_behind_our_fin_is_heard() {
+fn a_terminate_after_our_fin_is_received() {
     let (mut scene, qp, _inbox) = connected();
     scene.node.ctx.disconnect(qp).unwrap();
     closes(&mut scene);
@@ -320,7 +320,7 @@ fn a_peer_that_never_closes_after_a_terminate_is_reset() {
 
 /// semantics "Terminate": one that the peer's window lets not go is given up like one that is not answered.
 #[test]
-fn a_terminate_that_a_closed_window_holds_ends_with_a_reset() {
+fn a_terminate_blocked_by_a_zero_window_ends_with_a_reset() {
     let (mut scene, qp, _inbox) = connected();
     scene.peer.deaf = true;
     let source = scene.node.memory(&vec![7; 8 << 20]);
@@ -339,7 +339,7 @@ fn a_terminate_that_a_closed_window_holds_ends_with_a_reset() {
 
 /// The same patience holds for a peer that does not answer our FIN, and for one that we have refused.
 #[test]
-fn a_peer_that_never_answers_our_fin_is_reset() {
+fn a_peer_that_never_acknowledges_our_fin_is_reset() {
     let (mut scene, qp, _inbox) = connected();
     scene.node.ctx.disconnect(qp).unwrap();
     closes(&mut scene);
@@ -356,7 +356,7 @@ fn a_peer_that_never_answers_our_fin_is_reset() {
 
 /// And for one that has refused us, and then does not close.
 #[test]
-fn a_peer_that_refuses_and_never_closes_is_let_go() {
+fn a_peer_that_rejects_and_never_closes_is_released() {
     let mut scene = Scene::new(|_| {});
     scene.calls(REQUEST.len());
     let mut refusal = reply(0x40, 1, b"");
@@ -369,7 +369,7 @@ fn a_peer_that_refuses_and_never_closes_is_let_go() {
 
 /// semantics "Terminate": it leaves though every frame of the pool is taken; FIN waits for one.
 #[test]
-fn a_terminate_leaves_though_the_pool_is_empty() {
+fn a_terminate_is_sent_when_the_pool_is_empty() {
     let (mut scene, ..) = connected();
     scene.control.allow_allocations(0);
     scene.peer.say(&fpdu(&tagged(0, NOBODYS.0, 0, b"x")));

@@ -79,7 +79,7 @@ fn name_of(member: &Path) -> String {
 }
 
 #[test]
-fn unsafe_stays_in_its_rooms() {
+fn unsafe_is_limited_to_listed_folders() {
     let mut offenders = Vec::new();
     for member in members() {
         for file in sources(&member) {
@@ -106,7 +106,7 @@ fn says_unsafe(text: &str) -> bool {
 }
 
 #[test]
-fn crates_outside_the_rooms_forbid_unsafe_code() {
+fn crates_not_listed_forbid_unsafe_code() {
     for member in members() {
         let relative = member.strip_prefix(root()).expect("inside the workspace").to_owned();
         if UNSAFE_ROOMS.iter().any(|room| Path::new(room).starts_with(&relative)) {
@@ -125,7 +125,7 @@ fn crates_outside_the_rooms_forbid_unsafe_code() {
 }
 
 #[test]
-fn every_source_file_says_what_it_is() {
+fn every_source_file_has_a_module_comment() {
     for member in members() {
         for file in sources(&member) {
             let text = fs::read_to_string(&file).expect("a source file");
@@ -135,7 +135,7 @@ fn every_source_file_says_what_it_is() {
 }
 
 #[test]
-fn no_dependency_asks_for_a_newer_compiler_than_we_state() {
+fn no_dependency_requires_a_newer_compiler() {
     let stated = parse(&root().join("Cargo.toml"))["workspace"]["package"]["rust-version"].to_string();
     let stated = version(stated.trim_matches('"'));
     let metadata = std::process::Command::new(env!("CARGO"))

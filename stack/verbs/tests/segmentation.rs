@@ -6,8 +6,8 @@
 mod common;
 
 use common::contents;
+use common::messages::{NODE, crc, fpdu, reply, request, send};
 use common::peer::{PEER, Scene};
-use common::speech::{NODE, crc, fpdu, reply, request, send};
 use ironwarp::{CompletionStatus, ConnectParams, Event, MpaRevision, QueuePair, RecvWr, Region, RtrKinds};
 
 const SAID: &[u8] = b"first words";

@@ -23,7 +23,7 @@ fn timed_out(pair: &Pair, ours: QueuePair) -> bool {
 /// RFC 9293 s3.8.4 (MUST-24 to MUST-29): keep-alive is for those who ask for it; nothing else notices that an idle peer
 /// is gone.
 #[test]
-fn keep_alive_ends_the_queue_pair_that_asked_for_it_and_no_other() {
+fn keep_alive_ends_only_the_queue_pair_that_enables_it() {
     let mut pair = Pair::new();
     let probing = KeepAlive { idle: Duration::from_millis(5), interval: Duration::from_millis(2), probes: 2 };
     let near = QpAttr { keep_alive: Some(probing), ..QpAttr::new(pair.near.cq) };
@@ -39,7 +39,7 @@ fn keep_alive_ends_the_queue_pair_that_asked_for_it_and_no_other() {
 
 /// semantics "Vanished peers": the user timeout is one queue pair's own.
 #[test]
-fn a_queue_pair_gives_up_after_its_own_user_timeout() {
+fn a_queue_pair_ends_after_its_own_user_timeout() {
     let mut pair = Pair::over(&ironwarp::memory::MemoryConfig::default(), |address| {
         let mut config = common::config(address);
         config.tcp.user_timeout_ms = 3_600_000;
@@ -59,7 +59,7 @@ fn a_queue_pair_gives_up_after_its_own_user_timeout() {
 }
 
 #[test]
-fn a_patience_that_makes_no_sense_is_refused_by_name() {
+fn invalid_timeouts_are_named_errors() {
     let mut pair = Pair::new();
     let usual = QpAttr::new(pair.near.cq);
     let probing = KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(5), probes: 3 };

@@ -1,4 +1,4 @@
-//! Clients that are strangers, at a server of ours.
+//! Clients that are scripted peers, at a server of ours.
 
 use super::*;
 
@@ -82,13 +82,13 @@ const MISDEEDS: [(Misdeed, &str); 13] = [
     ),
 ];
 
-fn write_source(it: &Stranger, ping: u64) {
+fn write_source(it: &ScriptedPeer, ping: u64) {
     let mut text = [0; TEXT];
     write_text(ping, &mut text);
     it.memory.write_at(SOURCE, &text).expect("inside");
 }
 
-fn advertise(it: &mut Stranger, qp: QueuePair, spoil: fn(&mut Advertisement)) {
+fn advertise(it: &mut ScriptedPeer, qp: QueuePair, spoil: fn(&mut Advertisement)) {
     let mut place = it.place(SOURCE, TEXT as u32);
     spoil(&mut place);
     it.send(qp, &place.encode());
@@ -97,11 +97,11 @@ fn advertise(it: &mut Stranger, qp: QueuePair, spoil: fn(&mut Advertisement)) {
 #[test]
 fn a_client_that_speaks_garbage_is_told_apart_and_ends_a_server_for_one() {
     for (misdeed, fault) in MISDEEDS {
-        let (port, mut stranger) = stage();
+        let (port, mut peer) = stage();
         let server = serve(port, offer());
-        let qp = stranger.connect();
-        misdeed(&mut stranger, qp);
-        stranger.await_end(qp);
+        let qp = peer.connect();
+        misdeed(&mut peer, qp);
+        peer.await_end(qp);
         let (outcome, tally) = server.thread.join().expect("the server's thread");
         let error = outcome.expect_err(fault).to_string();
         assert!(error.contains(fault), "{error}, not: {fault}");
@@ -111,22 +111,22 @@ fn a_client_that_speaks_garbage_is_told_apart_and_ends_a_server_for_one() {
 
 #[test]
 fn a_persistent_server_goes_on_after_every_kind_of_garbage() {
-    let (port, mut stranger) = stage();
+    let (port, mut peer) = stage();
     let server = serve(port, Offer { persistent: true, ..offer() });
     for (misdeed, fault) in MISDEEDS {
-        let well = stranger.connect();
-        stranger.ping(well, 0);
-        let qp = stranger.connect();
-        misdeed(&mut stranger, qp);
-        stranger.await_end(qp);
+        let well = peer.connect();
+        peer.ping(well, 0);
+        let qp = peer.connect();
+        misdeed(&mut peer, qp);
+        peer.await_end(qp);
         // Whoever was connected beside it goes on.
-        stranger.ping(well, 1);
-        stranger.ctx.disconnect(well).expect("connected");
-        stranger.await_end(well);
+        peer.ping(well, 1);
+        peer.ctx.disconnect(well).expect("connected");
+        peer.await_end(well);
         let given_up = server.given_up.lock().expect("unpoisoned").last().cloned();
         assert!(given_up.as_ref().is_some_and(|line| line.contains(fault)), "{given_up:?}, not: {fault}");
     }
-    stranger.connect();
+    peer.connect();
     server.stop.store(true, Ordering::Relaxed);
     let (outcome, tally) = server.thread.join().expect("the server's thread");
     outcome.expect("a persistent server does not fail with its clients");
@@ -138,25 +138,25 @@ fn a_persistent_server_goes_on_after_every_kind_of_garbage() {
 /// What a client has of a ping when it goes, and how it goes.
 #[test]
 fn a_client_that_goes_away_midway_is_told_apart_from_one_that_leaves() {
-    let (port, mut stranger) = stage();
+    let (port, mut peer) = stage();
     let server = serve(port, Offer { persistent: true, ..offer() });
     for abrupt in [false, true] {
-        let qp = stranger.connect();
-        stranger.ping(qp, 0);
-        write_source(&stranger, 1);
-        advertise(&mut stranger, qp, |_| {});
-        stranger.await_message(3);
+        let qp = peer.connect();
+        peer.ping(qp, 0);
+        write_source(&peer, 1);
+        advertise(&mut peer, qp, |_| {});
+        peer.await_message(3);
         if abrupt {
-            stranger.ctx.destroy_qp(qp).expect("connected");
-            let next = stranger.connect();
-            stranger.ctx.disconnect(next).expect("connected");
-            stranger.await_end(next);
+            peer.ctx.destroy_qp(qp).expect("connected");
+            let next = peer.connect();
+            peer.ctx.disconnect(next).expect("connected");
+            peer.await_end(next);
         } else {
-            stranger.ctx.disconnect(qp).expect("connected");
-            stranger.await_end(qp);
+            peer.ctx.disconnect(qp).expect("connected");
+            peer.await_end(qp);
         }
     }
-    stranger.connect();
+    peer.connect();
     server.stop.store(true, Ordering::Relaxed);
     let (_, tally) = server.thread.join().expect("the server's thread");
     let given_up = server.given_up.lock().expect("unpoisoned").clone();
@@ -168,16 +168,16 @@ fn a_client_that_goes_away_midway_is_told_apart_from_one_that_leaves() {
 #[test]
 fn clients_that_make_fewer_or_more_pings_than_were_to_come_have_failed() {
     for (pings, served) in [(1, false), (2, true), (3, false)] {
-        let (port, mut stranger) = stage();
+        let (port, mut peer) = stage();
         let server = serve(port, Offer { count: Some(2), ..offer() });
-        let qp = stranger.connect();
-        (0..pings.min(2)).for_each(|number| stranger.ping(qp, number));
+        let qp = peer.connect();
+        (0..pings.min(2)).for_each(|number| peer.ping(qp, number));
         if pings > 2 {
-            advertise(&mut stranger, qp, |_| {});
+            advertise(&mut peer, qp, |_| {});
         } else {
-            stranger.ctx.disconnect(qp).expect("connected");
+            peer.ctx.disconnect(qp).expect("connected");
         }
-        stranger.await_end(qp);
+        peer.await_end(qp);
         let (outcome, tally) = server.thread.join().expect("the server's thread");
         match outcome {
             Ok(()) => assert!(served, "{pings}"),
@@ -192,11 +192,11 @@ fn clients_that_make_fewer_or_more_pings_than_were_to_come_have_failed() {
 
 #[test]
 fn a_silent_client_is_given_up() {
-    let (port, mut stranger) = stage();
+    let (port, mut peer) = stage();
     let server = serve(port, Offer { patience: Duration::from_secs(1), ..offer() });
-    let qp = stranger.connect();
-    stranger.ping(qp, 0);
-    stranger.await_end(qp);
+    let qp = peer.connect();
+    peer.ping(qp, 0);
+    peer.await_end(qp);
     let (outcome, _) = server.thread.join().expect("the server's thread");
     let Err(PingError::Far(fault)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(fault, Fault::Silent { ping: 1, seconds: 1 });
@@ -205,21 +205,21 @@ fn a_silent_client_is_given_up() {
 /// Persistence is asked for: a server for one client has no time for two.
 #[test]
 fn a_second_client_is_turned_away_by_a_server_for_one() {
-    let (port, mut stranger) = stage();
+    let (port, mut peer) = stage();
     let server = serve(port, offer());
-    let qp = stranger.connect();
-    let late = stranger.qp();
+    let qp = peer.connect();
+    let late = peer.qp();
     let at = SocketAddr::new(TESTED.parse().expect("an address"), PORT);
-    stranger.ctx.connect(late, at, b"").expect("a free queue pair");
-    let why = stranger.until("the refusal", |_, event| match event {
+    peer.ctx.connect(late, at, b"").expect("a free queue pair");
+    let why = peer.until("the refusal", |_, event| match event {
         Some(Event::Rejected { private_data, .. }) => Some(private_data),
         _ => None,
     });
     assert_eq!(&why[..], b"busy with another client");
-    stranger.received = 0;
-    stranger.ping(qp, 0);
-    stranger.ctx.disconnect(qp).expect("connected");
-    stranger.await_end(qp);
+    peer.received = 0;
+    peer.ping(qp, 0);
+    peer.ctx.disconnect(qp).expect("connected");
+    peer.await_end(qp);
     let (outcome, tally) = server.thread.join().expect("the server's thread");
     outcome.expect("the first one was served");
     assert_eq!(tally.served, 1);

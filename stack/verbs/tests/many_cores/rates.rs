@@ -24,7 +24,7 @@ fn turns(bench: &mut Bench, qp: QueuePair, target: &Region, places: &[usize]) ->
 /// them is polled first. So an operation on another core's word takes at most two turns more than one at hand, and so do eight
 /// on words of that core; eight on words of two cores in turn, each of which waits for the one before, take two more each.
 #[test]
-fn a_word_of_another_core_takes_two_turns_more() {
+fn an_atomic_of_another_core_takes_two_more_iterations() {
     for home in 0..3 {
         let mut bench = bench(3);
         let near = bench.connect([Some(home)])[0];

@@ -42,7 +42,7 @@ impl Backlog {
 }
 
 /// The recorder's end.
-pub(super) struct Behind {
+pub(super) struct BackgroundWriter {
     chunk: Vec<u8>,
     orders: Option<Sender<Order>>,
     /// Chunks that have been written, to be filled again.
@@ -57,7 +57,7 @@ enum Order {
     Flush(Sender<()>),
 }
 
-impl Behind {
+impl BackgroundWriter {
     /// Starts the thread that writes to `out`. Fails if there can be none.
     pub(super) fn over(out: impl Write + Send + 'static) -> io::Result<(Self, Arc<Backlog>)> {
         let backlog = Arc::<Backlog>::default();
@@ -65,14 +65,14 @@ impl Behind {
         let state = backlog.clone();
         let name = std::thread::Builder::new().name("capture".into());
         let thread = name.spawn(move || write_all(out, &taken, &back, &state))?;
-        let behind = Behind {
+        let background = BackgroundWriter {
             chunk: Vec::with_capacity(CHUNK_BYTES),
             orders: Some(orders),
             spare,
             backlog: backlog.clone(),
             thread: Some(thread),
         };
-        Ok((behind, backlog))
+        Ok((background, backlog))
     }
 
     fn send(&mut self) -> io::Result<()> {
@@ -91,7 +91,7 @@ impl Behind {
     }
 }
 
-impl Write for Behind {
+impl Write for BackgroundWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.backlog.outcome()?;
         self.chunk.extend_from_slice(bytes);
@@ -110,7 +110,7 @@ impl Write for Behind {
     }
 }
 
-impl Drop for Behind {
+impl Drop for BackgroundWriter {
     fn drop(&mut self) {
         // Nobody is left to hear of a failure.
         let _ = self.send();

@@ -3,7 +3,7 @@
 use crate::{Checksum, Frame, Port, RxMeta, Sealed, TxMeta};
 
 /// One direction of a port's frames.
-pub(super) trait Side<P: Port> {
+pub(super) trait Direction<P: Port> {
     /// A frame going this way.
     type Item;
 
@@ -24,7 +24,7 @@ pub(super) trait Side<P: Port> {
 /// Received frames: they have one owner, so they are changed in place, and copied into a fresh buffer.
 pub(super) struct Inbound;
 
-impl<P: Port> Side<P> for Inbound {
+impl<P: Port> Direction<P> for Inbound {
     type Item = P::Frame;
 
     fn bytes(frame: &P::Frame) -> &[u8] {
@@ -53,7 +53,7 @@ impl<P: Port> Side<P> for Inbound {
 /// Sealed frames: their bytes are fixed, so a changed one is a copy; a second one shares the buffer.
 pub(super) struct Outbound;
 
-impl<P: Port> Side<P> for Outbound {
+impl<P: Port> Direction<P> for Outbound {
     type Item = <P::Frame as Frame>::Sealed;
 
     fn bytes(sealed: &Self::Item) -> &[u8] {

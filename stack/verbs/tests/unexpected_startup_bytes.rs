@@ -2,8 +2,8 @@
 
 mod common;
 
+use common::messages::{EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request};
 use common::peer::Scene;
-use common::speech::{EMPTY_WRITE, REQUEST, TAKES_WRITES, fpdu, reply, request};
 use ironwarp::{ConnectFailure, DisconnectReason, Event, Terminate};
 use ironwarp_tcp::TcpEvents;
 
@@ -28,13 +28,13 @@ fn is_closed(scene: &mut Scene) {
 /// RFC 5044 s7.1.1, s7.1.2, rule 9, s8, code 4: octets between the request and its answer belong to no frame, whether they
 /// come with the request, while our application thinks it over, or when it has accepted and the reply has not left.
 #[test]
-fn octets_before_our_reply_end_the_start_up_however_they_are_cut() {
+fn bytes_before_our_reply_end_start_up_at_every_segmentation() {
     for early in [fpdu(&EMPTY_WRITE), request(0x40, 1, b""), vec![0]] {
         let asked = request(0x40, 1, b"");
         let mut scene = Scene::new(|_| {});
-        scene.node.ctx.listen(common::speech::NODE.parse().unwrap()).unwrap();
+        scene.node.ctx.listen(common::messages::NODE.parse().unwrap()).unwrap();
         scene.turn();
-        scene.peer.connect(common::speech::NODE);
+        scene.peer.connect(common::messages::NODE);
         scene.peer.say(&[&asked[..], &early].concat());
         is_closed(&mut scene);
         assert!(scene.node.events.is_empty(), "nobody was asked: {:?}", scene.node.events);
@@ -80,7 +80,7 @@ fn a_second_request_ends_the_connection() {
 
 /// The same of a peer-to-peer connection: it never came up.
 #[test]
-fn a_second_request_instead_of_an_indication_is_a_connection_that_failed() {
+fn a_second_request_in_place_of_the_rtr_fails_the_connection() {
     let asked = request(0x50, 2, &[0x80, 16, 0xc0, 16]);
     let mut scene = Scene::new(|_| {});
     scene.answers(&asked, 24);

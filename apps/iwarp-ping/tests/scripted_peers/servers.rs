@@ -1,4 +1,4 @@
-//! Servers that are strangers, called by a client of ours.
+//! Servers that are scripted peers, called by a client of ours.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn call(port: MemoryPort, call: Call) -> JoinHandle<(Result<(), PingError>, u64)
 
 fn wanted() -> Call {
     Call {
-        server: SocketAddr::new(STRANGER.parse().expect("an address"), PORT),
+        server: SocketAddr::new(PEER.parse().expect("an address"), PORT),
         count: Some(2),
         bytes: TEXT as u32,
         verify: true,
@@ -26,27 +26,27 @@ fn wanted() -> Call {
 /// `rping`'s server, step by step: it reads the text, and writes what comes before the first zero, and that one.
 #[test]
 fn a_server_like_rpings_sends_every_text_back_whole() {
-    let (port, mut stranger) = stage();
-    stranger.listen();
+    let (port, mut peer) = stage();
+    peer.listen();
     let client = call(port, wanted());
-    let qp = stranger.accept();
+    let qp = peer.accept();
     for ping in 0..2 {
-        stranger.await_message(ping * 2 + 1);
-        let source = stranger.advertised(ping as usize * 2);
-        let text = [stranger.memory.slice(SOURCE, source.bytes).expect("inside")];
-        stranger.ctx.post_send(qp, &SendWr::read(1, &text, source.at)).expect("posted");
-        stranger.until("the text", |it, _| (it.read > ping).then_some(()));
-        stranger.send(qp, &NOTHING);
-        stranger.await_message(ping * 2 + 2);
-        let sink = stranger.advertised(ping as usize * 2 + 1);
+        peer.await_message(ping * 2 + 1);
+        let source = peer.advertised(ping as usize * 2);
+        let text = [peer.memory.slice(SOURCE, source.bytes).expect("inside")];
+        peer.ctx.post_send(qp, &SendWr::read(1, &text, source.at)).expect("posted");
+        peer.until("the text", |it, _| (it.read > ping).then_some(()));
+        peer.send(qp, &NOTHING);
+        peer.await_message(ping * 2 + 2);
+        let sink = peer.advertised(ping as usize * 2 + 1);
         let mut bytes = [0; TEXT];
-        stranger.memory.read_at(SOURCE, &mut bytes).expect("inside");
+        peer.memory.read_at(SOURCE, &mut bytes).expect("inside");
         let zero = bytes.iter().position(|byte| *byte == 0).expect("an end");
-        let text = [stranger.memory.slice(SOURCE, zero as u32 + 1).expect("inside")];
-        stranger.ctx.post_send(qp, &SendWr::write(2, &text, sink.at)).expect("posted");
-        stranger.send(qp, &NOTHING);
+        let text = [peer.memory.slice(SOURCE, zero as u32 + 1).expect("inside")];
+        peer.ctx.post_send(qp, &SendWr::write(2, &text, sink.at)).expect("posted");
+        peer.send(qp, &NOTHING);
     }
-    stranger.await_end(qp);
+    peer.await_end(qp);
     let (outcome, pings) = client.join().expect("the client's thread");
     outcome.expect("every byte was right");
     assert_eq!(pings, 2);
@@ -73,7 +73,7 @@ const MISTAKES: [(Misdeed, &str); 5] = [
 ];
 
 /// Answers what was said, and at once what was not said yet.
-fn answer_twice(it: &mut Stranger, qp: QueuePair) {
+fn answer_twice(it: &mut ScriptedPeer, qp: QueuePair) {
     let answer = SendWr::send_inline(0, &NOTHING);
     it.ctx.post_sends(qp, &[answer, answer]).expect("posted");
 }
@@ -81,13 +81,13 @@ fn answer_twice(it: &mut Stranger, qp: QueuePair) {
 /// Nobody compares bytes, and still this is no ping.
 #[test]
 fn two_answers_at_once_are_no_ping_though_nothing_is_compared() {
-    let (port, mut stranger) = stage();
-    stranger.listen();
+    let (port, mut peer) = stage();
+    peer.listen();
     let client = call(port, Call { verify: false, count: Some(1), ..wanted() });
-    let qp = stranger.accept();
-    stranger.await_message(1);
-    answer_twice(&mut stranger, qp);
-    stranger.await_end(qp);
+    let qp = peer.accept();
+    peer.await_message(1);
+    answer_twice(&mut peer, qp);
+    peer.await_end(qp);
     let (outcome, pings) = client.join().expect("the client's thread");
     let Err(PingError::Far(fault)) = outcome else { panic!("{outcome:?}") };
     assert_eq!((fault, pings), (Fault::OutOfTurn, 0));
@@ -97,21 +97,21 @@ fn two_answers_at_once_are_no_ping_though_nothing_is_compared() {
 #[test]
 fn ctrl_c_at_both_ends_is_no_failure_of_either() {
     for (count, well) in [(None, true), (Some(1_000_000), false)] {
-        let (port, mut stranger) = stage();
-        stranger.listen();
+        let (port, mut peer) = stage();
+        peer.listen();
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
         let client = std::thread::spawn(move || {
             let mut client = Client::new(end(port), Call { count, ..wanted() }).expect("a client");
             client.run(&seen)
         });
-        let qp = stranger.accept();
-        stranger.await_message(1);
+        let qp = peer.accept();
+        peer.await_message(1);
         stop.store(true, Ordering::Relaxed);
-        stranger.ctx.destroy_qp(qp).expect("connected");
+        peer.ctx.destroy_qp(qp).expect("connected");
         let start = Instant::now();
         while !client.is_finished() && start.elapsed() < DEADLINE {
-            stranger.turn();
+            peer.turn();
         }
         match client.join().expect("the client's thread") {
             Ok(()) => assert!(well),
@@ -124,15 +124,15 @@ fn ctrl_c_at_both_ends_is_no_failure_of_either() {
 #[test]
 fn a_server_that_speaks_garbage_ends_the_client_with_what_was_wrong() {
     for (mistake, fault) in MISTAKES {
-        let (port, mut stranger) = stage();
-        stranger.listen();
+        let (port, mut peer) = stage();
+        peer.listen();
         let client = call(port, wanted());
-        let qp = stranger.accept();
-        stranger.await_message(1);
-        mistake(&mut stranger, qp);
+        let qp = peer.accept();
+        peer.await_message(1);
+        mistake(&mut peer, qp);
         let start = Instant::now();
         while !client.is_finished() && start.elapsed() < DEADLINE {
-            stranger.turn();
+            peer.turn();
         }
         let (outcome, pings) = client.join().expect("the client's thread");
         let error = outcome.expect_err(fault).to_string();
@@ -143,11 +143,11 @@ fn a_server_that_speaks_garbage_ends_the_client_with_what_was_wrong() {
 
 #[test]
 fn a_server_that_says_nothing_is_given_up() {
-    let (port, mut stranger) = stage();
-    stranger.listen();
+    let (port, mut peer) = stage();
+    peer.listen();
     let client = call(port, Call { patience: Duration::from_secs(1), ..wanted() });
-    let qp = stranger.accept();
-    stranger.await_end(qp);
+    let qp = peer.accept();
+    peer.await_end(qp);
     let (outcome, _) = client.join().expect("the client's thread");
     let Err(PingError::Far(fault)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(fault, Fault::Silent { ping: 0, seconds: 1 });
@@ -168,16 +168,16 @@ fn ctrl_c_ends_a_call_that_nobody_has_answered() {
 
 #[test]
 fn a_refusal_is_told_with_its_reason() {
-    let (port, mut stranger) = stage();
-    stranger.listen();
+    let (port, mut peer) = stage();
+    peer.listen();
     let client = call(port, wanted());
-    stranger.until("a request", |this, event| match event {
+    peer.until("a request", |this, event| match event {
         Some(Event::ConnectRequest { request, .. }) => this.ctx.reject(request, b"closed for lunch").ok(),
         _ => None,
     });
     let start = Instant::now();
     while !client.is_finished() && start.elapsed() < DEADLINE {
-        stranger.turn();
+        peer.turn();
     }
     let (outcome, _) = client.join().expect("the client's thread");
     assert_eq!(outcome.expect_err("refused").to_string(), "rejected: closed for lunch");

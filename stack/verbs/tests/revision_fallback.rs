@@ -2,8 +2,8 @@
 
 mod common;
 
+use common::messages::{REQUEST, fpdu, reply, request, send};
 use common::peer::Scene;
-use common::speech::{REQUEST, fpdu, reply, request, send};
 use ironwarp::instrument::{FaultRates, Faults};
 use ironwarp::{Event, NegotiatedParams, ReadDepths, SendWr};
 
@@ -23,7 +23,7 @@ fn is_asked_again(scene: &mut Scene, qp: ironwarp::QueuePair) {
 
 /// Q7, RFC 6581 s10: a peer without the enhanced set-up answers as RFC 5044 has it.
 #[test]
-fn q7_a_plain_reply_is_asked_again_in_revision_1() {
+fn q7_a_plain_reply_is_retried_in_revision_1() {
     let mut scene = Scene::new(|_| {});
     let (qp, ..) = scene.calls(REQUEST.len());
     scene.peer.say(&reply(0x40, 1, b""));
@@ -47,7 +47,7 @@ fn q7_a_plain_reply_with_fin_in_one_segment_still_falls_back() {
 
 /// A refusal in the shape of revision 1 is a refusal: it is not asked again, and what it says is heard.
 #[test]
-fn a_plain_refusal_of_an_enhanced_request_is_not_asked_again() {
+fn a_plain_reject_of_an_enhanced_request_is_not_retried() {
     for revision in [1, 2] {
         let mut scene = Scene::new(|_| {});
         scene.calls(REQUEST.len());

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::bench::{BUFFER, Begins, Bench, RECEIVE, Victim};
 use crate::cases;
 use crate::common::contents;
-use crate::common::speech::{fpdu, place, send, tagged};
+use crate::common::messages::{fpdu, place, send, tagged};
 
 fn begins() -> impl Strategy<Value = Begins> {
     prop_oneof![Just(Begins::Node), Just(Begins::Peer)]
@@ -29,7 +29,7 @@ proptest! {
     /// What does not come is waited for; nothing of what is there is used. The peer's FIN or reset ends it without a
     /// Terminate: nothing was wrong that it could name.
     #[test]
-    fn an_fpdu_that_never_ends(
+    fn an_fpdu_that_never_completes(
         begins in begins(),
         bytes in 1..1400usize,
         at in any::<prop::sample::Index>(),
@@ -91,7 +91,7 @@ proptest! {
     /// Without CRCs nobody can tell a wrong length from a right one. Whatever becomes of the octets, they go nowhere
     /// but where a checked header says, and the node lives.
     #[test]
-    fn lengths_without_crcs_reach_no_other_memory(
+    fn wrong_lengths_without_crc_access_no_other_memory(
         claims in prop::collection::vec((0..700u16, 0..200usize), 1..8),
     ) {
         let mut bench = Bench::with(|config| config.mpa.crc = false);
@@ -115,7 +115,7 @@ proptest! {
 /// RFC 5044 s4.1: the longest claim of all, and next to nothing behind it. It holds no more than came, and says
 /// nothing.
 #[test]
-fn the_longest_claim_with_nothing_behind_it() {
+fn the_longest_length_without_payload() {
     let mut bench = Bench::new();
     for carried in [0, 1, 2, 18, 1000] {
         let victim = bench.victim(Begins::Node);
