@@ -1,5 +1,5 @@
-//! What always holds of a core between two iterations, and what it holds: always compiled, called by the simulator after
-//! every step.
+//! The invariants of a core between two iterations, and a count of its objects. Compiled in every build; the simulator
+//! calls it after every step.
 
 use ironwarp_iwarp::stream::StreamState;
 use ironwarp_port::Port;
@@ -13,7 +13,7 @@ use crate::objects::QpState;
 use crate::worker::ResourceUsage;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
-    /// Whether every layer's state is sound and the layers agree with each other.
+    /// Checks that every layer's state is sound and that the layers agree with each other.
     pub(super) fn check_invariants(&mut self) -> Result<(), String> {
         for net in self.dp.nets.iter() {
             net.check().map_err(|fault| format!("net: {fault}"))?;
@@ -26,15 +26,15 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             self.check_qp(slot).map_err(|fault| format!("queue pair at {slot}: {fault}"))?;
         }
         ensure(
-            "a burst or a timer's news was left behind",
+            "a burst or a timer event is not handled",
             self.dp.rx_burst.as_ref().is_some_and(|burst| burst.is_empty())
                 && self.dp.timer_events.is_empty(),
         )?;
         let overruns = self.dp.stats.read(Counter::VerbsCqOverruns);
-        ensure("a completion found no place", overruns == 0)
+        ensure("a completion queue was full", overruns == 0)
     }
 
-    /// What the core holds now.
+    /// Counts the core's objects.
     pub(super) fn count_holdings(&self) -> ResourceUsage {
         let tcp = self.dp.tcp.resource_usage();
         ResourceUsage {
@@ -68,7 +68,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         }
     }
 
-    /// A connection and whoever has it name each other.
+    /// A connection and its owner refer to each other.
     fn check_conn_owners(&mut self) -> Result<(), String> {
         for (index, owner) in self.dp.conn_owners.iter().enumerate() {
             let conn = match *owner {
@@ -76,12 +76,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 ConnOwner::Qp(slot) => self.dp.qps.at(slot).and_then(|qp| qp.conn),
                 ConnOwner::Passive(slot) => self.cm.passives.at(slot).map(|passive| passive.conn),
             };
-            ensure("an owner does not know its connection", conn.is_some_and(|conn| conn.index() == index))?;
+            ensure("an owner and its connection disagree", conn.is_some_and(|conn| conn.index() == index))?;
         }
         Ok(())
     }
 
-    /// Whoever is marked as waiting for a turn waits once, and nobody else does.
+    /// A sender is listed once if it is marked as listed, else not at all.
     fn check_tx_ready(&mut self) -> Result<(), String> {
         let mut marked = 0;
         for slot in 0..self.dp.qps.capacity() {
@@ -96,12 +96,12 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
                 TxSource::Qp(slot) => self.dp.qps.at(slot).is_some_and(|qp| qp.tx_queued),
                 TxSource::Passive(slot) => self.cm.passives.at(slot).is_some_and(|passive| passive.tx_queued),
             };
-            ensure("somebody waits for a turn without a mark", tx_queued)?;
+            ensure("a listed sender is not marked", tx_queued)?;
         }
         Ok(())
     }
 
-    /// Whoever waits for another core is waited for by none but it.
+    /// A queue pair that waits for a credit is in one list; requests of streams are counted as outstanding.
     fn check_remote_atomics(&mut self) -> Result<(), String> {
         let Some(remote_atomics) = self.dp.queues.remote_atomics.as_deref() else { return Ok(()) };
         let mut mailed = 0;
@@ -110,11 +110,11 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
             mailed += qp.as_ref().map_or(0, |qp| qp.stream.forwarded());
             let waits = usize::from(qp.is_some_and(|qp| qp.stream.awaits_forward_credit()));
             ensure(
-                "a queue pair waits for a credit, or should",
+                "the list for credits and a queue pair disagree",
                 remote_atomics.credit_wait_count(slot) == waits,
             )?;
         }
-        ensure("more is waited for than was asked", mailed <= remote_atomics.outstanding())
+        ensure("streams wait for more replies than are outstanding", mailed <= remote_atomics.outstanding())
     }
 
     fn check_qp(&mut self, slot: u32) -> Result<(), String> {
@@ -123,27 +123,30 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         let conn_owners = &self.dp.conn_owners;
         let Some(qp) = self.dp.qps.at(slot) else {
             return ensure(
-                "nobody has a timer or waits for a link address",
+                "a free slot has a timer or waits for a route",
                 deadline == Nanos::MAX && waits == 0,
             );
         };
         let stage = qp.lifecycle.stage();
-        ensure("it waits for a link address, or should", waits == usize::from(stage == Stage::Resolving))?;
+        ensure(
+            "the list for routes and the state disagree",
+            waits == usize::from(stage == Stage::Resolving),
+        )?;
         let known = qp.conn.is_none_or(|conn| conn_owners.get(conn.index()) == Some(&ConnOwner::Qp(slot)));
-        ensure("its connection does not know it", known)?;
-        // One that has just arrived is told to connect by the next message.
+        ensure("its connection has another owner", known)?;
+        // The application's half publishes `Connecting` before the next message connects the queue pair.
         let told = match stage {
             Stage::Idle => matches!(qp.shared.state(), QpState::Idle | QpState::Connecting),
             _ => qp.shared.state() == qp.lifecycle.qp_state(),
         };
-        ensure("its state is told wrongly", told)?;
+        ensure("the published state is another", told)?;
         ensure(
             "its stream is in another state than its connection",
             stream_agrees(stage, qp.stream.state()),
         )?;
         let ends = matches!(stage, Stage::Draining | Stage::HalfClosed | Stage::Terminating | Stage::Closing);
         let must_end = ends || qp.lifecycle.is_connecting();
-        ensure("its patience has no end", !must_end || deadline != Nanos::MAX)?;
+        ensure("it has no deadline", !must_end || deadline != Nanos::MAX)?;
         let (stream, io) = qp.stream_io(&mut self.dp.queues, &self.dp.mem, &self.dp.stats);
         stream.check(&io).map_err(String::from)
     }

@@ -1,7 +1,7 @@
 //! Network housekeeping: links, announcements of our addresses, address conflicts, and the paths of connections.
 //!
 //! Nothing here is on the path of a frame. The tables of the network belong to the data path, which reads them for every
-//! frame; this part borrows them. Results that contexts are told of are returned to the core loop.
+//! frame; this part borrows them. Results that concern contexts are returned to the core loop.
 
 use ironwarp_net::Path;
 use ironwarp_port::Port;

@@ -50,7 +50,7 @@
 //!   that the two agree.
 //! - The stream's fence (RFC 5044 s7.1.2: a responder sends nothing before the initiator's first FPDU) exists only there;
 //!   [`Stream::may_send`](ironwarp_iwarp::Stream::may_send) returns it. `AwaitingRtr` is more than a closed fence: the
-//!   application is not told of the connection yet (RFC 6581 s5).
+//!   application does not know the connection yet (RFC 6581 s5).
 //!
 //! [`QpState`], the application's view, is derived by [`Lifecycle::qp_state`] and published by
 //! [`QpCore::enter`](super::qp::QpCore::enter).
@@ -107,7 +107,7 @@ pub(super) struct Draining {
     pub(super) peer_closed: bool,
     /// See [`Running::holdoff_until`].
     pub(super) holdoff_until: Nanos,
-    /// Whether the application was told of the connection.
+    /// Whether the application knows that the connection is up.
     pub(super) established: bool,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct HalfClosed {
     pub(super) deadline: Nanos,
     /// Whether bytes arrived since the timer was armed.
     pub(super) rx_since_timer: bool,
-    /// Whether the application was told of the connection.
+    /// Whether the application knows that the connection is up.
     pub(super) established: bool,
 }
 
@@ -216,7 +216,7 @@ impl Lifecycle {
         }
     }
 
-    /// Returns whether the application was told that the connection is up.
+    /// Returns whether the application knows that the connection is up.
     pub(super) fn established(&self) -> bool {
         match self {
             Lifecycle::Idle | Lifecycle::Setup(_) | Lifecycle::AwaitingRtr => false,

@@ -1,7 +1,7 @@
-//! The mailbox and doorbell stages: what contexts ask for.
+//! The mailbox and doorbell stages: requests of contexts.
 //!
-//! Contexts arrive by a flag, ask by control messages, and say by doorbells which queue pairs have new work. A
-//! context that is gone has its connections reset and its objects freed here, once.
+//! A context attaches by a flag, sends control messages, and rings a doorbell for queue pairs with new work. When a
+//! context is gone, its connections are reset and its objects are freed here, once.
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
@@ -14,18 +14,18 @@ use crate::core_loop::data_path::DataPath;
 use crate::event::Event;
 use crate::objects::QpState;
 
-/// Control messages taken from one context in one iteration, so that a flood of them cannot starve frames.
+/// Control messages taken from one context in one iteration, so that a flood of them does not starve frames.
 pub(in crate::core_loop) const CONTROL_BUDGET: usize = 16;
 
-/// News of shared receive queues looked at in one iteration.
+/// Events of shared receive queues handled in one iteration.
 const SRQ_EVENT_BUDGET: usize = 64;
 
 /// Doorbells taken from one context in one iteration.
 const DOORBELL_BUDGET: usize = 256;
 
 impl ConnectionManager {
-    /// Carries out what contexts ask for, at most `budget` messages each, and passes on what waits for them. Returns
-    /// whether there was any.
+    /// Handles control messages, at most `budget` from each context, and sends delayed notifications. Returns whether
+    /// a context had either.
     #[inline(always)]
     pub(in crate::core_loop) fn serve_contexts<P: Port>(
         &mut self,
@@ -47,7 +47,7 @@ impl ConnectionManager {
         served
     }
 
-    /// Carries out what a context asks for, and passes on what waits for it.
+    /// Handles the control messages of one context and sends its delayed notifications.
     #[cold]
     #[inline(never)]
     fn serve_context<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: usize, budget: usize) {
@@ -90,7 +90,7 @@ impl ConnectionManager {
     ) {
         match message {
             ControlMessage::CreateQp(mut qp) => {
-                // A doorbell that came before its queue pair was not heard. What it told of is found by set-up.
+                // A doorbell before this message was ignored; set-up finds the work that it announced.
                 qp.bell.clear();
                 qp.context = context;
                 dp.queues.reset_share(qp.slot, qp.handle, qp.share);
@@ -137,20 +137,20 @@ impl ConnectionManager {
                 let outcome = dp.execute_local_atomic(&target, &operation);
                 dp.queues.on_local_atomic(cq, wr_id, (&operation, outcome));
             }
-            // The queue pair went before the message came.
+            // The queue pair was destroyed before the message arrived.
             ControlMessage::DestroyQp { .. } | ControlMessage::Disconnect { .. } => {}
         }
     }
 
-    /// Whether the queue pair at a place is the context's: a handle may be older than what is there now.
+    /// Returns whether the context owns the queue pair in a slot: the message may be older than the slot's occupant.
     fn owns_qp<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16, slot: u32) -> bool {
         dp.qps.at(slot).is_some_and(|qp| qp.context == context)
     }
 
-    /// New work on a queue pair: it is carried out in the transmit stage, or flushed where the connection has ended.
+    /// New work of a queue pair: the transmit stage sends it, or it is flushed if the connection has ended.
     fn on_doorbell<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
-        // The bell is silenced before the rings are looked at, so that work posted meanwhile rings it again.
+        // The doorbell is cleared before the rings are read, so that later work rings it again.
         qp.bell.clear();
         if qp.shared.state() == QpState::Error {
             return dp.flush(slot);
@@ -158,7 +158,8 @@ impl ConnectionManager {
         dp.enqueue_tx(slot);
     }
 
-    /// Tells a context something. What does not fit waits in the core until the context reads.
+    /// Sends a notification to a context. If its ring is full, the core keeps the notification until the context
+    /// reads.
     pub(in crate::core_loop) fn send_notification(&mut self, context: u16, notification: Notification) {
         let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
         if link.notify(notification) {
@@ -171,8 +172,9 @@ impl ConnectionManager {
         self.send_notification(context, Notification::Event(event));
     }
 
-    /// Tells of peers that have atomic operations after all, and of shared receive queues that run low. A peer can make the
-    /// latter happen again and again, so it stays where it is, noted once, while the context leaves its notices unread.
+    /// Reports peers that support atomic operations after all, and shared receive queues that run low. A peer can
+    /// cause the latter repeatedly, so such an event stays queued once while the context leaves its notifications
+    /// unread.
     #[cold]
     #[inline(never)]
     pub(in crate::core_loop) fn report_queue_events<P: Port>(&mut self, dp: &mut DataPath<P>) {
@@ -191,25 +193,25 @@ impl ConnectionManager {
         }
     }
 
-    /// Tells every context whether a port's link is there.
+    /// Reports the state of a port's link to every context.
     pub(in crate::core_loop) fn report_link(&mut self, port: u8, up: bool) {
         for link in self.contexts.iter_mut().flatten() {
             link.notify_link_change(port, up);
         }
     }
 
-    /// A context whose rings are abandoned: its queue pairs end, its listeners close, its objects are freed.
+    /// If a context dropped its rings: ends its queue pairs, closes its listeners, frees its objects.
     fn clean_up_if_abandoned<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, context: u16) {
         let Some(link) = self.contexts.get_mut(usize::from(context)).and_then(Option::as_mut) else { return };
         dp.work += link.flush_delayed();
-        // What it has asked for is carried out first: afterwards its places may be somebody else's.
+        // Its remaining messages come first: afterwards another context may use its slots.
         if !link.control.is_abandoned() || link.control.peek().is_some() {
             return;
         }
         self.clean_up_context(dp, now, context);
     }
 
-    /// Whoever leads has closed the listeners of a context that is gone: the others follow, and only then its number is
+    /// The leader closed the listeners of a context that is gone. The other cores follow; only then is its number
     /// free.
     pub(in crate::core_loop) fn on_context_gone<P: Port>(&mut self, dp: &mut DataPath<P>, context: u16) {
         self.close_listeners(dp, context);

@@ -1,4 +1,5 @@
-//! Outcomes of the data path and TCP's events of a queue pair's connection, in the order of its life; its timers.
+//! Handles the data path's outcomes, TCP's events of a queue pair's connection in the order of its life, and its
+//! timers.
 
 use ironwarp_port::Port;
 use ironwarp_stats::Counter;
@@ -28,7 +29,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Bytes may be there: the data path reads them, and the outcome is handled.
+    /// Reads received bytes on the data path and handles the outcome.
     #[cold]
     #[inline(never)]
     pub(in crate::core_loop) fn on_readable<P: Port>(
@@ -107,8 +108,8 @@ impl ConnectionManager {
         self.on_qp_closing(dp, now, slot, conn, events);
     }
 
-    /// The peer's FIN, or TCP's end. What arrived before it in the same segment may have ended the connection already,
-    /// or put another in its place: that one has nothing to do with this end.
+    /// The peer's FIN, or the end of the TCP connection. Bytes in the same segment may have ended the connection or
+    /// replaced it: the end does not concern a new connection.
     #[cold]
     pub(in crate::core_loop) fn on_qp_closing<P: Port>(
         &mut self,
@@ -152,8 +153,8 @@ impl ConnectionManager {
         }
     }
 
-    /// A Read of ours is outstanding: unless it gets on within the user timeout, the connection ends. TCP does not
-    /// notice, since a peer that falls silent may have acknowledged everything.
+    /// Arms the timer of an outstanding Read: without progress within the user timeout the connection ends. TCP does
+    /// not detect this, since the peer may have acknowledged everything.
     #[inline(never)]
     pub(in crate::core_loop) fn arm_read_timer<P: Port>(
         &mut self,
@@ -180,8 +181,9 @@ impl ConnectionManager {
         dp.qps.at(slot).map_or(Nanos::MAX, |qp| qp.timeouts.resolve(self.timeouts).user_timeout)
     }
 
-    /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has nothing of ours to miss an
-    /// acknowledgement for. Those that wait when the timer is set have until it fires. Answers whether they have had it.
+    /// RFC 5044 s7.1.2: a responder's sends wait for the initiator's first FPDU, and TCP has no unacknowledged data
+    /// that could time out. Sends that wait when the timer is armed may wait until it expires. Returns whether they
+    /// did.
     pub(in crate::core_loop) fn responder_sends_timed_out<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -199,8 +201,8 @@ impl ConnectionManager {
         false
     }
 
-    /// The timer of a running queue pair: a hold-off is over, or a Read has had its time. Answers whether the peer
-    /// has fallen silent.
+    /// The timer of a running queue pair: a hold-off is over, or a Read had its time. Returns whether the Read made no
+    /// progress.
     pub(in crate::core_loop) fn reads_timed_out<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -220,12 +222,12 @@ impl ConnectionManager {
         false
     }
 
-    /// Gives a queue pair's phase until `deadline`; [`Nanos::MAX`] is for ever.
+    /// Arms a queue pair's deadline; [`Nanos::MAX`] disarms it.
     pub(in crate::core_loop) fn arm_qp(&mut self, slot: u32, deadline: Nanos) {
         self.wheel.arm(slot, deadline);
     }
 
-    /// Gives a waiting connection until `deadline`; [`Nanos::MAX`] is for ever.
+    /// Arms an incoming connection's deadline; [`Nanos::MAX`] disarms it.
     pub(in crate::core_loop) fn arm_passive(&mut self, slot: u32, deadline: Nanos) {
         self.wheel.arm(self.qps_max + slot, deadline);
     }

@@ -1,11 +1,11 @@
-//! Incoming connections until a queue pair takes them over: listening, the MPA request, accept and reject.
+//! Incoming connections until a queue pair takes them over: listeners, the MPA request, accept and reject.
 //!
 //! ```text
 //! TCP up --> AwaitingRequest --whole request--> Asked (the context decides) --accept--> a queue pair's
 //!                                            `--reject--> SendingReject --reply out, FIN--> gone
 //! ```
-//! Their number is bounded, and so is the time that each may take, so that half-open start-ups cannot exhaust us
-//! (RFC 5042 s6.4.1). When all places are taken, the host that has the most gives one up to a host that has fewer.
+//! Their number and the time of each are bounded, so that half-open start-ups cannot exhaust the core (RFC 5042
+//! s6.4.1). When all slots are in use, the host with the most connections loses one to a host with fewer.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -28,20 +28,20 @@ use crate::channel::Notification;
 use crate::event::{ConnectFailure, ConnectionRequest, Event, MpaRequestInfo, PrivateData};
 use crate::objects::{CmParams, MpaParams};
 
-/// Where an incoming connection is.
+/// The state of an incoming connection.
 #[expect(clippy::large_enum_variant, reason = "a box would be allocated on the core")]
 enum PassiveState {
-    /// Its request is awaited.
+    /// Waits for the MPA request.
     AwaitingRequest(Responder),
-    /// The context was asked and has not answered.
+    /// Waits for the context's decision.
     AwaitingDecision(Decision),
-    /// The refusal is on its way.
+    /// The rejecting Reply Frame is being sent.
     SendingReject(StartupFrameSource),
-    /// Our FIN is on its way.
+    /// FIN is sent.
     Closing,
 }
 
-/// An incoming connection that has no queue pair.
+/// An incoming connection without a queue pair.
 pub(in crate::core_loop) struct Passive {
     pub(in crate::core_loop) conn: ConnId,
     pub(in crate::core_loop) tx_queued: bool,
@@ -60,19 +60,19 @@ impl UnitSource for Passive {
     }
 }
 
-/// A listening address and the context that asked for it.
+/// A listening address and the context that owns it.
 struct Listener {
     id: ListenerId,
     local: SocketAddr,
     context: u16,
 }
 
-/// Incoming connections, by place, and who listens.
+/// Incoming connections by slot, and the listeners.
 pub(in crate::core_loop) struct PassiveTable {
     slots: Box<[Option<Passive>]>,
     free: Vec<u32>,
     half_open_by_host: HalfOpenByHost,
-    /// Counts up at every arrival: tells an answer to an earlier occupant of a place from one to this one.
+    /// Counts arrivals, so that a decision for an earlier occupant of a slot is recognized.
     generation: u32,
     listeners: Vec<Listener>,
 }
@@ -96,12 +96,12 @@ impl PassiveTable {
         self.slots.len() as u32
     }
 
-    /// Incoming connections that there are.
+    /// The number of incoming connections.
     pub(in crate::core_loop) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Listening addresses that there are.
+    /// The number of listening addresses.
     pub(in crate::core_loop) fn listeners(&self) -> usize {
         self.listeners.len()
     }
@@ -129,8 +129,8 @@ impl PassiveTable {
         Some(passive)
     }
 
-    /// Who gives a place up to `host` when all are taken: of the host that has the most, and at least two more, the
-    /// connection that has said nothing for longest, or the oldest where all have.
+    /// The slot to free for `host` when all are in use. Of the host with the most connections, and at least two more
+    /// than `host`, it is the oldest connection without a request, else the oldest.
     #[cold]
     fn eviction_candidate(&self, host: IpAddr) -> Option<u32> {
         let largest = self.half_open_by_host.max_count();
@@ -146,7 +146,7 @@ impl PassiveTable {
         self.slots.iter().enumerate().filter_map(of_largest).max().map(|(_, slot)| slot)
     }
 
-    /// How to answer a request that still waits for its answer.
+    /// The pending decision for a request, if it is not decided yet.
     fn pending_decision(&mut self, (slot, generation): (u32, u32)) -> Option<Decision> {
         let passive = self.at(slot).filter(|passive| passive.generation == generation)?;
         if let PassiveState::AwaitingDecision(decision) = &passive.state { Some(*decision) } else { None }
@@ -154,7 +154,7 @@ impl PassiveTable {
 }
 
 impl ConnectionManager {
-    /// A context takes connections for an address.
+    /// A context listens on an address.
     pub(in crate::core_loop) fn listen<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -180,7 +180,7 @@ impl ConnectionManager {
         dp.broadcast(InterCoreMessage::Unlisten { context, local });
     }
 
-    /// The core that leads listens for an address, and so does this one: what is taken there is taken here.
+    /// The leader listens on an address, so this core does too. The leader has checked that the address is free.
     pub(in crate::core_loop) fn add_listener<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -213,7 +213,7 @@ impl ConnectionManager {
         }
     }
 
-    /// A peer's TCP connection is up.
+    /// The TCP connection of a peer is established.
     #[cold]
     #[inline(never)]
     pub(in crate::core_loop) fn on_incoming_connection<P: Port>(
@@ -238,7 +238,7 @@ impl ConnectionManager {
         self.on_passive_events(dp, now, slot, conn, events);
     }
 
-    /// A place for a new connection, of which somebody may have to be displaced.
+    /// A slot for a new connection; another connection may be aborted for it.
     fn insert_passive<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -286,7 +286,7 @@ impl ConnectionManager {
             PassiveState::AwaitingDecision(_) => {
                 return self.on_bad_request(dp, now, slot, StartupFault::TrailingBytes);
             }
-            // Nothing behind a refusal is wanted.
+            // Bytes after a reject are discarded.
             PassiveState::SendingReject(_) | PassiveState::Closing => {
                 return dp.tcp.rx(conn).consume(usize::MAX);
             }
@@ -304,16 +304,16 @@ impl ConnectionManager {
         }
     }
 
-    /// RFC 5044 s8, code 4: a start-up fault closes without a Terminate. Octets behind the request are one, whether they
-    /// come with it or later: nothing may come before our answer.
+    /// RFC 5044 s8, code 4: a start-up fault closes without a Terminate. Bytes after the request are such a fault, in
+    /// the same segment or later: none may arrive before our reply.
     #[cold]
     fn on_bad_request<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, fault: StartupFault) {
         dp.stats.count(fault.counter());
         self.abort_passive(dp, now, slot);
     }
 
-    /// Whether a context can be asked: it keeps up with what it was told, and the peer says no more than is accepted. A
-    /// peer that asks and leaves, again and again, must not fill our memory with questions.
+    /// Returns whether the context can be asked: it reads its notifications, and the private data is within the limit.
+    /// A peer that connects and leaves repeatedly must not fill memory with events.
     fn may_report_request(&mut self, slot: u32, private_data: &PrivateData) -> bool {
         let limit = usize::from(self.shared.config.limits.private_data_bytes);
         let context = self.passives.at(slot).map(|passive| usize::from(passive.context));
@@ -343,7 +343,7 @@ impl ConnectionManager {
         self.send_event(context, Event::ConnectRequest { request, local, remote, private_data, mpa_request });
     }
 
-    /// The context binds a request to a queue pair.
+    /// The context accepts a request with a queue pair.
     pub(in crate::core_loop) fn accept<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -358,7 +358,7 @@ impl ConnectionManager {
         self.send_notification(context, Notification::CmParamsReturned(cm_params));
         let passive = reply.and_then(|reply| Some((reply, self.remove_passive(dp, request.0)?)));
         let Some(((frame, agreed), passive)) = passive else {
-            // The peer has gone, or start-up took too long.
+            // The peer is gone, or start-up timed out.
             return self.fail_connect(dp, now, slot, ConnectFailure::Closed);
         };
         self.attach_conn(dp, slot, passive.conn);
@@ -385,7 +385,7 @@ impl ConnectionManager {
         Some((StartupFrameSource::new(frame), agreed))
     }
 
-    /// The context refuses a request.
+    /// The context rejects a request.
     pub(in crate::core_loop) fn reject<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -411,7 +411,7 @@ impl ConnectionManager {
         self.enqueue_passive(dp, slot);
     }
 
-    /// After a turn at sending: a refusal that TCP has pulled whole is followed by FIN.
+    /// After a scheduling round: FIN follows a reject that TCP has pulled completely.
     pub(in crate::core_loop) fn close_after_reject<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -421,7 +421,7 @@ impl ConnectionManager {
         let Some(passive) = self.passives.at(slot) else { return };
         let conn = passive.conn;
         if matches!(&passive.state, PassiveState::SendingReject(frame) if frame.is_done()) {
-            // The place and its timer stay until the connection is over, so that those who close are bounded too.
+            // The slot and its timer stay until the connection has ended, so that closing connections are bounded too.
             passive.state = PassiveState::Closing;
             let events = dp.tcp.close(now, conn, &mut dp.wire);
             if events.intersects(TcpEvents::ENDED) {
@@ -430,7 +430,7 @@ impl ConnectionManager {
         }
     }
 
-    /// The peer's FIN: an answer to ours, or the end of its asking.
+    /// The peer's FIN: the reply to ours, or the peer gave up.
     fn on_passive_peer_closed<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(passive) = self.passives.at(slot) else { return };
         if matches!(passive.state, PassiveState::AwaitingRequest(_) | PassiveState::AwaitingDecision(_)) {
@@ -438,7 +438,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Start-up took too long.
+    /// Start-up timed out.
     pub(in crate::core_loop) fn on_passive_timer<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -460,7 +460,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Drops the incoming connections that wait for a context that is gone.
+    /// Aborts the incoming connections that wait for a context that is gone.
     #[cold]
     pub(in crate::core_loop) fn abort_passives_of<P: Port>(
         &mut self,
@@ -481,7 +481,7 @@ impl ConnectionManager {
         dp.tcp.release(conn);
     }
 
-    /// Frees a place and its timer.
+    /// Frees a slot and its timer.
     fn remove_passive<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) -> Option<Passive> {
         self.arm_passive(slot, Nanos::MAX);
         let passive = self.passives.remove(slot)?;

@@ -1,12 +1,8 @@
-//! Connection set-up of queue pairs, up to the TCP connection: the link address, a port, the handshake.
+//! Connection set-up of queue pairs, up to the TCP connection: the route, a port, the handshake.
 //!
-//! ```text
-//! connect: Resolving --link address--> Opening --TCP up--> Requesting --reply accepts--> Running
-//!              ^----------- revision 1, where the peer closed on revision 2 ----'
-//! accept:  Replying --reply pulled by TCP--> Running, up once the initiator's indication has come
-//! ```
-//! Any of them ends in a failure that the context is told about: nobody answers, refused, timed out, closed, a
-//! start-up frame that breaks the protocol, a peer that rejects. What comes behind TCP is in [`super::startup`].
+//! The states and their edges are in [`lifecycle`](crate::core_loop::lifecycle). Set-up in any state can fail: no
+//! route, refused, timed out, closed, a start-up frame that breaks the protocol, a reject. The context gets an event
+//! with the reason. The steps after the TCP connection are in [`super::startup`].
 
 use core::net::SocketAddr;
 
@@ -22,20 +18,19 @@ use ironwarp_types::{Flow, Nanos};
 use crate::event::ConnectFailure;
 use crate::objects::CmParams;
 
-/// How far set-up has come.
+/// The states of set-up.
 pub(in crate::core_loop) enum Setup {
-    /// The peer's link address, or the gateway's, is asked for.
+    /// Waits for the route: the link address of the peer or of the gateway.
     Resolving { target: ConnectTarget },
-    /// TCP shakes hands.
+    /// TCP connects.
     Opening { target: ConnectTarget },
-    /// Our request is out, or on its way out; the reply is awaited.
+    /// The Request Frame is being sent, or the reply is awaited.
     Requesting { initiator: Initiator, frame: StartupFrameSource, target: ConnectTarget },
-    /// We accepted; the reply is on its way out. The stream starts when TCP has all of it.
+    /// The Reply Frame that accepts is being sent. The stream starts when TCP has pulled all of it.
     Replying { frame: StartupFrameSource, agreed: Negotiated },
 }
 
-/// Where a connection is to lead and what it is begun with. Kept until the reply is there, since the first attempt may
-/// not be the last.
+/// The peer and the parameters of a connection. Kept until the reply arrives, since a second attempt may be necessary.
 pub(in crate::core_loop) struct ConnectTarget {
     pub(super) remote: SocketAddr,
     pub(super) cm_params: Box<CmParams>,
@@ -81,7 +76,7 @@ impl Setup {
         }
     }
 
-    /// What the connection was to be begun with, to be given back.
+    /// The parameters of the attempt, to be returned to the context.
     pub(super) fn into_connect_target(self) -> Option<ConnectTarget> {
         match self {
             Setup::Resolving { target } | Setup::Opening { target } | Setup::Requesting { target, .. } => {
@@ -123,7 +118,7 @@ impl ConnectionManager {
         target: ConnectTarget,
     ) {
         let Some(qp) = dp.qps.at(slot) else { return };
-        // An IPv4 peer in IPv6's notation is an IPv4 peer.
+        // An IPv4-mapped address (RFC 4291 s2.5.5.2) means the IPv4 peer.
         let remote = SocketAddr::new(target.remote.ip().to_canonical(), target.remote.port());
         qp.enter(Lifecycle::Setup(Setup::Resolving { target: ConnectTarget { remote, ..target } }));
         self.begin_resolving(dp, now, slot);
@@ -136,7 +131,7 @@ impl ConnectionManager {
         self.resolve(dp, now, slot);
     }
 
-    /// Tries again for everyone who waits for a link address.
+    /// Tries again for every queue pair that waits for a route.
     pub(in crate::core_loop) fn retry_resolving<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos) {
         if self.resolving.is_empty() {
             return;
@@ -150,7 +145,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Opens the TCP connection if the way to the peer is known.
+    /// Opens the TCP connection if the route is known.
     fn resolve<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Resolving { target }) = &qp.lifecycle else { return };
@@ -174,7 +169,7 @@ impl ConnectionManager {
         }
     }
 
-    /// A connection becomes a queue pair's.
+    /// Attaches a connection to a queue pair.
     pub(super) fn attach_conn<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, conn: ConnId) {
         dp.set_owner(conn, ConnOwner::Qp(slot));
         if let Some(qp) = dp.qps.at(slot) {

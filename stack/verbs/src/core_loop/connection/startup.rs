@@ -1,8 +1,9 @@
 //! The MPA start-up of a queue pair's connection (RFC 5044 s7.1, RFC 6581): request, reply, full operation.
 //!
-//! The initiator may have to begin again with revision 1, or to end what was accepted on terms that it cannot keep: then
-//! its first FPDU is a Terminate (RFC 6581 s9). The responder of a peer-to-peer connection tells its context that it is
-//! up when the initiator's first FPDU has come. A fault in a frame closes TCP without a word (RFC 5044 s8, code 4).
+//! The initiator may have to repeat the request with revision 1. It may also have to end an accepted connection whose
+//! terms it cannot meet: its first FPDU is then a Terminate (RFC 6581 s9). The responder of a peer-to-peer connection
+//! reports the connection after the initiator's first FPDU. A fault in a frame closes TCP without a Terminate (RFC
+//! 5044 s8, code 4).
 
 use super::ConnectionManager;
 use super::setup::Setup;
@@ -25,12 +26,12 @@ use crate::channel::Notification;
 use crate::event::{ConnectFailure, Event, NegotiatedParams, PrivateData};
 use crate::objects::{Framing, MpaParams};
 
-/// A start-up that has come to its end.
+/// A completed start-up.
 struct CompletedStartup {
     start: StreamStart,
     negotiated: NegotiatedParams,
     private_data: PrivateData,
-    /// What the initiator waits before its first FPDU.
+    /// The delay of the initiator's first FPDU.
     holdoff: Nanos,
 }
 
@@ -47,14 +48,14 @@ impl CompletedStartup {
 }
 
 impl ConnectionManager {
-    /// TCP is up: the request goes out.
+    /// TCP is connected: sends the Request Frame.
     #[cold]
     #[inline(never)]
     pub(in crate::core_loop) fn on_tcp_established<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Lifecycle::Setup(Setup::Opening { target }) = &qp.lifecycle else { return };
         let proposal = proposal(&self.mpa, &target.cm_params.mpa_params, qp.reads);
-        // The private data was measured when it was handed in, so this cannot fail.
+        // The context checked the length of the private data, so this cannot fail.
         let request = Initiator::start(proposal, &target.cm_params.private_data);
         if let Ok((initiator, frame)) = request {
             qp.lifecycle.advance_setup(|setup| setup.request(initiator, StartupFrameSource::new(frame)));
@@ -78,7 +79,7 @@ impl ConnectionManager {
             }
             _ => return,
         };
-        // Bytes before our request is out are no reply. Those of a peer that sends them anyway wait for its next.
+        // Bytes that arrive before our request is sent are no reply. They stay until the next event.
         if !frame.is_done() {
             return;
         }
@@ -102,8 +103,8 @@ impl ConnectionManager {
         }
     }
 
-    /// RFC 5044 s8, code 4: close at once. A peer that answers an enhanced request as if it were none does not speak
-    /// revision 2.
+    /// RFC 5044 s8, code 4: closes at once. A peer that replies to an enhanced request without enhanced data does not
+    /// support revision 2.
     #[cold]
     fn on_bad_reply<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, fault: StartupFault) {
         dp.stats.count(fault.counter());
@@ -115,7 +116,7 @@ impl ConnectionManager {
         }
     }
 
-    /// The connection came to its end before start-up did.
+    /// The connection ended before start-up.
     #[cold]
     pub(in crate::core_loop) fn on_setup_disconnected<P: Port>(
         &mut self,
@@ -135,8 +136,8 @@ impl ConnectionManager {
         }
     }
 
-    /// RFC 6581 s10: to a peer without the enhanced set-up our request was improperly formatted, and it has closed TCP.
-    /// A new connection asks in revision 1.
+    /// RFC 6581 s10: to a peer without enhanced set-up our request was improperly formatted, and it closed TCP. A new
+    /// connection asks in revision 1.
     fn retry_with_revision_1<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         let Some(qp) = dp.qps.at(slot) else { return };
@@ -145,7 +146,7 @@ impl ConnectionManager {
         self.begin_resolving(dp, now, slot);
     }
 
-    /// Enters full operation; with a Terminate as its first and last FPDU where there is a fault.
+    /// Enters full operation. After a fault a Terminate is the first and last FPDU.
     fn enter_full_operation<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -169,13 +170,13 @@ impl ConnectionManager {
             false => Lifecycle::Running(Running { holdoff_until: now + holdoff, ..Running::default() }),
         });
         let context = qp.context;
-        // The peer may know of tags from the private data: they are bound before its first message is looked at.
+        // The peer may know tags from the private data: they are bound before its first message is read.
         let (stream, mut io) = qp.stream_io(&mut dp.queues, &dp.mem, &dp.stats);
         stream.run_local_requests(&mut io);
         if let Lifecycle::Setup(setup) = setup {
             self.return_params(context, setup);
         }
-        // Without its indication the initiator is as silent as one that sends no request.
+        // Without its RTR the initiator is as silent as one that sends no request, so the same timeout holds.
         let silence = match start.role {
             Role::Responder if awaits => self.mpa.startup_timeout(),
             Role::Responder => self.user_timeout_of(dp, slot),
@@ -204,7 +205,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Tells the context that its connection is up.
+    /// Reports to the context that the connection is up.
     fn report_established<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32, private_data: PrivateData) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let Some(negotiated) = qp.shared.negotiated() else { return };
@@ -213,7 +214,7 @@ impl ConnectionManager {
         self.send_event(context, event);
     }
 
-    /// The initiator of a peer-to-peer connection has sent: it is up.
+    /// RFC 6581 s5: the initiator's first FPDU arrived, so the connection is up.
     #[cold]
     pub(in crate::core_loop) fn on_rtr<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
@@ -224,7 +225,7 @@ impl ConnectionManager {
         self.report_established(dp, slot, PrivateData::new());
     }
 
-    /// RFC 6581 s9.1, s9.2: the responder accepted, we cannot. A Terminate says why.
+    /// RFC 6581 s9.1, s9.2: the responder accepted terms that this side cannot meet. A Terminate says why.
     #[cold]
     fn terminate_at_start<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, fault: MpaFault) {
         let Some(qp) = dp.qps.at(slot) else { return };
@@ -235,14 +236,14 @@ impl ConnectionManager {
         }
     }
 
-    /// Gives back what a connection was begun with.
+    /// Returns the parameters of a connection to the context.
     pub(super) fn return_params(&mut self, context: u16, setup: Setup) {
         if let Some(target) = setup.into_connect_target() {
             self.send_notification(context, Notification::CmParamsReturned(target.cm_params));
         }
     }
 
-    /// The peer said no. RFC 5044 s7.1.2 leaves the TCP connection open; we close it.
+    /// The peer rejected. RFC 5044 s7.1.2 leaves the TCP connection open; this side closes it.
     fn on_rejected<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -265,7 +266,7 @@ impl ConnectionManager {
         self.send_event(context, event);
     }
 
-    /// After a turn at sending: a reply that TCP has pulled whole ends the start-up.
+    /// After a scheduling round: start-up ends when TCP has pulled the whole reply.
     pub(in crate::core_loop) fn complete_accept<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -286,10 +287,10 @@ impl ConnectionManager {
     }
 }
 
-/// What a connection is begun with: what was asked for, else what the configuration and the queue pair say.
+/// The terms of a request: the application's, else those of the configuration and of the queue pair.
 fn proposal(mpa: &MpaConfig, mpa_params: &MpaParams, limits: ReadDepths) -> Proposal {
     let offer = mpa_params.reads.unwrap_or(limits);
-    // A number that is not negotiated stays what the queue pair was made for.
+    // A depth that is not negotiated stays that of the queue pair.
     let own = |offer, limits| if offer == READS_UNNEGOTIATED { limits } else { offer };
     let reads = ReadDepths { ird: own(offer.ird, limits.ird), ord: own(offer.ord, limits.ord) };
     let peer_to_peer = mpa_params.peer_to_peer.unwrap_or(mpa.peer_to_peer);

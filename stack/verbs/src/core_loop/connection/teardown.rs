@@ -1,7 +1,8 @@
-//! The end of connections: disconnecting, Terminate, resets, time-outs, destruction.
+//! The end of connections: disconnect, Terminate, reset, timeout, destruction.
 //!
-//! The states and their edges are in [`lifecycle`](crate::core_loop::lifecycle). On every edge to `Ended`, every posted request has its completion before the context hears that it is over. While a
-//! Terminate is on its way, incoming data is acknowledged and discarded: a reset would destroy it.
+//! The states and their edges are in [`lifecycle`](crate::core_loop::lifecycle). Before the context learns of the end,
+//! every posted work request has its completion. While a Terminate is being sent, received data is acknowledged and
+//! discarded: a reset would destroy the Terminate.
 
 use super::ConnectionManager;
 use crate::core_loop::data_path::{ConnOwner, DataPath};
@@ -17,7 +18,7 @@ use crate::channel::Notification;
 use crate::event::{ConnectFailure, DisconnectReason, Event};
 
 impl ConnectionManager {
-    /// The application closes the connection: what was posted is carried out first.
+    /// The application disconnects: posted work requests are carried out first.
     pub(in crate::core_loop) fn disconnect<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match qp.lifecycle {
@@ -36,7 +37,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Sends FIN once a draining queue pair has nothing left to do, or nothing that a peer which has closed could answer.
+    /// Sends FIN once a draining queue pair has nothing left to send, or only what a peer that has closed cannot
+    /// answer.
     pub(in crate::core_loop) fn close_if_drained<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -57,8 +59,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Sends FIN. What the peer has sent before it answers with its own has been acknowledged, so it is placed and
-    /// delivered (RFC 5041 s6.2.1): a disconnect takes nothing back that the peer was told has arrived.
+    /// Sends FIN. FPDUs that the peer sends before its own FIN are acknowledged, so they are placed and delivered (RFC
+    /// 5041 s6.2.1): the peer may rely on an acknowledgement.
     fn half_close<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
         if let Some(qp) = dp.qps.at(slot) {
             let deadline = now + qp.timeouts.resolve(self.timeouts).user_timeout;
@@ -67,7 +69,7 @@ impl ConnectionManager {
         self.send_fin(dp, now, slot, conn);
     }
 
-    /// Sends FIN and waits for the peer's, but not for ever. Nothing that comes meanwhile counts.
+    /// Sends FIN and waits for the peer's until a timeout. Received data is discarded.
     fn close<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32, conn: ConnId) {
         dp.abort_stream(slot);
         if let Some(qp) = dp.qps.at(slot) {
@@ -84,7 +86,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Sends FIN on a connection that nobody owns any more. Its end, or TCP's patience, releases it.
+    /// Sends FIN on a connection without an owner. It is released when it ends or at TCP's timeout.
     pub(in crate::core_loop) fn close_unowned<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -100,7 +102,7 @@ impl ConnectionManager {
         }
     }
 
-    /// The stream ended itself: it found an error, or the peer's Terminate came.
+    /// The stream ended: it found an error, or the peer's Terminate arrived.
     #[cold]
     pub(in crate::core_loop) fn on_stream_end<P: Port>(
         &mut self,
@@ -130,7 +132,7 @@ impl ConnectionManager {
         dp.enqueue_tx(slot);
     }
 
-    /// Tells the context of an error that was found here, or of the peer's, and whether a Terminate names it.
+    /// Reports the error to the context, and whether a Terminate carries it.
     fn report_stream_end<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -155,7 +157,7 @@ impl ConnectionManager {
         }
     }
 
-    /// RFC 7306 s1.1: the peer turned out to have no atomic operations.
+    /// RFC 7306 s1.1: the peer does not support atomic operations.
     fn report_no_peer_atomics<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         let Some(qp) = dp.qps.at(slot).filter(|qp| qp.stream.peer_lacks_atomics()) else { return };
         let (context, handle) = (qp.context, qp.handle);
@@ -164,7 +166,7 @@ impl ConnectionManager {
         }
     }
 
-    /// A peer has answered its first atomic operation: whoever remembers that it has none is wrong.
+    /// The peer replied to its first atomic operation: a cached entry that it supports none is wrong.
     #[cold]
     pub(in crate::core_loop) fn on_peer_with_atomics<P: Port>(&mut self, dp: &mut DataPath<P>, slot: u32) {
         if !self.shared.may_lack_atomics() {
@@ -177,7 +179,7 @@ impl ConnectionManager {
         }
     }
 
-    /// After a turn at sending: an ended stream whose Terminate is out closes, a drained one too.
+    /// After a scheduling round: closes a stream whose Terminate is sent, or that is drained.
     #[cold]
     pub(in crate::core_loop) fn after_tx<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
@@ -200,7 +202,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Nothing is held any more: the end that waited for it takes its course.
+    /// No delivery is held any more: handles the end that waited for it.
     #[cold]
     pub(in crate::core_loop) fn resume_deferred_close<P: Port>(
         &mut self,
@@ -216,8 +218,8 @@ impl ConnectionManager {
         }
     }
 
-    /// The peer's FIN: we close too. RFC 5041 s6.2.1: what was posted before a disconnect goes out first, since a peer
-    /// that has closed its half still takes it.
+    /// The peer's FIN: this side closes too. RFC 5041 s6.2.1: work requests that were posted before a disconnect are
+    /// sent first, since a peer that has closed its half still receives.
     pub(in crate::core_loop) fn on_peer_closed<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -239,7 +241,7 @@ impl ConnectionManager {
         }
     }
 
-    /// TCP has let go of the connection.
+    /// The TCP connection has ended.
     pub(in crate::core_loop) fn on_tcp_closed<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -269,7 +271,7 @@ impl ConnectionManager {
         let (context, handle, reason) = (qp.context, qp.handle, before.cause().unwrap_or(reason));
         let event = match before.established() {
             true => Event::Disconnected { qp: handle, reason },
-            // No RTR came: the application was never told of the connection.
+            // No RTR arrived: the application does not know the connection.
             false => Event::ConnectFailed { qp: handle, reason: reason.into() },
         };
         let last = qp.uses_srq().then_some(Event::LastWqeReached { qp: qp.handle });
@@ -281,7 +283,7 @@ impl ConnectionManager {
         self.send_event(context, event);
     }
 
-    /// A connection that never came up.
+    /// Set-up failed: the connection was never up.
     pub(in crate::core_loop) fn fail_connect<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -301,7 +303,7 @@ impl ConnectionManager {
         self.send_event(context, event);
     }
 
-    /// The queue pair's patience has run out: closing took too long, or start-up did.
+    /// The deadline of a queue pair expired.
     pub(in crate::core_loop) fn on_qp_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         match &mut qp.lifecycle {
@@ -329,7 +331,7 @@ impl ConnectionManager {
         }
     }
 
-    /// What drains has the user timeout for each step, however long all of it takes.
+    /// A disconnect has the user timeout for each step of progress, however long it takes in total.
     fn on_drain_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         let Some(qp) = dp.qps.at(slot) else { return };
         let acked_bytes = qp.conn.map_or(0, |conn| dp.tcp.acked_bytes(conn));
@@ -343,7 +345,7 @@ impl ConnectionManager {
         self.arm_qp(slot, next);
     }
 
-    /// A hold-off is over, a Read has had its time, or the initiator's first message has.
+    /// A hold-off is over, or a Read or the initiator's first FPDU had its time.
     fn on_running_timer<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         if self.responder_sends_timed_out(dp, now, slot) || self.reads_timed_out(dp, now, slot) {
             self.end_on_timeout(dp, now, slot);
@@ -352,7 +354,7 @@ impl ConnectionManager {
         }
     }
 
-    /// What a peer has asked for can neither be done nor be refused as its own fault (RFC 5040 s7.1).
+    /// RFC 5040 s7.1: a peer's request can neither be executed nor be refused as the peer's error.
     pub(in crate::core_loop) fn terminate_without_owner<P: Port>(
         &mut self,
         dp: &mut DataPath<P>,
@@ -370,13 +372,13 @@ impl ConnectionManager {
         }
     }
 
-    /// Resets a connection that does not come to its end.
+    /// Resets a connection that did not end in time.
     fn end_on_timeout<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         self.enter_ended(dp, slot, DisconnectReason::TimedOut);
     }
 
-    /// The application gave the queue pair up: its half goes back, with everything flushed.
+    /// The application destroyed the queue pair: returns the core's half with all work requests flushed.
     pub(in crate::core_loop) fn destroy_qp<P: Port>(&mut self, dp: &mut DataPath<P>, now: Nanos, slot: u32) {
         dp.abort_conn(now, slot);
         dp.abort_stream(slot);

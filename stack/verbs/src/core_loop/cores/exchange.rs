@@ -1,4 +1,4 @@
-//! The core loop's side of it: what goes to other cores, and what comes from them.
+//! The exchange of frames and messages with other cores, from the core loop's side.
 
 use ironwarp_net::Received;
 use ironwarp_port::Port;
@@ -9,16 +9,16 @@ use super::{InterCoreMessage, OtherCores, Steered};
 use crate::core_loop::CoreLoop;
 use crate::core_loop::data_path::DataPath;
 
-/// Frames taken over from one other core in one iteration, as many as four bursts bring; so that whoever is flooded
-/// elsewhere cannot starve the frames that arrive here.
+/// Frames taken from one other core in one iteration, as many as four bursts, so that a flood there does not starve
+/// the frames that arrive here.
 const STEERED_BUDGET: usize = 128;
 
-/// Mail taken from one other core in one iteration.
+/// Messages taken from one other core in one iteration.
 const MESSAGE_BUDGET: usize = 64;
 
 impl<P: Port, C: Clock> CoreLoop<P, C> {
-    /// Hands over what was received for others, and takes what others have received for us. What is taken here is at home:
-    /// nobody is asked again whose it is.
+    /// Publishes what was received for other cores and handles what they received for this one. A steered frame is not
+    /// steered again.
     #[inline(never)]
     pub(in crate::core_loop) fn exchange(&mut self, now: Nanos) {
         let Some(other_cores) = self.dp.other_cores.as_deref_mut() else { return };
@@ -57,7 +57,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
         match steered {
             Steered::Segment(port, segment) => {
                 self.dp.wire.select(port);
-                // One of ours to ourselves: so are the answers.
+                // A segment from this host to itself: its replies are looped back too.
                 if segment.remote_mac == self.dp.net().mac() {
                     self.dp.wire.loop_back(segment.remote_mac);
                 }
@@ -101,7 +101,7 @@ impl<P: Port, C: Clock> CoreLoop<P, C> {
 }
 
 impl<P: Port> DataPath<P> {
-    /// Tells the others what was found out in this iteration.
+    /// Sends the network updates of this iteration to the other cores.
     #[inline(never)]
     pub(in crate::core_loop) fn send_net_messages(&mut self) {
         let Some(other_cores) = self.other_cores.as_deref_mut() else { return };

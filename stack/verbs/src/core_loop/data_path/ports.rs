@@ -1,9 +1,8 @@
-//! The ports of a core: which one a peer is reached through, and what all of them have in common.
+//! The ports of a core: the choice of a port for a peer, and what all ports share.
 //!
-//! Each port has a [`Net`] of its own: addresses, neighbours, routes, path MTUs. A flow belongs to the port that has its
-//! local address, since net takes frames for no other; its path names that port, and TCP selects it before it sends. So
-//! everything above net is shared: one table of flows, one set of timers, one list of senders. With one port, a constant of
-//! the port's type, all of this comes down to the first net.
+//! Each port has its own [`Net`]: addresses, neighbours, routes, path MTUs. A flow belongs to the port with its local
+//! address; its path names that port. Everything above net is shared: one flow table, one set of timers, one list of
+//! senders. With one port, a constant of the port's type, all of this reduces to the first net.
 
 use core::net::IpAddr;
 
@@ -20,11 +19,11 @@ impl<P: Port> DataPath<P> {
         self.nets.at_mut::<P>(self.wire.selected())
     }
 
-    /// The way to a peer, through the port that leads there; that of the longest prefix where several do.
+    /// The route to a peer through the port with the longest matching prefix.
     pub(in crate::core_loop) fn route(&mut self, now: Nanos, remote: IpAddr) -> Route {
         if P::SEVERAL {
             let near = |port: &u8| self.nets.at::<P>(*port).nearness(remote);
-            // The last of equals is found: the first port is asked last.
+            // Of equals the last is found, so the first port is asked last.
             let nearest = (0..self.wire.devices()).rev().filter(|port| near(port).is_some()).max_by_key(near);
             let Some(port) = nearest else { return Route::Unreachable };
             self.wire.select(port);
@@ -32,7 +31,7 @@ impl<P: Port> DataPath<P> {
         self.nets.at_mut::<P>(self.wire.selected()).route(now, remote, &mut self.wire)
     }
 
-    /// How often the answer of [`Self::route`] may have changed, modulo 2^32.
+    /// Counts changes that may change the result of [`Self::route`], modulo 2^32.
     #[inline(always)]
     pub(in crate::core_loop) fn route_changes(&self) -> u32 {
         if !P::SEVERAL {
@@ -41,7 +40,7 @@ impl<P: Port> DataPath<P> {
         self.nets.iter().map(Net::route_changes).fold(0, u32::wrapping_add)
     }
 
-    /// When time has something to do in a net; [`Nanos::MAX`]: never.
+    /// The first deadline of all nets; [`Nanos::MAX`]: none is armed.
     #[inline(always)]
     pub(in crate::core_loop) fn nets_next_deadline(&self) -> Nanos {
         if !P::SEVERAL {
@@ -50,7 +49,7 @@ impl<P: Port> DataPath<P> {
         self.nets.iter().filter_map(Net::next_deadline).min().unwrap_or(Nanos::MAX)
     }
 
-    /// Lets time pass in every net.
+    /// Runs the timers of every net.
     #[inline(always)]
     pub(in crate::core_loop) fn on_net_timers(&mut self, now: Nanos) {
         for port in 0..self.wire.devices() {

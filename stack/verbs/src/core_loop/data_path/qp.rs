@@ -18,20 +18,20 @@ use crate::core_loop::lifecycle::Lifecycle;
 use crate::objects::{QpAttr, QpShared, QpTimeouts, QueuePair, ReceiveShare};
 use crate::shared::SlotLease;
 
-/// What a queue pair's two halves are made from.
+/// The parts of a queue pair's two halves.
 pub(crate) struct QpSetup {
     pub(crate) handle: QueuePair,
     pub(crate) pd: PdId,
-    /// That of its receives.
+    /// The protection domain of its receives.
     pub(crate) recv_pd: PdId,
     pub(crate) bell: Arc<DoorbellFlag>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) sq: SlotConsumer<SendWqe>,
     pub(crate) rq: SlotConsumer<RecvWqe>,
-    /// The receive ring's other end, where receives come from a shared queue.
+    /// The producer of the receive ring, if receives come from a shared queue.
     pub(crate) rq_producer: Option<SlotProducer<RecvWqe>>,
     pub(crate) attr: QpAttr,
-    /// Words are changed with locked instructions, not by their owners.
+    /// Atomic operations use locked instructions instead of owners.
     pub(crate) atomic_locked: bool,
 }
 
@@ -53,7 +53,8 @@ impl QpSetup {
     }
 }
 
-/// The core's half of a queue pair. On cache lines of its own: that of another core's queue pair may lie beside it.
+/// The core's half of a queue pair. On cache lines of its own, since another core's queue pair may be its neighbour in
+/// memory.
 #[repr(align(64))]
 pub(crate) struct QpCore {
     pub(in crate::core_loop) handle: QueuePair,
@@ -63,30 +64,30 @@ pub(crate) struct QpCore {
     pub(in crate::core_loop) rq: SlotConsumer<RecvWqe>,
     rq_producer: Option<SlotProducer<RecvWqe>>,
     pub(in crate::core_loop) slot: u32,
-    /// Keeps the place for as long as this half exists.
+    /// Keeps the slot in use for as long as this half exists.
     lease: Option<SlotLease>,
     selected_queues: SelectedQueues,
     /// How much of a shared receive queue its peer may take.
     pub(in crate::core_loop) share: Option<ReceiveShare>,
-    /// The context that owns it, by place.
+    /// The context that owns it, by number.
     pub(in crate::core_loop) context: u16,
     pub(in crate::core_loop) conn: Option<ConnId>,
     /// The state of its connection.
     pub(in crate::core_loop) lifecycle: Lifecycle,
-    /// The numbers of Reads that there are places for.
+    /// The depths of Reads that it was created for.
     pub(in crate::core_loop) reads: ReadDepths,
-    /// The RDMAP stream. It rests before and after the connection.
+    /// The RDMAP stream. It is idle before the connection and ended after it.
     pub(in crate::core_loop) stream: Stream,
-    /// Whether it waits in the loop's list of senders.
+    /// Whether it is in the list of senders.
     pub(in crate::core_loop) tx_queued: bool,
-    /// Whether it waits in the loop's list of those who wait for memory.
+    /// Whether it is in the list of memory waiters.
     pub(in crate::core_loop) awaits_memory: bool,
-    /// Bytes that it may still send in its turn; below zero what the last one took too much.
+    /// The DRR deficit in bytes: negative after an overdraft, which is deducted from the next quantum.
     pub(in crate::core_loop) deficit: i64,
-    /// What its application says of its patience.
+    /// The timeouts that the application set.
     pub(in crate::core_loop) timeouts: QpTimeouts,
-    /// TCP events of an orderly end that wait until a held delivery is made: input that is not handled yet, in
-    /// whichever state it arrived.
+    /// TCP events of an orderly end that wait for a held delivery: input that is not handled yet, independent of the
+    /// state in which it arrived.
     pub(in crate::core_loop) deferred_close: TcpEvents,
 }
 
@@ -118,7 +119,7 @@ impl QpCore {
         }
     }
 
-    /// Whether its receives come from a shared queue.
+    /// Returns whether its receives come from a shared queue.
     pub(in crate::core_loop) fn uses_srq(&self) -> bool {
         self.rq_producer.is_some()
     }
@@ -127,7 +128,7 @@ impl QpCore {
         self.handle
     }
 
-    /// Gives the queue pair its places on a core, and what the connection to come carries.
+    /// Assigns the slots on a core and the extensions of the connection.
     pub(crate) fn assign_slot(
         &mut self,
         lease: SlotLease,
@@ -140,7 +141,7 @@ impl QpCore {
         self.lease = Some(lease);
     }
 
-    /// The stream, and what it is lent for a call.
+    /// The stream, and what it borrows for a call.
     pub(in crate::core_loop) fn stream_io<'a>(
         &'a mut self,
         queues: &'a mut QueueTable,
@@ -162,7 +163,7 @@ impl QpCore {
     }
 }
 
-/// Every queue pair of a core, by place.
+/// All queue pairs of a core, by slot.
 pub(in crate::core_loop) struct QpTable {
     qps: Box<[Option<Box<QpCore>>]>,
 }
@@ -176,7 +177,7 @@ impl QpTable {
         self.qps.len() as u32
     }
 
-    /// Queue pairs that there are.
+    /// The number of queue pairs.
     pub(in crate::core_loop) fn count(&self) -> usize {
         self.qps.iter().flatten().count()
     }
@@ -195,7 +196,7 @@ impl QpTable {
         self.qps.get_mut(slot as usize)?.as_deref_mut()
     }
 
-    /// Places of the queue pairs that a context owns.
+    /// The slots of the queue pairs that a context owns.
     pub(in crate::core_loop) fn owned_by(&self, context: u16) -> impl Iterator<Item = u32> + '_ {
         self.qps.iter().flatten().filter(move |qp| qp.context == context).map(|qp| qp.slot)
     }

@@ -1,22 +1,23 @@
-//! Words of other cores: what the cores of one stack ask each other to do.
+//! Remote atomics: atomic operations on words that another core owns.
 //!
-//! Every cache line of memory has one owner among the cores, which alone changes words in it on behalf of peers, with plain
-//! loads and stores. A request that arrives elsewhere is mailed there; the owner looks the word up again, does what is asked
-//! and mails back what was there before. Between any two cores go at most [`CREDITS`] calls at a time; a queue pair that
-//! finds none left waits in line for that core. Nothing ever waits for room: a credit is a place for the reply.
+//! Every cache line of memory has one owner among the cores. Only the owner changes words in it on behalf of peers,
+//! with plain loads and stores. A request that arrives at another core goes to the owner's mailbox; the owner resolves
+//! the word again, executes the operation and replies with the old value. At most [`CREDITS`] requests are outstanding
+//! between two cores; a queue pair without a credit waits in a list for that core. No core waits for room: a credit
+//! reserves the place of the reply.
 //!
-//! Whoever waits for a word waits for its owner's next look, so a core looks for calls twice an iteration, behind the receive
-//! stage and last of all; for answers at the first of these, so that the responses leave in the same iteration. A request that
-//! came alone is waited for there, for a bounded number of looks, in which the core answers others.
+//! A request waits until its owner polls, so a core serves requests twice an iteration: after the receive stage and at
+//! the end. It takes replies at the first of these, so that the responses leave in the same iteration. For the reply
+//! to a single request it spins, for a bounded number of polls, and serves requests meanwhile.
 //!
-//! What comes behind a call of its stream that is refused is refused too, though it may be in the mail already.
+//! A request after a refused one of the same stream is refused too, even if it is in the mailbox already.
 //!
-//! An answer finds its queue pair by place and number, so that one which has gone is not mistaken for another. A core that
-//! is not polled keeps others waiting for its words, as it keeps its own connections waiting. One that has gone for good
-//! ends the streams that ask for them.
+//! A reply names its queue pair by slot and number, so that a new occupant of the slot does not get it. A core that is
+//! not polled delays requests for its words as it delays its own connections. A core that is gone ends the streams
+//! that wait for it.
 //!
-//! A stack of one core has none of this. Cost with several: a cache line's way there and one back for an operation that is
-//! waited for, a few nanoseconds for one of a batch; a load for each other core at each look.
+//! A stack of one core has none of this. Cost with several: a cache line each way for a single operation, a few
+//! nanoseconds for one of a batch, and a load for each other core at each poll.
 
 use std::collections::VecDeque;
 
@@ -33,30 +34,31 @@ use super::DataPath;
 use super::queues::QueueTable;
 use crate::config::AtomicExecution;
 
-/// Operations that one core may wait for from one other: as many as a burst brings. A pair of cores takes 8 KiB.
+/// Requests that one core may have outstanding at one other: as many as a burst brings. A pair of cores takes 8 KiB.
 const CREDITS: usize = 32;
 
-/// How often a core looks for the answer to a request that came alone, before it goes on: about a microsecond, three times what
-/// an owner takes that has nothing else to do.
+/// Polls for the reply to a single request before the core goes on: about a microsecond, three times what an idle
+/// owner takes.
 const REPLY_SPINS_MAX: u32 = 200;
 
-/// One core's mail about words, in both directions. On cache lines of its own: another core's may lie beside it.
+/// One core's mailboxes, in both directions. On cache lines of its own, since another core's may be its neighbour in
+/// memory.
 #[repr(align(128))]
 pub(crate) struct RemoteAtomics {
     mailboxes: Mailboxes<AtomicCall, AtomicReply>,
-    /// By the core that asks, what it has been refused.
+    /// By requesting core, the streams that were refused.
     refused_streams: Box<[RefusedStreams]>,
-    /// By the core that is asked, places of queue pairs that wait for a credit; each in one list, once.
+    /// By owner, the slots of queue pairs that wait for a credit; each in one list, once.
     credit_waiters: Box<[CachePadded<VecDeque<u32>>]>,
-    /// How many those are.
+    /// The length of all these lists.
     credit_waiter_count: usize,
-    /// Whether a call was made and its answer not waited for yet.
+    /// A request was sent and its reply was not spun for yet.
     request_sent: bool,
-    /// Whoever asks now is the one whose turn it is.
+    /// The queue pair that sends now is the first of its list.
     serving_waiter: bool,
 }
 
-/// What each core has of the mail about words; nothing where there is one core. For `queue_pairs` queue pairs each.
+/// The mailboxes of each core, for `queue_pairs` queue pairs each; `None` on a stack of one core.
 pub(crate) fn remote_atomics_mesh(cores: u16, queue_pairs: u32) -> Vec<Option<Box<RemoteAtomics>>> {
     if cores == 1 {
         return vec![None];
@@ -78,10 +80,11 @@ pub(crate) fn remote_atomics_mesh(cores: u16, queue_pairs: u32) -> Vec<Option<Bo
     .collect()
 }
 
-/// Streams of one other core that had a call refused here, and the number of that call.
+/// Streams of one other core that had a request refused here, and the number of that request.
 ///
-/// What a stream asks behind it must have no effect (RFC 7306 s5.4: what is behind has not happened if what is ahead has
-/// not), and may be in the mail already. After [`CREDITS`] calls more it is not: the caller has heard by then.
+/// Later requests of the stream must have no effect (RFC 7306 s5.4: an operation does not happen if an earlier one did
+/// not), and may be in the mailbox already. After [`CREDITS`] more requests none is: the requesting core has the reply
+/// by then.
 #[derive(Default)]
 struct RefusedStreams {
     streams: ArrayVec<(QpNum, u32), CREDITS>,
@@ -89,7 +92,7 @@ struct RefusedStreams {
 }
 
 impl RefusedStreams {
-    /// Does what is asked, unless something ahead of it was refused.
+    /// Executes a request, unless an earlier one of its stream was refused.
     fn execute(&mut self, call: &AtomicCall, mem: &CoreMem) -> AtomicReply {
         self.calls = self.calls.wrapping_add(1);
         if !self.streams.is_empty() && self.has_earlier_refusal(call.qp()) {
@@ -102,7 +105,7 @@ impl RefusedStreams {
         reply
     }
 
-    /// Forgets those that have heard. Says whether this one has not.
+    /// Removes streams whose core has the reply. Returns whether `qp` remains.
     #[cold]
     fn has_earlier_refusal(&mut self, qp: QpNum) -> bool {
         let calls = self.calls;
@@ -112,13 +115,13 @@ impl RefusedStreams {
 
     #[cold]
     fn record_refusal(&mut self, qp: QpNum) {
-        // Room: each is of another one of the last calls.
+        // There is room: each entry belongs to a different one of the last requests.
         let _ = self.streams.try_push((qp, self.calls));
     }
 }
 
 impl RemoteAtomics {
-    /// Asks `owner` on behalf of the queue pair at `slot`, or puts it in line.
+    /// Sends a request to `owner` for the queue pair at `slot`, or lists the queue pair.
     pub(super) fn send_request(
         &mut self,
         (slot, serial): (u32, u32),
@@ -138,13 +141,13 @@ impl RemoteAtomics {
         Err(NoCredit)
     }
 
-    /// The owner is asked soon.
+    /// Prefetches for a request that follows soon.
     #[inline]
     pub(super) fn prepare_request(&self, owner: CoreId) {
         self.mailboxes.prefetch(owner.0);
     }
 
-    /// The next in line for a core that may be asked again.
+    /// The next queue pair that waits for a core with a free credit.
     fn next_credit_waiter(&mut self, owner: usize) -> Option<u32> {
         let waiters = self.credit_waiters.get_mut(owner)?;
         if waiters.is_empty() || !self.mailboxes.has_credit(owner as u16) {
@@ -154,14 +157,14 @@ impl RemoteAtomics {
         waiters.pop_front()
     }
 
-    /// Whether somebody waits for a core.
+    /// Returns whether requests to a core are outstanding or wait for a credit.
     #[inline]
     fn has_outstanding_to(&self, owner: usize) -> bool {
         let waits_for_credit = self.credit_waiters.get(owner).is_some_and(|waiters| !waiters.is_empty());
         waits_for_credit || self.mailboxes.outstanding_to(owner as u16) > 0
     }
 
-    /// Does what other cores ask for. Says how much that was.
+    /// Executes the requests of other cores. Returns their number.
     #[inline]
     fn serve_requests(&mut self, mem: &CoreMem) -> usize {
         let refused_streams = &mut self.refused_streams;
@@ -171,7 +174,7 @@ impl RemoteAtomics {
         })
     }
 
-    /// Whether a call has just been made, and its answer is all that is waited for. Says so once.
+    /// Returns once whether the only outstanding request was just sent.
     #[inline]
     fn take_single_request(&mut self) -> bool {
         core::mem::take(&mut self.request_sent)
@@ -179,7 +182,7 @@ impl RemoteAtomics {
             && self.mailboxes.outstanding() == 1
     }
 
-    /// Calls that have not been answered.
+    /// Requests without a reply.
     pub(in crate::core_loop) fn outstanding(&self) -> usize {
         self.mailboxes.outstanding()
     }
@@ -189,7 +192,7 @@ impl RemoteAtomics {
         self.credit_waiters.len() as u16
     }
 
-    /// How often the queue pair at `slot` is in line.
+    /// How often the queue pair at `slot` is listed.
     pub(in crate::core_loop) fn credit_wait_count(&self, slot: u32) -> usize {
         self.credit_waiters
             .iter()
@@ -198,12 +201,12 @@ impl RemoteAtomics {
             .count()
     }
 
-    /// Whether it is in line for that core.
+    /// Returns whether it is listed for that core.
     fn is_waiting_for_credit(&self, slot: u32, owner: u16) -> bool {
         self.credit_waiters.get(usize::from(owner)).is_some_and(|waiters| waiters.contains(&slot))
     }
 
-    /// Nobody waits for a core any more.
+    /// Forgets all requests to a core.
     fn cancel_requests_to(&mut self, owner: u16) {
         self.mailboxes.abandon_calls(owner);
         if let Some(waiters) = self.credit_waiters.get_mut(usize::from(owner)) {
@@ -212,18 +215,18 @@ impl RemoteAtomics {
         }
     }
 
-    /// How many are in line.
+    /// The number of listed queue pairs.
     pub(in crate::core_loop) fn waiting_for_credit(&self) -> usize {
         self.credit_waiter_count
     }
 
-    /// Whether other cores have something to do for this one.
+    /// Returns whether any request is outstanding or waits.
     #[inline]
     pub(super) fn has_outstanding(&self) -> bool {
         self.mailboxes.outstanding() | self.credit_waiter_count != 0
     }
 
-    /// The queue pair at a place is gone.
+    /// Removes a queue pair from all lists.
     pub(in crate::core_loop) fn remove_credit_waiter(&mut self, slot: u32) {
         self.credit_waiters.iter_mut().for_each(|waiters| waiters.retain(|waiting| *waiting != slot));
         self.credit_waiter_count = self.credit_waiters.iter().map(|waiters| waiters.len()).sum();
@@ -231,7 +234,7 @@ impl RemoteAtomics {
 }
 
 impl<P: Port> DataPath<P> {
-    /// An application's atomic operation on its own memory, which comes to the word's owner like any other.
+    /// An application's atomic operation on its own memory, which the word's owner executes as it does a peer's.
     #[cold]
     pub(in crate::core_loop) fn execute_local_atomic(
         &mut self,
@@ -243,12 +246,12 @@ impl<P: Port> DataPath<P> {
         if self.atomic_execution == AtomicExecution::Locked {
             return Ok(word.apply_locked(operation));
         }
-        // A word that is not ours by now was given up and registered again since.
+        // A word with another owner was deregistered and registered again since.
         let owned = word.claim().map_err(|_| AccessError::Revoked)?;
         Ok(owned.apply(operation))
     }
 
-    /// Changes words of this core for others.
+    /// Executes atomic operations for other cores.
     #[inline(never)]
     pub(in crate::core_loop) fn serve_remote_atomics(&mut self) {
         let Some(remote_atomics) = self.queues.remote_atomics.as_deref_mut() else { return };
@@ -259,8 +262,8 @@ impl<P: Port> DataPath<P> {
         }
     }
 
-    /// Stays a moment with a request that came alone: its answer is on its way for no longer than another iteration takes, and
-    /// the response leaves in this one. What others ask meanwhile is done. Whoever has more to do or to wait for goes on.
+    /// Spins for the reply to a single request: it takes no longer than another iteration, and the response leaves in
+    /// this one. Requests of other cores are served meanwhile. A core with other work does not spin.
     #[inline(never)]
     pub(in crate::core_loop) fn spin_for_reply(&mut self) {
         let single_request =
@@ -279,7 +282,7 @@ impl<P: Port> DataPath<P> {
         }
     }
 
-    /// The number of cores that may be asked.
+    /// The number of cores with mailboxes.
     pub(in crate::core_loop) fn atomics_cores(&self) -> u16 {
         self.queues.remote_atomics.as_deref().map_or(0, |remote_atomics| remote_atomics.cores())
     }
@@ -316,14 +319,14 @@ impl<P: Port> DataPath<P> {
             || self.qps.at(slot).is_some_and(|qp| qp.stream.has_forwarded_to(CoreId(core)))
     }
 
-    /// Ends all waiting for a core.
+    /// Forgets all requests to a core.
     pub(in crate::core_loop) fn cancel_requests_to(&mut self, core: u16) {
         if let Some(remote_atomics) = &mut self.queues.remote_atomics {
             remote_atomics.cancel_requests_to(core);
         }
     }
 
-    /// Another core has answered. Says whether anybody waited for it.
+    /// A reply of another core. Returns whether a queue pair waited for it.
     fn on_atomic_reply(&mut self, reply: AtomicReply) -> bool {
         let (slot, serial) = ((reply.token >> 32) as u32, reply.token as u32);
         let Some(qp) = self.qps.at(slot).filter(|qp| qp.handle.num() == reply.qp) else { return false };
@@ -335,7 +338,7 @@ impl<P: Port> DataPath<P> {
         awaited
     }
 
-    /// Those in line for a core ask, as long as there are credits.
+    /// Listed queue pairs send their requests as long as there are credits.
     pub(in crate::core_loop) fn send_waiting_requests(&mut self, core: u16) {
         while let Some(slot) = self
             .queues

@@ -30,7 +30,7 @@ pub(in crate::core_loop) struct RxAttention {
 
 impl<P: Port> DataPath<P> {
     /// Checks, places and delivers whole FPDUs; the rest of one stays with TCP.
-    #[inline(always)]
+    #[inline]
     pub(in crate::core_loop) fn on_readable(&mut self, slot: u32, conn: ConnId) -> RxOutcome {
         let Some(qp) = self.qps.at(slot) else { return RxOutcome::Done };
         if !qp.lifecycle.takes_fpdus() {
@@ -54,7 +54,7 @@ impl<P: Port> DataPath<P> {
         RxOutcome::Done
     }
 
-    /// Bytes beyond a gap, on a connection that asked to hear of them.
+    /// Bytes after a gap, on a connection with out-of-order placement.
     pub(in crate::core_loop) fn on_out_of_order(&mut self, slot: u32, conn: ConnId) {
         let Some(qp) = self.qps.at(slot) else { return };
         if qp.lifecycle.takes_fpdus() {
@@ -64,7 +64,7 @@ impl<P: Port> DataPath<P> {
     }
 
     /// Completes what TCP has acknowledged and continues to send. Returns whether a disconnect waits for that.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     pub(in crate::core_loop) fn on_acked(&mut self, slot: u32, conn: ConnId) -> bool {
         let acked = self.tcp.acked_bytes(conn);
@@ -82,7 +82,7 @@ impl<P: Port> DataPath<P> {
         draining
     }
 
-    /// A connection that nobody waits for any more: it only has to end.
+    /// A connection without an owner: it only has to end.
     #[cold]
     pub(in crate::core_loop) fn on_orphan_events(&mut self, conn: ConnId, events: TcpEvents) {
         if events.contains(TcpEvents::READABLE) {

@@ -1,10 +1,10 @@
-//! The transmit stage: whoever has something to send takes a turn.
+//! The transmit stage: scheduling rounds of senders.
 //!
-//! Deficit round robin by bytes: each turn of a queue pair is worth [`QUANTUM_BYTES`]. Its last unit may pass that, and
-//! what it took too much is missing in its next turn, so that queue pairs get equal bytes whatever the sizes of their
-//! messages. A long Write or Read Response on one queue pair so delays a small message on another by a bounded number
-//! of segments. Who was stopped by a full device ring or an empty pool keeps the place in the list; who was stopped by
-//! a window or by congestion comes back when TCP says so.
+//! Deficit round robin by bytes: each round of a queue pair has a quantum of [`QUANTUM_BYTES`]. The last unit may
+//! exceed it; the overdraft is deducted from the next quantum, so that queue pairs get equal bytes whatever the sizes
+//! of their messages. A long Write or Read Response on one queue pair delays a small message on another by a bounded
+//! number of segments. A sender that is stopped by a full device ring or an empty pool stays listed; one that is
+//! stopped by a window or by congestion is listed again on TCP's event.
 
 use ironwarp_iwarp::stream::StreamState;
 use ironwarp_port::Port;
@@ -14,17 +14,17 @@ use ironwarp_types::Nanos;
 use super::{DataPath, TxSource};
 use crate::core_loop::lifecycle::{Draining, Lifecycle, Running};
 
-/// Bytes of FPDUs that a queue pair gets for each turn: four full segments of 9000 bytes or 23 of 1500.
+/// The quantum of a queue pair in bytes of FPDUs: four full segments of 9000 bytes or 23 of 1500.
 const QUANTUM_BYTES: i64 = 32 * 1024;
 
-/// Segments in a turn, those that go again included: bounds what tiny messages cost, whose bytes hardly count.
+/// Segments in a round, retransmissions included: bounds the cost of small messages, whose bytes hardly count.
 pub(in crate::core_loop) const ROUND_UNITS_MAX: usize = 64;
 
 /// What is left for the connection manager after a scheduling round of a queue pair.
 #[derive(Clone, Copy, Default)]
 #[must_use]
 pub(in crate::core_loop) struct TxOutcome {
-    /// The first Read of several is outstanding: its timer is armed.
+    /// A Read is outstanding and its timer is not armed.
     pub(in crate::core_loop) read_started: bool,
     /// The connection is in another state than full operation: the round may have completed that state.
     pub(in crate::core_loop) check_state: bool,
@@ -49,7 +49,7 @@ impl<P: Port> DataPath<P> {
     }
 
     /// The scheduling round of a queue pair.
-    #[inline(always)]
+    #[inline]
     pub(in crate::core_loop) fn serve_qp(&mut self, now: Nanos, slot: u32) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         qp.tx_queued = false;
@@ -70,7 +70,7 @@ impl<P: Port> DataPath<P> {
         }
     }
 
-    /// The turn of a queue pair that sends nothing of a stream: frames of the start-up, a unit again, a FIN.
+    /// The round of a queue pair whose stream sends nothing: start-up frames, retransmissions, a FIN.
     #[cold]
     #[inline(never)]
     fn serve_without_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
@@ -87,7 +87,6 @@ impl<P: Port> DataPath<P> {
     }
 
     /// The scheduling round of a queue pair whose stream runs.
-    #[inline(always)]
     fn serve_stream(&mut self, now: Nanos, slot: u32, conn: ConnId) -> TxOutcome {
         let Some(qp) = self.qps.at(slot) else { return TxOutcome::default() };
         let allowance = qp.deficit + QUANTUM_BYTES;
@@ -96,7 +95,7 @@ impl<P: Port> DataPath<P> {
         let sent = self.tcp.transmit(now, conn, &mut source, &mut self.wire, ROUND_UNITS_MAX);
         let left = source.remaining_bytes();
         self.work += sent.units;
-        // Who has nothing more to send saves nothing up for later.
+        // A sender with nothing left to send does not save its quantum.
         qp.deficit = left.min(0);
         let (waits, reads) = (qp.stream.awaits_epoch(), qp.stream.read_progress().is_some());
         let running = if let Lifecycle::Running(running) = &qp.lifecycle { Some(running) } else { None };

@@ -1,4 +1,4 @@
-//! One completion queue, the core's half: where completions go, and whom to wake.
+//! One completion queue, the core's half: the ring and the notification.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::shared::{CqReservations, SlotLease};
 /// The core's end of a completion ring.
 pub(crate) type CqRing = spsc::Producer<Completion>;
 
-/// The core's half of a completion queue. On cache lines of its own: another core's half may lie beside it.
+/// The core's half of a completion queue. On cache lines of its own, since another core's half may be its neighbour in
+/// memory.
 #[repr(align(64))]
 pub(crate) struct CqCore {
     pub(super) handle: CompletionQueue,
@@ -21,16 +22,16 @@ pub(crate) struct CqCore {
     pub(super) reservations: Arc<CqReservations>,
     armed: Arc<NotifyState>,
     eventfd: Arc<OwnedFd>,
-    /// Completions came since the last look at who is to be woken.
+    /// Completions were added since the last notification.
     pub(super) has_new_completions: bool,
     /// One of them was solicited or failed.
     solicited: bool,
-    /// The context that owns it, by place.
+    /// The context that owns it, by number.
     pub(in crate::core_loop) context: u16,
     pub(super) lease: SlotLease,
 }
 
-/// What a completion queue's half on a core is made from.
+/// The parts of a completion queue's half on a core.
 pub(crate) struct CqParts {
     pub(crate) handle: CompletionQueue,
     pub(crate) ring: CqRing,
@@ -55,8 +56,7 @@ impl CqCore {
         }
     }
 
-    /// Adds a completion. The place was promised when the work was posted, so it is there; the answer is `false`
-    /// only if that promise was broken.
+    /// Adds a completion. Its entry was reserved when the work was posted; returns `false` if it was not.
     pub(super) fn push(&mut self, completion: Completion) -> bool {
         self.has_new_completions = true;
         self.solicited |= completion.flags.contains(CompletionFlags::SOLICITED)
@@ -64,17 +64,17 @@ impl CqCore {
         self.ring.push(completion).is_ok()
     }
 
-    /// Writes into another ring from now on. The old one is read to its end by the application, and freed there.
+    /// Switches to another ring. The application reads the old one to its end and frees it.
     pub(super) fn replace_ring(&mut self, ring: CqRing) {
         self.ring = ring;
     }
 
-    /// Wakes whoever armed the queue, once.
+    /// Wakes the thread that armed the queue, once.
     pub(super) fn notify(&mut self) {
         let (has_new_completions, solicited) =
             (core::mem::take(&mut self.has_new_completions), core::mem::take(&mut self.solicited));
         if has_new_completions && self.armed.fire(solicited) {
-            // A full counter means that the reader has a wake-up waiting already.
+            // A full counter means that a wake-up is pending already.
             let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         }
     }

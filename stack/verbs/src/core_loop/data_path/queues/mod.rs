@@ -1,7 +1,7 @@
 //! Completion queues and shared receive queues, the core's half.
 //!
-//! Both belong to many queue pairs. The table is lent to one queue pair's stream at a time, with its queues selected, and
-//! so is the mail to cores that own words.
+//! Many queue pairs share them. The table is lent to one queue pair's stream at a time, with its queues selected, and
+//! with the mailboxes of remote atomics.
 
 mod cq;
 mod share;
@@ -28,17 +28,18 @@ use crate::config::LimitsConfig;
 use crate::event::Event;
 use crate::objects::{CompletionQueue, QueuePair, ReceiveShare};
 
-/// The queues of one queue pair, by place.
+/// The queues of one queue pair, by slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SelectedQueues {
     pub(crate) send_cq: u32,
     pub(crate) recv_cq: u32,
     pub(crate) srq: Option<SrqSlot>,
-    /// The queue pair's own place.
+    /// The queue pair's own slot.
     pub(crate) qp: u32,
 }
 
-/// The place of a shared receive queue, so that one or none takes four bytes: queues are selected for every frame.
+/// The slot of a shared receive queue. `Option` of it takes four bytes, which counts since queues are selected for
+/// every frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SrqSlot(NonZeroU32);
 
@@ -54,12 +55,12 @@ impl SrqSlot {
 
 const _: () = assert!(size_of::<SelectedQueues>() == 16);
 
-/// Something that a context is to be told of a shared receive queue, by place.
+/// An event of a shared receive queue, by slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::core_loop) enum SrqEvent {
-    /// Its limit was passed.
+    /// The number of receives passed the limit.
     LimitReached(SrqSlot),
-    /// The queue pair at a place took more than its share.
+    /// The queue pair in a slot took more than its share.
     ShareExceeded(SrqSlot, u32),
 }
 
@@ -70,23 +71,23 @@ impl SrqEvent {
     }
 }
 
-/// Every completion queue and shared receive queue of a core, by place.
+/// All completion queues and shared receive queues of a core, by slot.
 pub(in crate::core_loop) struct QueueTable {
     cqs: Box<[Option<Box<CqCore>>]>,
     srqs: Box<[Option<Box<SrqCore>>]>,
-    /// Completion queues with news, each at most once.
+    /// Completion queues with new completions, each at most once.
     cqs_to_notify: Vec<u32>,
-    /// What is to be told of shared receive queues, each at most once, until the context listens.
+    /// Events of shared receive queues, each at most once, until the context reads its notifications.
     srq_events: VecDeque<SrqEvent>,
-    /// What each queue pair has of its shared receive queue, by place.
+    /// Each queue pair's share of its shared receive queue, by slot.
     shares: Box<[SrqShare]>,
-    /// The queues of the queue pair that is being worked on.
+    /// The queues of the queue pair that is handled.
     selected: SelectedQueues,
-    /// A message found no place for its completion; the queue pair that is being worked on ends.
+    /// The completion queue that was full; the queue pair that is handled ends.
     overflowed_cq: Option<CompletionQueue>,
-    /// The mail to cores that own words, where there are others.
+    /// The mailboxes of remote atomics; `None` on a stack of one core.
     pub(in crate::core_loop) remote_atomics: Option<Box<RemoteAtomics>>,
-    /// Queue pairs whose peers have answered their first atomic operation.
+    /// Queue pairs whose peers replied to their first atomic operation.
     peers_with_atomics: Vec<u32>,
     stats: CoreStats,
 }
@@ -112,18 +113,18 @@ impl QueueTable {
         }
     }
 
-    /// Whether other cores have something to do for this one.
+    /// Returns whether requests to other cores are outstanding.
     #[inline]
     pub(in crate::core_loop) fn has_outstanding_remote_atomics(&self) -> bool {
         self.remote_atomics.as_ref().is_some_and(|remote_atomics| remote_atomics.has_outstanding())
     }
 
-    /// Uses these queues for what follows.
+    /// Selects the queues for the following calls.
     pub(in crate::core_loop) fn select(&mut self, selected: SelectedQueues) {
         self.selected = selected;
     }
 
-    /// Completion queues that there are.
+    /// The number of completion queues.
     pub(in crate::core_loop) fn count(&self) -> usize {
         self.cqs.iter().flatten().count()
     }
@@ -156,13 +157,13 @@ impl QueueTable {
         srq
     }
 
-    /// Nothing is told of a shared receive queue that has gone: another may be in its place soon.
+    /// Removes the events of a shared receive queue that is gone: another may use its slot soon.
     fn drop_stale_events(&mut self) {
         let srqs = &self.srqs;
         self.srq_events.retain(|event| srqs.get(event.srq()).is_some_and(Option::is_some));
     }
 
-    /// A new queue pair has taken nothing.
+    /// A new queue pair starts with an unused share.
     pub(in crate::core_loop) fn reset_share(
         &mut self,
         qp_slot: u32,
@@ -199,13 +200,13 @@ impl QueueTable {
         self.drop_stale_events();
     }
 
-    /// Whether there is anything to tell that is not a completion.
+    /// Returns whether there are events besides completions.
     #[inline]
     pub(in crate::core_loop) fn has_events(&self) -> bool {
         self.srq_events.len() | self.peers_with_atomics.len() != 0
     }
 
-    /// The next queue pair whose peer turned out to have atomic operations.
+    /// The next queue pair whose peer turned out to support atomic operations.
     pub(in crate::core_loop) fn next_peer_with_atomics(&mut self) -> Option<u32> {
         self.peers_with_atomics.pop()
     }
@@ -242,7 +243,7 @@ impl QueueTable {
         }
     }
 
-    /// Wakes whoever armed a queue that has news. Called once an iteration, after transmit.
+    /// Notifies armed queues with new completions. Called once an iteration, after transmit.
     pub(in crate::core_loop) fn notify(&mut self) {
         for slot in self.cqs_to_notify.drain(..) {
             if let Some(cq) = self.cqs.get_mut(slot as usize).and_then(Option::as_deref_mut) {
@@ -251,7 +252,7 @@ impl QueueTable {
         }
     }
 
-    /// Lists a queue pair that took more than its share of shared receives.
+    /// Queues the event of a queue pair that took more than its share.
     #[cold]
     #[inline(never)]
     fn report_share_exceeded(&mut self, srq: SrqSlot, qp_slot: u32) {
@@ -261,24 +262,24 @@ impl QueueTable {
         }
     }
 
-    /// How much there is to tell of shared receive queues.
+    /// The number of events of shared receive queues.
     pub(in crate::core_loop) fn srq_events(&self) -> usize {
         self.srq_events.len()
     }
 
-    /// The next of it, and the context to tell.
+    /// The next event and the context that gets it.
     pub(in crate::core_loop) fn next_srq_event(&mut self) -> Option<(u16, SrqEvent)> {
         let event = self.srq_events.pop_front()?;
         let srq = self.srqs.get(event.srq())?.as_deref()?;
         Some((srq.context, event))
     }
 
-    /// The context does not listen: it is told later.
+    /// Queues an event again: its context does not read its notifications.
     pub(in crate::core_loop) fn requeue(&mut self, event: SrqEvent) {
         self.srq_events.push_back(event);
     }
 
-    /// The event that tells it.
+    /// The event for the application.
     pub(in crate::core_loop) fn take_event(&mut self, event: SrqEvent) -> Option<Event> {
         let srq = self.srqs.get_mut(event.srq())?.as_deref_mut()?;
         let SrqEvent::ShareExceeded(_, qp_slot) = event else {
@@ -290,7 +291,7 @@ impl QueueTable {
         Some(Event::SrqShareExceeded { srq: srq.handle, qp: share.qp? })
     }
 
-    /// The completion queue that had no place left, if that is why the queue pair ended.
+    /// The completion queue that was full, if that is why the queue pair ended.
     pub(in crate::core_loop) fn take_overflowed_cq(&mut self) -> Option<CompletionQueue> {
         self.overflowed_cq.take()
     }

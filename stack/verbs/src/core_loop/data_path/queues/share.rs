@@ -1,37 +1,38 @@
-//! Who has taken how much of a shared receive queue (RFC 5042 s6.4.3.1).
+//! The shares of queue pairs in a shared receive queue (RFC 5042 s6.4.3.1).
 //!
-//! A peer can take shared receives with one-byte messages, until others find none and are ended for it. So each queue
-//! pair's part is known: receives that its messages took and that nobody has replaced. Posts replace the oldest first.
-//! A stream reads its messages in order, so no more than one of them is ever half full.
+//! A peer can consume shared receives with one-byte messages until others find none and their connections end. So each
+//! queue pair's part is counted: receives that its messages consumed and that no post has replaced. A post replaces
+//! the oldest consumed receive. A stream reads its messages in order, so at most one of its receives is partly filled.
 //!
-//! Costs one store for each message that takes a shared receive. Posts are looked at when a share seems used up: all of
-//! them, each once; and when as many takers are noted as there are receives: a few with each message.
+//! Costs one store for each message that consumes a shared receive. Posts are counted when a share seems exhausted:
+//! all of them, each once. They are also counted, a few with each message, when the record of consumed receives is
+//! full.
 
 use super::srq::SrqCore;
 use crate::objects::{QueuePair, ReceiveShare};
 
-/// One queue pair's part.
+/// One queue pair's share.
 #[derive(Clone, Copy)]
 pub(super) struct SrqShare {
-    /// Whose it is: receives that an earlier queue pair in this place took count for nobody.
+    /// The queue pair: receives that an earlier one in this slot consumed do not count.
     pub(super) qp: Option<QueuePair>,
-    /// Taken and not replaced, as far as posts have been looked at.
+    /// Consumed and not replaced, as far as posts are counted.
     outstanding: u32,
     limit: u32,
     enforced: bool,
-    /// That it has more than its share has been told.
+    /// The event that it exceeded its share was sent.
     reported: bool,
-    /// It waits in the list of those to be told of.
+    /// That event is queued.
     event_queued: bool,
 }
 
-/// Whether a message may take a receive.
+/// Whether a message may consume a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ShareDecision {
     Allow,
-    /// More than its share: the application is to be told.
+    /// More than its share: the application gets an event.
     AllowAndReport,
-    /// As [`ShareDecision::AllowAndReport`], and there is none for it.
+    /// As [`ShareDecision::AllowAndReport`], and the message gets no receive.
     Deny,
 }
 
@@ -50,7 +51,7 @@ impl SrqShare {
         SrqShare { qp: Some(qp), limit, enforced, ..Self::UNASSIGNED }
     }
 
-    /// Whether one more would be more than its share.
+    /// Returns whether one more receive exceeds the share.
     #[inline]
     pub(super) fn is_exhausted(&self) -> bool {
         self.outstanding >= self.limit
@@ -68,7 +69,7 @@ impl SrqShare {
         }
     }
 
-    /// Puts it into the list of those to be told of. Answers whether it is not there.
+    /// Marks the event as queued. Returns whether it was not.
     pub(super) fn queue_event(&mut self) -> bool {
         !core::mem::replace(&mut self.event_queued, true)
     }
@@ -83,13 +84,13 @@ impl SrqShare {
     }
 }
 
-/// Who took the receives of one queue that have not been replaced, oldest first.
+/// The consumed receives of one queue that no post has replaced, oldest first.
 pub(super) struct ConsumedReceives {
-    /// The queue pair's place, and who was there. As many as the queue holds receives, a power of two.
+    /// The slot and handle of the queue pair. As many entries as the queue holds receives, a power of two.
     ring: Box<[(u32, Option<QueuePair>)]>,
     oldest: u32,
     next: u32,
-    /// The number of posts up to which what was taken has been replaced.
+    /// The number of posts that are counted as replacements.
     credited_to: u32,
 }
 
@@ -106,11 +107,11 @@ impl ConsumedReceives {
         number as usize & (self.ring.len() - 1)
     }
 
-    /// Notes that the queue pair at `qp_slot` took one.
+    /// Records that the queue pair at `qp_slot` consumed a receive.
     #[inline]
     pub(super) fn record(&mut self, qp_slot: u32, share: &mut SrqShare, tail: u32) {
         if self.count() == 0 {
-            // What was posted before anything was taken replaces nothing.
+            // Posts before the first consumed receive replace none.
             self.credited_to = tail;
         }
         share.outstanding += 1;
@@ -121,13 +122,13 @@ impl ConsumedReceives {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Whether there is no room to note another.
+    /// Returns whether the record is full.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.count() as usize >= self.ring.len()
     }
 
-    /// Gives shares back for the posts up to number `tail`, for the `limit` oldest of them at most.
+    /// Credits the posts up to number `tail`, at most the `limit` oldest of them.
     #[cold]
     #[inline(never)]
     pub(super) fn credit_posts(&mut self, tail: u32, limit: u32, shares: &mut [SrqShare]) {
@@ -144,7 +145,7 @@ impl ConsumedReceives {
     }
 }
 
-/// Judges a queue pair whose share seems used up, now that posts are looked at.
+/// Decides for a queue pair whose share seems exhausted, after counting posts.
 #[cold]
 #[inline(never)]
 pub(super) fn check_share(srq: &mut SrqCore, shares: &mut [SrqShare], qp_slot: u32) -> ShareDecision {
@@ -156,9 +157,9 @@ pub(super) fn check_share(srq: &mut SrqCore, shares: &mut [SrqShare], qp_slot: u
 mod tests {
     use super::*;
 
-    /// However deep the queue, one message pays for a few posts and not for all that were not looked at.
+    /// However deep the queue, one message counts a few posts, not all.
     #[test]
-    fn settling_a_few_gives_as_many_back_and_the_rest_later() {
+    fn each_post_credits_one_consumed_receive_once() {
         let mut shares = [SrqShare::UNASSIGNED];
         let mut consumed = ConsumedReceives::new(8);
         (0..8).for_each(|_| consumed.record(0, &mut shares[0], 8));

@@ -1,7 +1,7 @@
-//! One core's share of a shared receive queue.
+//! One core's part of a shared receive queue.
 //!
-//! A receive is copied out of the shared ring into the queue pair's own when a message arrives for it, and its slot is
-//! free again at once: messages of different queue pairs end in any order, and the ring knows only one.
+//! When a message arrives, a receive is copied from the shared ring into the queue pair's own ring, and its slot is
+//! free at once: messages of different queue pairs end in any order, and the ring is released in one.
 
 use ironwarp_iwarp::{RecvWqe, SrqError};
 use ironwarp_rings::slots::{SlotConsumer, SlotProducer};
@@ -11,20 +11,21 @@ use super::share::{ConsumedReceives, SrqShare};
 use crate::objects::SharedReceiveQueue;
 use crate::shared::SlotLease;
 
-/// Posts that a message looks at which finds no room to be noted. One would do; with more, the next ones find room.
+/// Posts that a message counts when the record is full. One would suffice; with more, the next messages find room.
 const CREDIT_BATCH: u32 = 4;
 
-/// The core's half of a shared receive queue. On cache lines of its own: another core's half may lie beside it.
+/// The core's half of a shared receive queue. On cache lines of its own, since another core's half may be its
+/// neighbour in memory.
 #[repr(align(64))]
 pub(crate) struct SrqCore {
     pub(super) handle: SharedReceiveQueue,
     ring: SlotConsumer<RecvWqe>,
     consumed: ConsumedReceives,
-    /// Say once when fewer are left; 0 is never.
+    /// An event is sent once when fewer receives are left; 0 disables it.
     limit: u32,
-    /// The limit was passed, and the context has not been told.
+    /// The limit was passed, and the event is not sent yet.
     pub(super) limit_reached: bool,
-    /// The context that owns it, by place.
+    /// The context that owns it, by number.
     pub(in crate::core_loop) context: u16,
     pub(super) lease: SlotLease,
 }
@@ -35,13 +36,13 @@ impl SrqCore {
         SrqCore { handle, ring, consumed, limit: 0, limit_reached: false, context: 0, lease }
     }
 
-    /// Arms the limit. Answers whether it is passed already.
+    /// Arms the limit. Returns whether it is passed already.
     pub(super) fn arm(&mut self, limit: u32) -> bool {
         self.limit = limit;
         self.check_limit()
     }
 
-    /// Moves the oldest request into a queue pair's ring, for which `cq` promises a place.
+    /// Moves the oldest receive into a queue pair's ring, after reserving an entry in `cq`.
     pub(super) fn take_from_srq(
         &mut self,
         rq_producer: &mut SlotProducer<RecvWqe>,
@@ -56,7 +57,7 @@ impl SrqCore {
             return Err(SrqError::CqFull);
         }
         if rq_producer.post(|slot| slot.clone_from(wqe)).is_err() {
-            // A queue pair asks for the next receive when its last one is done, so its ring has room.
+            // A queue pair requests the next receive when its last one is done, so its ring has room.
             cq.reservations.release(1);
             return Err(SrqError::Empty);
         }
@@ -64,7 +65,7 @@ impl SrqCore {
         Ok(self.check_limit())
     }
 
-    /// Notes who took the last request that was moved.
+    /// Records the queue pair that consumed the last moved receive.
     pub(super) fn record(&mut self, qp_slot: u32, shares: &mut [SrqShare]) {
         if self.consumed.is_full() {
             self.credit_some_posts(shares);
@@ -74,14 +75,14 @@ impl SrqCore {
         }
     }
 
-    /// Looks at what was posted since the last time.
+    /// Counts the posts since the last count.
     #[cold]
     pub(super) fn credit_posts(&mut self, shares: &mut [SrqShare]) {
         let tail = self.ring.refresh();
         self.consumed.credit_posts(tail, u32::MAX, shares);
     }
 
-    /// Looks at a few of the posts: every message pays for its own place.
+    /// Counts a few posts: every message pays for its own entry.
     #[cold]
     fn credit_some_posts(&mut self, shares: &mut [SrqShare]) {
         let tail = self.ring.refresh();
