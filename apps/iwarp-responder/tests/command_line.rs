@@ -99,8 +99,8 @@ fn a_file_that_does_not_exist_is_named() {
 
 #[test]
 fn an_unknown_key_is_named_with_its_line_and_the_keys_there_are() {
-    let line = refused(&MEMORY.replace("[net]", "ring_size = 5\n[net]"), &[]);
-    assert_names(&line, &[".toml", "line 3", "`ring_size`", "`ring`", "`mtu`"]);
+    let line = refused(&MEMORY.replace("[net]", "rings = 5\n[net]"), &[]);
+    assert_names(&line, &[".toml", "line 3", "`rings`", "`ring_size`", "`mtu`"]);
     let line = refused(&format!("{MEMORY}[ports]\n"), &[]);
     assert_names(&line, &["line 5", "`ports`", "`port`"]);
 }
