@@ -124,7 +124,11 @@ impl Run {
                 towards_a.send(now, frame, &mut rng);
             }
             now = next_time(now, [&a, &b], [&towards_a, &towards_b]);
-            assert!(now < start + Nanos::from_secs(120), "seed {seed}: the run does not end: {:?}", self.faults);
+            assert!(
+                now < start + Nanos::from_secs(120),
+                "seed {seed}: the run does not end: {:?}",
+                self.faults
+            );
         }
         for side in [&mut a, &mut b] {
             side.node.tcp.release(side.id.expect("a connection"));

@@ -100,7 +100,7 @@ struct Measured {
     timeouts: u64,
 }
 
-/// One side. It reads everything and sends `bytes`.
+/// One side. It reads everything and sends from a source.
 struct Side {
     node: Node,
     id: Option<ConnId>,
