@@ -325,7 +325,10 @@ impl Session {
         }
         // A Terminate that was sent after the links healed cannot have been lost, however the connection ended.
         if self.terminate_missing && self.sides[1].terminated_on_clean_link {
-            return Err(format!("the Terminate {:?} was reported as sent but never arrived", self.attack_outcome));
+            return Err(format!(
+                "the Terminate {:?} was reported as sent but never arrived",
+                self.attack_outcome
+            ));
         }
         let due = match (self.posted_bad_request, self.attack_outcome) {
             (Some((by, bad_request)), _) => Some(if bad_request.is_local() { by } else { 1 - by }),
@@ -416,12 +419,18 @@ impl Side {
             return Err(format!("a message of {} bytes was received as {completion:?}", message.len));
         }
         if completion.flags.contains(CompletionFlags::SOLICITED) != message.solicited {
-            return Err(format!("message {} has the wrong solicited flag, expected {}", message.wr_id, message.solicited));
+            return Err(format!(
+                "message {} has the wrong solicited flag, expected {}",
+                message.wr_id, message.solicited
+            ));
         }
         let ended = message.grant.and_then(|id| self.on_grant_invalidated(id));
         let told = completion.flags.contains(CompletionFlags::INVALIDATED).then_some(completion.invalidated);
         if told != ended {
-            return Err(format!("message {} invalidates {ended:?}, but its completion names {told:?}", message.wr_id));
+            return Err(format!(
+                "message {} invalidates {ended:?}, but its completion names {told:?}",
+                message.wr_id
+            ));
         }
         if let Some(app_srq) = &self.app_srq {
             app_srq.borrow_mut().unreserve(1);
@@ -436,8 +445,7 @@ impl Side {
             Some(app_srq) => app_srq.borrow_mut().take(wr_id),
             None => self.receives.pop_front(),
         };
-        let found =
-            found.ok_or_else(|| format!("a completion without a posted request: {completion:?}"))?;
+        let found = found.ok_or_else(|| format!("a completion without a posted request: {completion:?}"))?;
         if found.wr_id == wr_id {
             return Ok(found);
         }

@@ -161,19 +161,25 @@ impl AppSrq {
 
     /// The limit event was raised. A message that is arriving has taken its receive already.
     pub fn on_limit_event(&mut self) -> Result<(), String> {
-        let Some(limit) = self.limit.take() else { return Err("a limit event, but the limit is not armed".into()) };
+        let Some(limit) = self.limit.take() else {
+            return Err("a limit event, but the limit is not armed".into());
+        };
         if limit.low < limit.limit as usize + self.qp_count {
             return Ok(());
         }
-        Err(format!("a limit event at {}, but {} receives were left of {}", limit.limit, limit.low, self.plan.depth))
+        Err(format!(
+            "a limit event at {}, but {} receives were left of {}",
+            limit.limit, limit.low, self.plan.depth
+        ))
     }
 
     /// Checks that a due limit event was raised, after all events have been handled.
     pub fn check_no_missed_limit_event(&self) -> Result<(), String> {
         match &self.limit {
-            Some(limit) if limit.event_due => {
-                Err(format!("no limit event, but {} receives are left at a limit of {}", limit.low, limit.limit))
-            }
+            Some(limit) if limit.event_due => Err(format!(
+                "no limit event, but {} receives are left at a limit of {}",
+                limit.low, limit.limit
+            )),
             _ => Ok(()),
         }
     }

@@ -29,7 +29,8 @@ impl AtomicsApp {
             return;
         }
         let Some(&conn) = self.by_qp.get(&qp.num().0) else {
-            return self.report_failure(usize::MAX, &format!("an event for an unknown queue pair: {event:?}"));
+            return self
+                .report_failure(usize::MAX, &format!("an event for an unknown queue pair: {event:?}"));
         };
         self.oracle.borrow_mut().hash_event(now, conn, self.role, &[0xff, event.number()]);
         let outcome = match event {
@@ -104,7 +105,10 @@ impl AtomicsApp {
     fn on_request(&mut self, now: Nanos, request: ConnectionRequest, private_data: &PrivateData) {
         let named = session_of(private_data).filter(|conn| *conn < self.atomics_oracle.borrow().conns.len());
         let Some(conn) = named else {
-            return self.report_failure(usize::MAX, &format!("a connection request has the private data {private_data:?}"));
+            return self.report_failure(
+                usize::MAX,
+                &format!("a connection request has the private data {private_data:?}"),
+            );
         };
         self.oracle.borrow_mut().hash_event(now, conn, self.role, &[0xfe]);
         let is_wanted =
@@ -127,7 +131,9 @@ impl AtomicsApp {
                 self.atomics_oracle.borrow_mut().conns[conn].endpoints[SERVER].stage =
                     EndpointStage::Connecting
             }
-            Err(error) => self.report_failure(conn, &format!("a connection request could not be accepted: {error}")),
+            Err(error) => {
+                self.report_failure(conn, &format!("a connection request could not be accepted: {error}"))
+            }
         }
     }
 }

@@ -198,8 +198,10 @@ impl AtomicsApp {
             return;
         }
         let Some(&conn) = self.by_qp.get(&completion.qp.0) else {
-            return self
-                .report_failure(usize::MAX, &format!("a completion of an unknown queue pair: {completion:?}"));
+            return self.report_failure(
+                usize::MAX,
+                &format!("a completion of an unknown queue pair: {completion:?}"),
+            );
         };
         let what = [completion.opcode as u8, completion.status as u8, completion.wr_id as u8];
         self.oracle.borrow_mut().hash_event(now, conn, self.role, &what);

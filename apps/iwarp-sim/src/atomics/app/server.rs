@@ -179,7 +179,10 @@ impl AtomicsApp {
             _ => false,
         };
         if !outcome {
-            self.report_failure(usize::MAX, &format!("an unexpected completion of a server operation: {completion:?}"));
+            self.report_failure(
+                usize::MAX,
+                &format!("an unexpected completion of a server operation: {completion:?}"),
+            );
         }
     }
 
