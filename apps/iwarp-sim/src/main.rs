@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ironwarp_cli::{fail, read, refuse};
+use ironwarp_cli::{fail, parse_args, bad_arguments};
 use iwarp_sim::campaign::{self, Summary};
 use iwarp_sim::plan::{Plan, Scenario};
 use iwarp_sim::trial::{Failure, Trial};
@@ -24,9 +24,9 @@ use cli::{Args, Command};
 const PROGRAM: &str = "iwarp-sim";
 
 fn main() -> ExitCode {
-    let args: Args = match read(std::env::args_os()) {
+    let args: Args = match parse_args(std::env::args_os()) {
         Ok(args) => args,
-        Err(refusal) => return refusal.end(PROGRAM),
+        Err(exit) => return exit.report(PROGRAM),
     };
     if let Some(Command::Curves { write }) = &args.command {
         return curves(write.as_deref());
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
     let trials = match args.trials() {
         Ok(trials) => trials,
-        Err(fault) => return refuse(PROGRAM, fault),
+        Err(fault) => return bad_arguments(PROGRAM, fault),
     };
     match (args.trace, trials.last()) {
         (true, Some(trial)) => trace(*trial, &args),

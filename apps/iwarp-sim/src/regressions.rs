@@ -11,7 +11,9 @@ pub fn all() -> Result<Vec<Trial>, String> {
     let lines = include_str!("../regressions.txt").lines();
     let entries = lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     entries
-        .map(|line| trial(line).ok_or_else(|| format!("regressions.txt: {line:?} names no seed")))
+        .map(|line| {
+            trial(line).ok_or_else(|| format!("regressions.txt: {line:?} has no valid scenario and seed"))
+        })
         .collect()
 }
 

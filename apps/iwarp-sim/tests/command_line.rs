@@ -53,8 +53,8 @@ fn bad_arguments_exit_with_code_2_and_list_the_allowed_values() {
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains(named) && said.lines().count() == 1, "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.contains(named) && stderr.lines().count() == 1, "{arguments:?}: {stderr}");
     }
 }
 

@@ -335,14 +335,14 @@ impl Session {
             (None, Some(AttackOutcome::VictimTerminates(_))) => Some(1),
             _ => None,
         };
-        let told = match (self.posted_bad_request, self.attack_outcome) {
+        let reported = match (self.posted_bad_request, self.attack_outcome) {
             (Some(_), _) => due.map(|side| 1 - side),
             // The attacker checks the Terminates it receives itself.
             (None, Some(AttackOutcome::VictimReports(_))) => Some(1),
             _ => None,
         };
-        let told = told.filter(|side| !self.may_have_missed(*side));
-        match due.into_iter().chain(told).find(|side| self.sides[*side].terminates != 1) {
+        let reported = reported.filter(|side| !self.may_have_missed(*side));
+        match due.into_iter().chain(reported).find(|side| self.sides[*side].terminates != 1) {
             Some(side) => {
                 let count = self.sides[side].terminates;
                 let cause = (self.posted_bad_request, self.attack_outcome);
@@ -425,10 +425,11 @@ impl Side {
             ));
         }
         let ended = message.grant.and_then(|id| self.on_grant_invalidated(id));
-        let told = completion.flags.contains(CompletionFlags::INVALIDATED).then_some(completion.invalidated);
-        if told != ended {
+        let reported =
+            completion.flags.contains(CompletionFlags::INVALIDATED).then_some(completion.invalidated);
+        if reported != ended {
             return Err(format!(
-                "message {} invalidates {ended:?}, but its completion names {told:?}",
+                "message {} invalidates {ended:?}, but its completion names {reported:?}",
                 message.wr_id
             ));
         }

@@ -158,7 +158,7 @@ impl App {
         }
     }
 
-    /// Ends the connection when the plan says so, or when the peer has ended and its close was lost.
+    /// Ends the connection as planned, or when the peer has ended and its close was lost.
     pub(super) fn end_if_due(
         &mut self,
         now: Nanos,

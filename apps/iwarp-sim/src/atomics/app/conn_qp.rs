@@ -47,7 +47,7 @@ pub enum RequestEffect {
     /// A message, a Write before one, or a bind of a tag.
     Nothing,
     /// The last bind: the tags of the words are valid.
-    NamesBound,
+    TagsBound,
     /// It must fail.
     Failure,
 }
@@ -180,7 +180,7 @@ impl AtomicsApp {
         match request.what {
             RequestEffect::Nothing => Ok(()),
             RequestEffect::Failure => Err(format!("{request:?} succeeded")),
-            RequestEffect::NamesBound => {
+            RequestEffect::TagsBound => {
                 self.publish_names(conn);
                 Ok(())
             }

@@ -275,7 +275,7 @@ impl AtomicsApp {
         if self.rng.chance(500_000) {
             register = register.stream_scoped();
         }
-        let (opcode, what) = (CompletionOpcode::FastRegister, RequestEffect::NamesBound);
+        let (opcode, what) = (CompletionOpcode::FastRegister, RequestEffect::TagsBound);
         self.put(conn, register, Request { wr_id: second, opcode, signaled: true, what })?;
         if let Some(conn_qp) = self.conn_qps.get_mut(&conn) {
             conn_qp.names = Some(ConnTags { window, fast });

@@ -197,7 +197,7 @@ fn tries_everything(streams: &[Vec<Op>], next: &mut Vec<usize>, words: &[u64], e
 
 /// Executes operations of four streams on two words at random times between invocation and completion. Some streams
 /// fail, and some histories get one wrong entry.
-fn draw(rng: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
+fn random_history(rng: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
     let (mut words, mut now) = (vec![0; 2], 0);
     let mut streams: Vec<Vec<Op>> = (0..4).map(|_| Vec::new()).collect();
     let mut done = [0; 4];
@@ -229,11 +229,11 @@ fn draw(rng: &mut SeededEntropy) -> (Vec<Vec<Op>>, Vec<u64>) {
     let effect_deadline = if rng.chance(500_000) { now + 1 } else { NEVER };
     let unreturned = |op: &&mut Op| !op.has_returned();
     streams.iter_mut().flatten().filter(unreturned).for_each(|op| op.effect_deadline = effect_deadline);
-    spoil(&mut streams, &mut words, now, rng);
+    corrupt(&mut streams, &mut words, now, rng);
     (streams, words)
 }
 
-fn spoil(streams: &mut [Vec<Op>], words: &mut [u64], now: u64, rng: &mut SeededEntropy) {
+fn corrupt(streams: &mut [Vec<Op>], words: &mut [u64], now: u64, rng: &mut SeededEntropy) {
     let mut ops: Vec<&mut Op> = streams.iter_mut().flatten().collect();
     let count = ops.len() as u64;
     if count == 0 {
@@ -255,7 +255,7 @@ fn the_search_agrees_with_an_exhaustive_search() {
     let mut rng = SeededEntropy::new(7);
     let (mut good, mut wrong) = (0, 0);
     for number in 0..20_000 {
-        let (streams, end) = draw(&mut rng);
+        let (streams, end) = random_history(&mut rng);
         let there_is = tries_everything(&streams, &mut vec![0; 4], &[0, 0], &end);
         let story = format!("{streams:#?} {end:?}");
         assert_eq!(holds(streams, &end), there_is, "history {number}: {story}");

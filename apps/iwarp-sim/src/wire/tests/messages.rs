@@ -20,7 +20,7 @@ fn request(bytes: u32) -> Vec<u8> {
     [&sink[..], &bytes.to_be_bytes(), &source].concat()
 }
 
-fn said(ulpdus: &[Vec<u8>]) -> Result<Option<ReplyClaim>, String> {
+fn check_all(ulpdus: &[Vec<u8>]) -> Result<Option<ReplyClaim>, String> {
     let mut rdmap_sender = RdmapSender::default();
     ulpdus.iter().try_fold(None, |_, ulpdu| rdmap_sender.on_ulpdu(ulpdu))
 }
@@ -29,11 +29,11 @@ fn said(ulpdus: &[Vec<u8>]) -> Result<Option<ReplyClaim>, String> {
 #[test]
 fn numbers_and_offsets_out_of_order_are_detected() {
     let first = untagged(3, false, [0, 1, 0], &[1; 8]);
-    assert!(said(&[first.clone(), untagged(3, true, [0, 1, 8], &[])]).is_ok());
-    assert!(said(&[untagged(3, true, [0, 2, 0], &[])]).is_err(), "the first message is number 1");
-    assert!(said(&[first.clone(), untagged(3, true, [0, 1, 9], &[])]).is_err(), "a hole");
-    assert!(said(&[first.clone(), untagged(3, true, [0, 2, 0], &[])]).is_err(), "another message");
-    assert!(said(&[first, tagged(0, true, 0, &[1])]).is_err(), "a Write within a Send");
+    assert!(check_all(&[first.clone(), untagged(3, true, [0, 1, 8], &[])]).is_ok());
+    assert!(check_all(&[untagged(3, true, [0, 2, 0], &[])]).is_err(), "the first message is number 1");
+    assert!(check_all(&[first.clone(), untagged(3, true, [0, 1, 9], &[])]).is_err(), "a hole");
+    assert!(check_all(&[first.clone(), untagged(3, true, [0, 2, 0], &[])]).is_err(), "another message");
+    assert!(check_all(&[first, tagged(0, true, 0, &[1])]).is_err(), "a Write within a Send");
 }
 
 /// No tagged message may occur within another one. A Send may occur between the segments of a Read Response only.
@@ -41,19 +41,19 @@ fn numbers_and_offsets_out_of_order_are_detected() {
 fn messages_that_interrupt_others_are_detected() {
     let answer = tagged(2, false, 0, &[1; 4]);
     let send = untagged(3, true, [0, 1, 0], &[]);
-    assert!(said(&[answer.clone(), send.clone(), tagged(2, true, 4, &[])]).is_ok());
-    assert!(said(&[answer.clone(), tagged(0, true, 4, &[])]).is_err());
-    assert!(said(&[answer, tagged(2, true, 5, &[])]).is_err());
-    assert!(said(&[tagged(0, false, 0, &[1; 4]), send]).is_err());
+    assert!(check_all(&[answer.clone(), send.clone(), tagged(2, true, 4, &[])]).is_ok());
+    assert!(check_all(&[answer.clone(), tagged(0, true, 4, &[])]).is_err());
+    assert!(check_all(&[answer, tagged(2, true, 5, &[])]).is_err());
+    assert!(check_all(&[tagged(0, false, 0, &[1; 4]), send]).is_err());
 }
 
 /// RFC 5040 s5.4: the Terminate is the last message.
 #[test]
 fn nothing_may_follow_a_terminate() {
     let terminate = untagged(7, true, [2, 1, 0], &[0, 0, 0, 0]);
-    assert!(matches!(said(core::slice::from_ref(&terminate)), Ok(Some(ReplyClaim::Terminate(_)))));
-    assert!(said(&[terminate.clone(), terminate.clone()]).is_err());
-    assert!(said(&[terminate, untagged(3, true, [0, 1, 0], &[])]).is_err());
+    assert!(matches!(check_all(core::slice::from_ref(&terminate)), Ok(Some(ReplyClaim::Terminate(_)))));
+    assert!(check_all(&[terminate.clone(), terminate.clone()]).is_err());
+    assert!(check_all(&[terminate, untagged(3, true, [0, 1, 0], &[])]).is_err());
 }
 
 /// RFC 5040 s5.2.2: a Read Response has the target and the length of the oldest Read Request.
@@ -118,12 +118,15 @@ fn atomic_response(identifier: u32) -> Vec<u8> {
 fn atomic_messages_out_of_order_are_detected() {
     let read = untagged(1, true, [1, 1, 0], &request(8));
     let second = |msn| untagged(10, true, [1, msn, 0], &atomic_request(5));
-    assert!(said(&[read.clone(), second(2)]).is_ok());
-    assert!(said(&[read.clone(), second(1)]).is_err(), "the Read's number");
-    assert!(said(&[read, untagged(10, true, [1, 2, 0], &[0; 51])]).is_err(), "too short");
-    assert!(said(&[untagged(11, true, [3, 1, 0], &atomic_response(1))]).is_ok());
-    assert!(said(&[untagged(11, true, [3, 2, 0], &atomic_response(1))]).is_err(), "the first is number 1");
-    assert!(said(&[untagged(11, true, [1, 1, 0], &atomic_response(1))]).is_err(), "another queue");
+    assert!(check_all(&[read.clone(), second(2)]).is_ok());
+    assert!(check_all(&[read.clone(), second(1)]).is_err(), "the Read's number");
+    assert!(check_all(&[read, untagged(10, true, [1, 2, 0], &[0; 51])]).is_err(), "too short");
+    assert!(check_all(&[untagged(11, true, [3, 1, 0], &atomic_response(1))]).is_ok());
+    assert!(
+        check_all(&[untagged(11, true, [3, 2, 0], &atomic_response(1))]).is_err(),
+        "the first is number 1"
+    );
+    assert!(check_all(&[untagged(11, true, [1, 1, 0], &atomic_response(1))]).is_err(), "another queue");
 }
 
 /// RFC 7306 s5.4: responses come in the order of the requests, Reads included.
@@ -149,8 +152,8 @@ fn an_atomic_response_out_of_order_is_detected() {
 #[test]
 fn immediates_with_a_wrong_length_or_number_are_detected() {
     let send = untagged(3, true, [0, 1, 0], &[1; 4]);
-    assert!(said(&[send.clone(), untagged(9, true, [0, 2, 0], &[7; 8])]).is_ok());
-    assert!(said(&[send.clone(), untagged(8, true, [0, 1, 0], &[7; 8])]).is_err(), "the Send's number");
-    assert!(said(&[send.clone(), untagged(8, true, [0, 2, 0], &[7; 9])]).is_err(), "nine octets");
-    assert!(said(&[send, untagged(8, false, [0, 2, 0], &[7; 8])]).is_err(), "more to come");
+    assert!(check_all(&[send.clone(), untagged(9, true, [0, 2, 0], &[7; 8])]).is_ok());
+    assert!(check_all(&[send.clone(), untagged(8, true, [0, 1, 0], &[7; 8])]).is_err(), "the Send's number");
+    assert!(check_all(&[send.clone(), untagged(8, true, [0, 2, 0], &[7; 9])]).is_err(), "nine octets");
+    assert!(check_all(&[send, untagged(8, false, [0, 2, 0], &[7; 8])]).is_err(), "more to come");
 }

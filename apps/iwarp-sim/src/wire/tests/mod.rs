@@ -26,15 +26,15 @@ fn segment(from: u16, offset: u32, payload: &[u8], ack: u32, window: u16) -> Seg
 
 /// A checker of frames and FPDUs that does not check messages.
 fn connected() -> FrameChecker {
-    meet(FrameChecker { checks_messages: false, ..FrameChecker::new(1500, false) })
+    exchange_syns(FrameChecker { checks_messages: false, ..FrameChecker::new(1500, false) })
 }
 
-fn meet(mut watcher: FrameChecker) -> FrameChecker {
+fn exchange_syns(mut checker: FrameChecker) -> FrameChecker {
     let syn = Segment { seq: 100, ack: None, syn: true, ..segment(1, 0, &[], 0, 60_000) };
-    assert_eq!(watcher.on_segment(&syn), Ok(()));
+    assert_eq!(checker.on_segment(&syn), Ok(()));
     let answer = Segment { seq: 100, ack: Some(101), syn: true, ..segment(2, 0, &[], 0, 60_000) };
-    assert_eq!(watcher.on_segment(&answer), Ok(()));
-    watcher
+    assert_eq!(checker.on_segment(&answer), Ok(()));
+    checker
 }
 
 /// A start-up frame without private data.
@@ -56,45 +56,45 @@ fn reply(flags: u8) -> Vec<u8> {
 }
 
 fn started() -> FrameChecker {
-    let mut watcher = connected();
-    assert_eq!(watcher.on_segment(&segment(2, 0, &reply(0x40), 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
-    watcher
+    let mut checker = connected();
+    assert_eq!(checker.on_segment(&segment(2, 0, &reply(0x40), 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
+    checker
 }
 
 #[test]
 fn whole_fpdus_pass_alone_and_together() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
     let two = [fpdu(2), fpdu(3)].concat();
-    assert_eq!(watcher.on_segment(&segment(1, 32, &two, 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 32, &two, 0, 60_000)), Ok(()));
     // A partial retransmission still holds whole FPDUs.
-    assert_eq!(watcher.on_segment(&segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
 }
 
 #[test]
 fn a_segment_that_ends_within_an_fpdu_is_detected() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()), "not known yet");
-    let rest = watcher.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000));
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()), "not known yet");
+    let rest = checker.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000));
     assert!(rest.unwrap_err().contains("no whole FPDUs"));
 }
 
 #[test]
 fn a_small_window_allows_a_cut() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(2, 0, &[], 20, 60_000)), Ok(()));
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(2, 0, &[], 20, 60_000)), Ok(()));
     // The right edge stays in place while the window closes.
-    assert_eq!(watcher.on_segment(&segment(2, 0, &[], 20 + 59_000, 1_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(2, 0, &[], 20 + 59_000, 1_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000)), Ok(()));
 }
 
 #[test]
 fn a_retransmission_that_differs_is_detected() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
-    let again = watcher.on_segment(&segment(1, 20, &fpdu(2), 0, 60_000));
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+    let again = checker.on_segment(&segment(1, 20, &fpdu(2), 0, 60_000));
     assert!(again.unwrap_err().contains("differ"));
 }
 
@@ -108,20 +108,20 @@ fn a_wrong_crc_is_detected() {
 
 #[test]
 fn an_out_of_order_segment_is_checked_when_the_gap_is_filled() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(1, 32, &fpdu(2), 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(1, 32, &fpdu(2), 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 44, &fpdu(3), 0, 60_000)), Ok(()));
 }
 
 /// RFC 9293 s3.8.6: a receiver must not shrink its window, and a sender must not exceed it except to probe.
 #[test]
 fn windows_that_shrink_or_are_exceeded_are_detected() {
-    let mut watcher = started();
-    assert_eq!(watcher.on_segment(&segment(2, 0, &[], 20, 59_980)), Ok(()));
-    assert!(watcher.on_segment(&segment(2, 0, &[], 20, 59_979)).unwrap_err().contains("shrinks"));
+    let mut checker = started();
+    assert_eq!(checker.on_segment(&segment(2, 0, &[], 20, 59_980)), Ok(()));
+    assert!(checker.on_segment(&segment(2, 0, &[], 20, 59_979)).unwrap_err().contains("shrinks"));
     let beyond = vec![0; 1_000];
-    let passed = watcher.on_segment(&segment(1, 59_500, &beyond, 0, 60_000));
+    let passed = checker.on_segment(&segment(1, 59_500, &beyond, 0, 60_000));
     assert!(passed.unwrap_err().contains("allows"));
 }
 
@@ -135,14 +135,17 @@ fn markers_are_where_the_peer_asked_for_them() {
         whole
     };
     let begun = |flags: u8| {
-        let mut watcher = connected();
-        assert_eq!(watcher.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
-        assert_eq!(watcher.on_segment(&segment(2, 0, &reply(flags), 0, 60_000)), Ok(()));
-        watcher
+        let mut checker = connected();
+        assert_eq!(checker.on_segment(&segment(1, 0, &startup(), 0, 60_000)), Ok(()));
+        assert_eq!(checker.on_segment(&segment(2, 0, &reply(flags), 0, 60_000)), Ok(()));
+        checker
     };
     let first = with_marker([0; 4], true);
     assert_eq!(begun(0xc0).on_segment(&segment(1, 20, &first, 0, 60_000)), Ok(()));
-    assert!(begun(0x40).on_segment(&segment(1, 20, &first, 0, 60_000)).is_err(), "nobody asked");
+    assert!(
+        begun(0x40).on_segment(&segment(1, 20, &first, 0, 60_000)).is_err(),
+        "the peer did not request markers"
+    );
     assert!(begun(0xc0).on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)).is_err(), "no marker");
     let wrong = with_marker([0, 0, 0, 4], true);
     let outcome = begun(0xc0).on_segment(&segment(1, 20, &wrong, 0, 60_000));
@@ -157,12 +160,12 @@ fn markers_are_where_the_peer_asked_for_them() {
 /// RFC 4821 s7.7: an unacknowledged segment may exceed the path MTU.
 #[test]
 fn a_repeatedly_retransmitted_segment_may_be_cut_and_a_new_one_may_not() {
-    let mut watcher = started();
+    let mut checker = started();
     for _ in 0..3 {
-        assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
+        assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1), 0, 60_000)), Ok(()));
     }
-    assert_eq!(watcher.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000)), Ok(()));
-    assert_eq!(watcher.on_segment(&segment(1, 32, &fpdu(2)[..8], 0, 60_000)), Ok(()), "not known yet");
-    assert!(watcher.on_segment(&segment(1, 40, &fpdu(2)[8..], 0, 60_000)).is_err());
+    assert_eq!(checker.on_segment(&segment(1, 20, &fpdu(1)[..8], 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 28, &fpdu(1)[8..], 0, 60_000)), Ok(()));
+    assert_eq!(checker.on_segment(&segment(1, 32, &fpdu(2)[..8], 0, 60_000)), Ok(()), "not known yet");
+    assert!(checker.on_segment(&segment(1, 40, &fpdu(2)[8..], 0, 60_000)).is_err());
 }
