@@ -325,21 +325,24 @@ impl Session {
         }
         // A Terminate that was sent after the links healed cannot have been lost, however the connection ended.
         if self.terminate_missing && self.sides[1].terminated_on_clean_link {
-            return Err(format!("the Terminate {:?} was reported as sent but never arrived", self.attack_outcome));
+            return Err(format!(
+                "the Terminate {:?} was reported as sent but never arrived",
+                self.attack_outcome
+            ));
         }
         let due = match (self.posted_bad_request, self.attack_outcome) {
             (Some((by, bad_request)), _) => Some(if bad_request.is_local() { by } else { 1 - by }),
             (None, Some(AttackOutcome::VictimTerminates(_))) => Some(1),
             _ => None,
         };
-        let told = match (self.posted_bad_request, self.attack_outcome) {
+        let reported = match (self.posted_bad_request, self.attack_outcome) {
             (Some(_), _) => due.map(|side| 1 - side),
             // The attacker checks the Terminates it receives itself.
             (None, Some(AttackOutcome::VictimReports(_))) => Some(1),
             _ => None,
         };
-        let told = told.filter(|side| !self.may_have_missed(*side));
-        match due.into_iter().chain(told).find(|side| self.sides[*side].terminates != 1) {
+        let reported = reported.filter(|side| !self.may_have_missed(*side));
+        match due.into_iter().chain(reported).find(|side| self.sides[*side].terminates != 1) {
             Some(side) => {
                 let count = self.sides[side].terminates;
                 let cause = (self.posted_bad_request, self.attack_outcome);
@@ -416,12 +419,19 @@ impl Side {
             return Err(format!("a message of {} bytes was received as {completion:?}", message.len));
         }
         if completion.flags.contains(CompletionFlags::SOLICITED) != message.solicited {
-            return Err(format!("message {} has the wrong solicited flag, expected {}", message.wr_id, message.solicited));
+            return Err(format!(
+                "message {} has the wrong solicited flag, expected {}",
+                message.wr_id, message.solicited
+            ));
         }
         let ended = message.grant.and_then(|id| self.on_grant_invalidated(id));
-        let told = completion.flags.contains(CompletionFlags::INVALIDATED).then_some(completion.invalidated);
-        if told != ended {
-            return Err(format!("message {} invalidates {ended:?}, but its completion names {told:?}", message.wr_id));
+        let reported =
+            completion.flags.contains(CompletionFlags::INVALIDATED).then_some(completion.invalidated);
+        if reported != ended {
+            return Err(format!(
+                "message {} invalidates {ended:?}, but its completion names {reported:?}",
+                message.wr_id
+            ));
         }
         if let Some(app_srq) = &self.app_srq {
             app_srq.borrow_mut().unreserve(1);
@@ -436,8 +446,7 @@ impl Side {
             Some(app_srq) => app_srq.borrow_mut().take(wr_id),
             None => self.receives.pop_front(),
         };
-        let found =
-            found.ok_or_else(|| format!("a completion without a posted request: {completion:?}"))?;
+        let found = found.ok_or_else(|| format!("a completion without a posted request: {completion:?}"))?;
         if found.wr_id == wr_id {
             return Ok(found);
         }

@@ -29,7 +29,11 @@ impl App {
             return oracle.report_failure(usize::MAX, 0, &format!("unexpected event: {event:?}"));
         };
         let Some(&(number, side)) = self.by_qp.get(&qp.num().0) else {
-            return oracle.report_failure(usize::MAX, 0, &format!("an event for an unknown queue pair: {event:?}"));
+            return oracle.report_failure(
+                usize::MAX,
+                0,
+                &format!("an event for an unknown queue pair: {event:?}"),
+            );
         };
         oracle.hash_event(now, number, side, &[0xff, what]);
         let outcome = match event {

@@ -28,8 +28,8 @@ impl Session {
     fn check_fences(&mut self, side: usize) -> Result<(), String> {
         let (ours, theirs) = self.pair(side);
         let Some(first) = ours.sends.iter().position(|posted| posted.signaled) else { return Ok(()) };
-        let behind = ours.sends.iter().skip(first + 1).filter(|posted| posted.locally_fenced);
-        for posted in behind {
+        let later = ours.sends.iter().skip(first + 1).filter(|posted| posted.locally_fenced);
+        for posted in later {
             if ours.has_arrived(theirs, posted) {
                 let before = ours.sends[first].wr_id;
                 return Err(format!(

@@ -121,7 +121,11 @@ impl App {
         let named = session_of(private_data).filter(|number| *number < oracle.sessions.len());
         let Some(number) = named else {
             if !oracle.undetected_corruption {
-                oracle.report_failure(usize::MAX, 1, &format!("a connection request has the private data {private_data:?}"));
+                oracle.report_failure(
+                    usize::MAX,
+                    1,
+                    &format!("a connection request has the private data {private_data:?}"),
+                );
             }
             let _ = self.ctx.reject(&request, REJECT_DATA);
             return;
@@ -146,11 +150,15 @@ impl App {
             outcome => outcome,
         };
         if let Err(error) = outcome {
-            oracle.report_failure(number, 1, &format!("a connection request could not be accepted or rejected: {error}"));
+            oracle.report_failure(
+                number,
+                1,
+                &format!("a connection request could not be accepted or rejected: {error}"),
+            );
         }
     }
 
-    /// Ends the connection when the plan says so, or when the peer has ended and its close was lost.
+    /// Ends the connection as planned, or when the peer has ended and its close was lost.
     pub(super) fn end_if_due(
         &mut self,
         now: Nanos,

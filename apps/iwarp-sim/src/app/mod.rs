@@ -181,7 +181,10 @@ impl App {
         for queue in &self.cqs {
             let info = self.ctx.query_cq(queue.cq()).map_err(|error| error.to_string())?;
             if info.reserved_cqes > 0 && self.by_qp.is_empty() {
-                return Err(format!("{} reserved entries of a completion queue were not released", info.reserved_cqes));
+                return Err(format!(
+                    "{} reserved entries of a completion queue were not released",
+                    info.reserved_cqes
+                ));
             }
         }
         Ok(())

@@ -276,7 +276,10 @@ impl Scoreboard {
             return Err(format!("{} sequence numbers lost by the sum, {lost} by the units", self.lost));
         }
         if sacks && (self.sacked, usize::from(self.sacked_units)) != (sacked, units) {
-            return Err(format!("{} sequence numbers SACKed by the sum, {sacked} by {units} units", self.sacked));
+            return Err(format!(
+                "{} sequence numbers SACKed by the sum, {sacked} by {units} units",
+                self.sacked
+            ));
         }
         Ok(())
     }

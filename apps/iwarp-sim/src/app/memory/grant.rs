@@ -152,7 +152,7 @@ impl Side {
     /// The session is over: ends all grants.
     pub fn close_grants(&mut self) -> Result<(), String> {
         if let Some(grant) = self.grants.iter().find(|grant| grant.uses > 0) {
-            return Err(format!("a use of loan {} is not accounted for", grant.id));
+            return Err(format!("a use of grant {} has not ended", grant.id));
         }
         self.grants.iter_mut().for_each(|grant| grant.state = GrantState::Ended);
         self.free_ended_grants(false);

@@ -16,17 +16,17 @@ use ironwarp::config::DeviceConfig;
 use ironwarp::{Config, Worker};
 use ironwarp_bench::StopSignal;
 use ironwarp_bench::host::pin;
-use ironwarp_cli::say;
+use ironwarp_cli::print_stdout;
 
-use super::{Failure, Far, hear};
-use crate::control::{Channel, FromFar};
-use crate::rdma::{Call, Endpoint, RdmaError};
+use super::{Failure, ServerSession, message_handler};
+use crate::control::{Channel, FromServer};
+use crate::rdma::{Endpoint, Incoming, RdmaError};
 
 /// Between two looks at a link that is not polled.
-const LINK_LOOK: Duration = Duration::from_millis(1);
+const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What a server is started with.
-pub struct Setup {
+pub struct StandaloneSetup {
     /// The configuration's text.
     pub text: String,
     /// What it says.
@@ -38,21 +38,21 @@ pub struct Setup {
 }
 
 /// Serves until Ctrl-C.
-pub fn main(setup: &Setup, source: &Path) -> ExitCode {
+pub fn main(setup: &StandaloneSetup, source: &Path) -> ExitCode {
     let halt = Arc::new(AtomicBool::new(false));
-    let asked = halt.clone();
+    let requested = halt.clone();
     // The second Ctrl-C does not wait.
     let handler = move || {
-        if asked.swap(true, Ordering::Relaxed) {
+        if requested.swap(true, Ordering::Relaxed) {
             std::process::exit(1);
         }
     };
     if let Err(error) = ctrlc::set_handler(handler) {
         eprintln!("iwarp-perf: Ctrl-C will not stop in good order: {error}");
     }
-    match Server::open(setup, halt).and_then(|mut server| server.run(source)) {
+    match StandaloneServer::open(setup, halt).and_then(|mut server| server.run(source)) {
         Ok(served) => {
-            say(format_args!("stopped; served {served} near ends\n"));
+            print_stdout(format_args!("stopped; served {served} near ends\n"));
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -62,7 +62,7 @@ pub fn main(setup: &Setup, source: &Path) -> ExitCode {
     }
 }
 
-struct Server {
+struct StandaloneServer {
     endpoint: Option<Endpoint>,
     /// Where it listens: every address of every port.
     addresses: Vec<SocketAddr>,
@@ -71,8 +71,8 @@ struct Server {
     halt: Arc<AtomicBool>,
 }
 
-impl Server {
-    fn open(setup: &Setup, halt: Arc<AtomicBool>) -> Result<Self, RdmaError> {
+impl StandaloneServer {
+    fn open(setup: &StandaloneSetup, halt: Arc<AtomicBool>) -> Result<Self, RdmaError> {
         if let Some(core) = setup.config.core.processor {
             // Where the processor cannot be had, the server runs wherever the system puts it.
             let _ = pin(core);
@@ -89,36 +89,40 @@ impl Server {
         if memif {
             endpoint.watch_link();
         }
-        Ok(Server { endpoint: Some(endpoint), addresses, memif, halt })
+        Ok(StandaloneServer { endpoint: Some(endpoint), addresses, memif, halt })
     }
 
     fn run(&mut self, source: &Path) -> Result<u32, RdmaError> {
         let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
-        say(format_args!("serving {} at {}; Ctrl-C stops\n", source.display(), addresses.join(", ")));
+        print_stdout(format_args!(
+            "serving {} at {}; Ctrl-C stops\n",
+            source.display(),
+            addresses.join(", ")
+        ));
         let mut served = 0;
         while !self.halt.load(Ordering::Relaxed) {
-            self.rest_until_link(true)?;
+            self.wait_for_link(true)?;
             let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
-            match endpoint.await_call(&self.halt)? {
-                Call::From(request, remote) => {
+            match endpoint.wait_for_client(&self.halt)? {
+                Incoming::Request(request, remote) => {
                     served += 1;
                     let how = self.serve(request, remote)?;
-                    say(format_args!("{remote}: served; {how}\n"));
-                    self.rest_until_link(false)?;
+                    print_stdout(format_args!("{remote}: served; {how}\n"));
+                    self.wait_for_link(false)?;
                 }
-                Call::NoLink | Call::Halted => {}
+                Incoming::NoLink | Incoming::Halted => {}
             }
         }
         Ok(served)
     }
 
     /// Stands still until the link of a memif is up, or down.
-    fn rest_until_link(&mut self, up: bool) -> Result<(), RdmaError> {
+    fn wait_for_link(&mut self, up: bool) -> Result<(), RdmaError> {
         let (memif, halt) = (self.memif, self.halt.clone());
         let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
         endpoint.with_worker(|worker: &mut Worker| {
             while memif && worker.link_up() != up && !halt.load(Ordering::Relaxed) {
-                std::thread::sleep(LINK_LOOK);
+                std::thread::sleep(LINK_POLL_INTERVAL);
             }
         })
     }
@@ -132,34 +136,34 @@ impl Server {
         let mut endpoint = self.endpoint.take().ok_or(RdmaError::NoDevice)?;
         let stop = Arc::new(StopSignal::default());
         let ended = stop.clone();
-        let (channel, wire) = Channel::over_wire(hear(stop.clone()), move || ended.raise(0));
-        let taken = endpoint.take_call(request, wire, self.halt.clone());
-        let mut far = Far::new(channel, stop, Some(endpoint));
-        far.remote = Some(remote.ip());
-        let outcome = match taken {
-            Ok(()) => far.run(),
+        let (channel, carrier) = Channel::over_carrier(message_handler(stop.clone()), move || ended.raise(0));
+        let accepted = endpoint.accept_client(request, carrier, self.halt.clone());
+        let mut server = ServerSession::new(channel, stop, Some(endpoint));
+        server.remote = Some(remote.ip());
+        let outcome = match accepted {
+            Ok(()) => server.run(),
             Err(error) => Err(error.into()),
         };
-        let said = far.part(outcome);
-        self.endpoint = far.endpoint.take();
-        said
+        let outcome_text = server.finish(outcome);
+        self.endpoint = server.endpoint.take();
+        outcome_text
     }
 }
 
-impl Far {
+impl ServerSession {
     /// Parts with a near end over the line, in order or not, and gives back what it held. Answers how it ended.
-    fn part(&mut self, outcome: Result<(), Failure>) -> Result<String, RdmaError> {
-        if let Err(Failure::Said(line)) = &outcome {
-            let _ = self.channel.send(&FromFar::Failed(line.clone()));
+    fn finish(&mut self, outcome: Result<(), Failure>) -> Result<String, RdmaError> {
+        if let Err(Failure::Failed(line)) = &outcome {
+            let _ = self.channel.send(&FromServer::Failed(line.clone()));
         }
         let endpoint = self.endpoint.as_mut().ok_or(RdmaError::NoDevice)?;
-        let why = endpoint.cut_off().map(str::to_owned);
+        let why = endpoint.control_loss().map(str::to_owned);
         // A goodbye, or what failed, is still to be carried; the near end hangs up.
-        endpoint.hang_up(false);
+        endpoint.close_control(false);
         self.rdma.drain(..).flatten().try_for_each(|open| open.destroy(endpoint))?;
         Ok(match (outcome, why) {
             (Ok(()), _) => "it said goodbye".to_owned(),
-            (Err(Failure::Said(line)), None) => format!("it failed: {line}"),
+            (Err(Failure::Failed(line)), None) => format!("it failed: {line}"),
             (Err(_), Some(why)) => format!("it was dropped: {why}"),
             (Err(Failure::Gone), None) => "it left without a word".to_owned(),
         })

@@ -9,16 +9,16 @@ use serde_json::{Map, Value, json};
 /// The version of the JSON.
 const SCHEMA: u32 = 1;
 /// The layers that count by port.
-const BY_PORT: [&str; 2] = ["port", "net"];
+const PORT_LAYERS: [&str; 2] = ["port", "net"];
 
 /// What is looked at.
-pub(crate) struct Subject {
+pub(crate) struct ObservedProcess {
     reader: StatsReader,
     last: Option<(Instant, Sample)>,
 }
 
 /// One look.
-pub(crate) struct Look<'a> {
+pub(crate) struct Snapshot<'a> {
     pub(crate) pid: u32,
     pub(crate) counters: &'a [CounterInfo],
     now: Sample,
@@ -30,14 +30,14 @@ pub(crate) struct Look<'a> {
 
 /// Whose counters: a core's, what it counts of all its ports together, or a port's, what all cores count of it.
 #[derive(Clone, Copy)]
-pub(crate) enum Of {
+pub(crate) enum Column {
     Core(usize),
     Port(usize),
 }
 
-impl Subject {
+impl ObservedProcess {
     pub(crate) fn open(page: &Path) -> Result<Self, ReadError> {
-        Ok(Subject { reader: StatsReader::open(page)?, last: None })
+        Ok(ObservedProcess { reader: StatsReader::open(page)?, last: None })
     }
 
     /// Whether whoever counts there has ended. A process that was killed leaves its page behind.
@@ -45,27 +45,27 @@ impl Subject {
         self.reader.is_removed() || !Path::new("/proc").join(self.reader.pid().to_string()).exists()
     }
 
-    pub(crate) fn look(&mut self) -> Result<Look<'_>, ReadError> {
+    pub(crate) fn snapshot(&mut self) -> Result<Snapshot<'_>, ReadError> {
         let (at, now) = (Instant::now(), self.reader.sample()?);
         let last = self.last.replace((at, now.clone()));
         let before = last.map(|(then, sample)| (at.duration_since(then).as_secs_f64(), sample));
         let (pid, cores, ports) = (self.reader.pid(), self.reader.cores(), self.reader.ports());
-        Ok(Look { pid, counters: self.reader.counters(), now, before, cores, ports })
+        Ok(Snapshot { pid, counters: self.reader.counters(), now, before, cores, ports })
     }
 }
 
-impl Look<'_> {
-    pub(crate) fn cores(&self) -> impl Iterator<Item = Of> + Clone + use<> {
-        (0..self.cores).map(Of::Core)
+impl Snapshot<'_> {
+    pub(crate) fn cores(&self) -> impl Iterator<Item = Column> + Clone + use<> {
+        (0..self.cores).map(Column::Core)
     }
 
-    pub(crate) fn ports(&self) -> impl Iterator<Item = Of> + Clone + use<> {
-        (0..self.ports).map(Of::Port)
+    pub(crate) fn ports(&self) -> impl Iterator<Item = Column> + Clone + use<> {
+        (0..self.ports).map(Column::Port)
     }
 
     /// Whether a counter is counted by port.
-    pub(crate) fn is_by_port(info: &CounterInfo) -> bool {
-        BY_PORT.contains(&info.layer.as_str())
+    pub(crate) fn is_port_counter(info: &CounterInfo) -> bool {
+        PORT_LAYERS.contains(&info.layer.as_str())
     }
 
     /// Seconds since the look before.
@@ -74,54 +74,54 @@ impl Look<'_> {
     }
 
     /// What a counter says.
-    pub(crate) fn value(&self, of: Of, counter: usize) -> u64 {
-        self.at(&self.now, of, counter)
+    pub(crate) fn value(&self, column: Column, counter: usize) -> u64 {
+        self.sum_at(&self.now, column, counter)
     }
 
     /// How much a counter grew in a second.
-    pub(crate) fn rate(&self, of: Of, counter: usize) -> Option<f64> {
+    pub(crate) fn rate(&self, column: Column, counter: usize) -> Option<f64> {
         let (seconds, before) = self.before.as_ref()?;
-        let grown = self.value(of, counter).wrapping_sub(self.at(before, of, counter));
+        let grown = self.value(column, counter).wrapping_sub(self.sum_at(before, column, counter));
         Some(grown as f64 / seconds.max(f64::EPSILON))
     }
 
     /// The place of a counter, where the process has one of that name.
-    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+    pub(crate) fn counter_index(&self, name: &str) -> Option<usize> {
         self.counters.iter().position(|counter| counter.name == name)
     }
 
     /// All of it as one line.
     pub(crate) fn json(&self) -> Value {
-        let cores: Vec<_> = self.cores().map(|core| self.json_of(core)).collect();
-        let ports: Vec<_> = self.ports().map(|port| self.json_of(port)).collect();
+        let cores: Vec<_> = self.cores().map(|core| self.column_json(core)).collect();
+        let ports: Vec<_> = self.ports().map(|port| self.column_json(port)).collect();
         json!({ "schema": SCHEMA, "pid": self.pid, "seconds": self.seconds(), "cores": cores, "ports": ports })
     }
 
-    fn json_of(&self, of: Of) -> Value {
-        let (key, number) = match of {
-            Of::Core(core) => ("core", core),
-            Of::Port(port) => ("port", port),
+    fn column_json(&self, column: Column) -> Value {
+        let (key, number) = match column {
+            Column::Core(core) => ("core", core),
+            Column::Port(port) => ("port", port),
         };
         json!({
             key: number,
-            "counters": self.by_name(of, |counter| self.value(of, counter).into()),
-            "per_second": self.before.as_ref().map(|_| self.by_name(of, |counter| self.rate(of, counter).into())),
+            "counters": self.values_by_name(column, |counter| self.value(column, counter).into()),
+            "per_second": self.before.as_ref().map(|_| self.values_by_name(column, |counter| self.rate(column, counter).into())),
         })
     }
 
     /// Every counter of a core; of a port those that are counted by port.
-    fn by_name(&self, of: Of, value: impl Fn(usize) -> Value) -> Map<String, Value> {
-        let wanted = |info: &CounterInfo| matches!(of, Of::Core(_)) || Self::is_by_port(info);
+    fn values_by_name(&self, column: Column, value: impl Fn(usize) -> Value) -> Map<String, Value> {
+        let wanted = |info: &CounterInfo| matches!(column, Column::Core(_)) || Self::is_port_counter(info);
         let counters = self.counters.iter().enumerate().filter(|(_, info)| wanted(info));
-        counters.map(|(place, info)| (info.name.clone(), value(place))).collect()
+        counters.map(|(index, info)| (info.name.clone(), value(index))).collect()
     }
 
-    fn at(&self, sample: &Sample, of: Of, counter: usize) -> u64 {
+    fn sum_at(&self, sample: &Sample, column: Column, counter: usize) -> u64 {
         let value =
             |port, core| sample.port(port, core).and_then(|values| values.get(counter)).copied().unwrap_or(0);
-        match of {
-            Of::Core(core) => (0..self.ports).map(|port| value(port, core)).fold(0, u64::wrapping_add),
-            Of::Port(port) => (0..self.cores).map(|core| value(port, core)).fold(0, u64::wrapping_add),
+        match column {
+            Column::Core(core) => (0..self.ports).map(|port| value(port, core)).fold(0, u64::wrapping_add),
+            Column::Port(port) => (0..self.cores).map(|core| value(port, core)).fold(0, u64::wrapping_add),
         }
     }
 }

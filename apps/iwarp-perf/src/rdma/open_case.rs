@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::endpoint::{Endpoint, RdmaError};
 
 /// Connecting or disconnecting every queue pair of a case.
-const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+const CM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Queue pairs that connect at a time: fewer than a peer keeps half-open unless told otherwise (`limits.half_open`).
 const CONNECTING_MAX: usize = 64;
 /// Receives beyond those that stand for credits: room for the credits themselves, and for the checks of validation.
@@ -41,22 +41,22 @@ pub struct OpenCase {
     /// Where everything completes.
     pub cq: CompletionQueue,
     /// A lane a queue pair.
-    pub lanes: Vec<Lane>,
+    pub qps: Vec<QpContext>,
     /// The lane that the next message of a latency test is for.
-    pub turn: usize,
+    pub next_index: usize,
     /// The words of an atomic test, each in a cache line of its own: one set of them, or one for the queue pairs of each
     /// core. The near end's stay as they are.
-    pub words: Words,
+    pub words: AtomicWords,
 }
 
 /// Sets of words, which the far ends of several stations may share.
-pub type Words = Arc<Vec<Region>>;
+pub type AtomicWords = Arc<Vec<Region>>;
 
 /// Bytes from one word to the next.
 pub const WORD_STRIDE: usize = 64;
 
 /// One queue pair and what it works on.
-pub struct Lane {
+pub struct QpContext {
     /// The queue pair.
     pub qp: QueuePair,
     /// What is sent, written and read from here.
@@ -64,7 +64,7 @@ pub struct Lane {
     /// Where it lands.
     pub sink: Region,
     /// The same places at the other end; the sink is where its words are in an atomic test.
-    pub remote: Places,
+    pub remote: RemoteBuffers,
     /// Where our words are in an atomic test.
     words: Option<(u32, u64)>,
     /// How its messages are framed, once the near end is connected.
@@ -74,7 +74,7 @@ pub struct Lane {
     /// A scatter list a slot of the sink.
     pub scatter: Vec<[Sge; 1]>,
     /// Messages that this end has begun, over all slices.
-    pub begun: u64,
+    pub sent: u64,
     /// Messages that this end has received, over all slices.
     pub received: u64,
     receives_posted: u64,
@@ -82,7 +82,7 @@ pub struct Lane {
 
 /// Where an end's memory lies, for the other end.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Places {
+pub struct RemoteBuffers {
     source: (u32, u64),
     sink: (u32, u64),
 }
@@ -91,11 +91,11 @@ pub struct Places {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Hello {
     case: usize,
-    lane: usize,
-    places: Places,
+    qp_index: usize,
+    buffers: RemoteBuffers,
 }
 
-impl Places {
+impl RemoteBuffers {
     /// The far source, at an offset.
     pub fn source(&self, offset: u64) -> RemoteMemory {
         RemoteMemory { stag: STag(self.source.0), tagged_offset: self.source.1.wrapping_add(offset) }
@@ -109,7 +109,7 @@ impl Places {
 
 /// How many slots and receives a case needs at each end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
+pub struct QueueSizes {
     /// Messages that the source has room for.
     pub source_slots: u32,
     /// Messages that the sink has room for: one a receive, so that each is still whole when it is looked at.
@@ -122,12 +122,12 @@ pub struct Shape {
     pub reads: u32,
 }
 
-impl Shape {
+impl QueueSizes {
     /// The shape that a case asks for.
     pub fn of(case: &Case) -> Self {
         let receives = match case.test {
-            test if test.streams_into_receives() && case.validate => case.depth,
-            test if test.streams_into_receives() => case.depth * 2,
+            test if test.consumes_receives() && case.validate => case.depth,
+            test if test.consumes_receives() => case.depth * 2,
             _ => LATENCY_RECEIVES,
         };
         let (source_slots, sink_slots) = match case.validate {
@@ -139,43 +139,43 @@ impl Shape {
         // A Write with Immediate is two requests.
         let requests = if case.test == Test::WriteImmBw { case.depth * 2 } else { case.depth };
         let (sends, reads) = (requests + SPARE_SENDS, case.depth.min(READS_MAX));
-        Shape { source_slots, sink_slots, receives, sends, reads }
+        QueueSizes { source_slots, sink_slots, receives, sends, reads }
     }
 }
 
 impl OpenCase {
     /// Makes everything but the connections.
-    pub fn new(endpoint: &mut Endpoint, case: &Case, shared: Option<Words>) -> Result<Self, RdmaError> {
-        let shape = Shape::of(case);
-        let places = (shape.sends + shape.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
-        let cq = endpoint.ctx.create_cq(places)?;
+    pub fn new(endpoint: &mut Endpoint, case: &Case, shared: Option<AtomicWords>) -> Result<Self, RdmaError> {
+        let sizes = QueueSizes::of(case);
+        let cqes = (sizes.sends + sizes.receives + SPARE_RECEIVES).next_power_of_two() * 2 * case.qps;
+        let cq = endpoint.ctx.create_cq(cqes)?;
         let words = shared.map_or_else(|| words(endpoint, case), Ok)?;
-        let mut open = OpenCase { case: case.clone(), cq, lanes: Vec::new(), turn: 0, words };
-        match open.fill(endpoint, shape) {
+        let mut open = OpenCase { case: case.clone(), cq, qps: Vec::new(), next_index: 0, words };
+        match open.create_qps(endpoint, sizes) {
             Ok(()) => Ok(open),
             // A server goes on after a case that did not fit: what was made so far is given back.
             Err(error) => open.destroy(endpoint).and(Err(error)),
         }
     }
 
-    fn fill(&mut self, endpoint: &mut Endpoint, shape: Shape) -> Result<(), RdmaError> {
+    fn create_qps(&mut self, endpoint: &mut Endpoint, sizes: QueueSizes) -> Result<(), RdmaError> {
         for index in 0..self.case.qps {
-            let mut lane = Lane::new(endpoint, &self.case, shape, self.cq, index)?;
-            lane.words = self.words.iter().cycle().nth(index as usize).map(place);
-            self.lanes.push(lane);
+            let mut qp_ctx = QpContext::new(endpoint, &self.case, sizes, self.cq, index)?;
+            qp_ctx.words = self.words.iter().cycle().nth(index as usize).map(stag_and_to);
+            self.qps.push(qp_ctx);
         }
-        for index in 0..self.lanes.len() {
-            (0..shape.receives + SPARE_RECEIVES).try_for_each(|_| self.post_receive(endpoint, index))?;
+        for index in 0..self.qps.len() {
+            (0..sizes.receives + SPARE_RECEIVES).try_for_each(|_| self.post_receive(endpoint, index))?;
         }
         Ok(())
     }
 
     /// Posts the next receive of a lane.
     pub fn post_receive(&mut self, endpoint: &mut Endpoint, index: usize) -> Result<(), RdmaError> {
-        let lane = &mut self.lanes[index];
-        let slot = (lane.receives_posted % lane.scatter.len() as u64) as usize;
-        lane.receives_posted += 1;
-        endpoint.ctx.post_recv(lane.qp, &RecvWr::new(wr_id(index, slot), &lane.scatter[slot]))?;
+        let qp_ctx = &mut self.qps[index];
+        let slot = (qp_ctx.receives_posted % qp_ctx.scatter.len() as u64) as usize;
+        qp_ctx.receives_posted += 1;
+        endpoint.ctx.post_recv(qp_ctx.qp, &RecvWr::new(wr_id(index, slot), &qp_ctx.scatter[slot]))?;
         Ok(())
     }
 
@@ -186,30 +186,31 @@ impl OpenCase {
         number: usize,
         peer: SocketAddr,
     ) -> Result<(), RdmaError> {
-        let (mut begun, mut up) = (0, 0);
+        let (mut started, mut up) = (0, 0);
         let start = Instant::now();
-        while up < self.lanes.len() {
-            while begun < self.lanes.len().min(up + CONNECTING_MAX) {
-                let lane = &self.lanes[begun];
-                let (private_data, extensions) = (&hello(number, begun, lane)[..], extensions(&self.case));
+        while up < self.qps.len() {
+            while started < self.qps.len().min(up + CONNECTING_MAX) {
+                let qp_ctx = &self.qps[started];
+                let (private_data, extensions) =
+                    (&hello(number, started, qp_ctx)[..], extensions(&self.case));
                 let params = ConnectParams { private_data, extensions, ..ConnectParams::default() };
-                endpoint.control(|ctx| ctx.connect_with(lane.qp, peer, &params))?;
-                begun += 1;
+                endpoint.retry_while_busy(|ctx| ctx.connect_with(qp_ctx.qp, peer, &params))?;
+                started += 1;
             }
-            endpoint.turn();
+            endpoint.poll();
             match endpoint.poll_event() {
                 Some(Event::Established { qp, private_data, .. }) => {
-                    let places = serde_json::from_slice::<Hello>(&private_data);
-                    let lane = self.lanes.iter_mut().find(|lane| lane.qp == qp);
-                    if let (Some(lane), Ok(hello)) = (lane, places) {
-                        lane.remote = hello.places;
-                        lane.framing = endpoint.ctx.query_qp(qp)?.framing;
+                    let hello = serde_json::from_slice::<Hello>(&private_data);
+                    let qp_ctx = self.qps.iter_mut().find(|qp_ctx| qp_ctx.qp == qp);
+                    if let (Some(qp_ctx), Ok(hello)) = (qp_ctx, hello) {
+                        qp_ctx.remote = hello.buffers;
+                        qp_ctx.framing = endpoint.ctx.query_qp(qp)?.framing;
                         up += 1;
                     }
                 }
-                Some(other) => refused(other)?,
-                None if endpoint.is_cut_off() => return Err(RdmaError::Halted),
-                None if start.elapsed() > SETTLE_WITHIN => return Err(RdmaError::Timeout("connecting")),
+                Some(other) => check_cm_event(other)?,
+                None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
+                None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("connecting")),
                 None => {}
             }
         }
@@ -218,24 +219,24 @@ impl OpenCase {
 
     /// How the lanes that are connected frame their messages.
     pub fn framing(&self) -> Vec<Framing> {
-        self.lanes.iter().filter_map(|lane| lane.framing).collect()
+        self.qps.iter().filter_map(|qp_ctx| qp_ctx.framing).collect()
     }
 
     /// Closes the near end's connections and waits until they are.
     pub fn disconnect(&mut self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        self.lanes.iter().try_for_each(|lane| endpoint.control(|ctx| ctx.disconnect(lane.qp)))?;
-        let lanes = self.lanes.len();
-        wait_for_ends(endpoint, lanes)
+        self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.disconnect(qp_ctx.qp)))?;
+        let qps = self.qps.len();
+        wait_for_disconnects(endpoint, qps)
     }
 
     /// Gives everything back.
     pub fn destroy(self, endpoint: &mut Endpoint) -> Result<(), RdmaError> {
-        self.lanes.iter().try_for_each(|lane| endpoint.control(|ctx| ctx.destroy_qp(lane.qp)))?;
+        self.qps.iter().try_for_each(|qp_ctx| endpoint.retry_while_busy(|ctx| ctx.destroy_qp(qp_ctx.qp)))?;
         let start = Instant::now();
         while endpoint.ctx.destroy_cq(self.cq).is_err() {
-            endpoint.turn();
+            endpoint.poll();
             while endpoint.poll_event().is_some() {}
-            if start.elapsed() > SETTLE_WITHIN {
+            if start.elapsed() > CM_TIMEOUT {
                 return Err(RdmaError::Timeout("giving queue pairs back"));
             }
         }
@@ -249,14 +250,14 @@ pub fn accept(
     cases: &mut [Option<&mut OpenCase>],
     from: Option<IpAddr>,
 ) -> Result<(), RdmaError> {
-    let mut missing: usize = cases.iter().flatten().map(|case| case.lanes.len()).sum();
+    let mut missing: usize = cases.iter().flatten().map(|case| case.qps.len()).sum();
     let start = Instant::now();
     while missing > 0 {
-        endpoint.turn();
+        endpoint.poll();
         match endpoint.poll_event() {
             Some(event) => missing -= usize::from(accept_one(endpoint, cases, from, event)?),
-            None if endpoint.is_cut_off() => return Err(RdmaError::Halted),
-            None if start.elapsed() > SETTLE_WITHIN => return Err(RdmaError::Timeout("accepting")),
+            None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
+            None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("accepting")),
             None => {}
         }
     }
@@ -273,21 +274,21 @@ pub fn accept_one(
     let (request, remote, private_data) = match event {
         Event::ConnectRequest { request, remote, private_data, .. } => (request, remote, private_data),
         Event::Established { .. } => return Ok(true),
-        other => return refused(other).map(|()| false),
+        other => return check_cm_event(other).map(|()| false),
     };
     let known = from.is_none_or(|from| from == remote.ip());
     let theirs = serde_json::from_slice::<Hello>(&private_data).ok().filter(|_| known);
-    let lane = theirs.and_then(|theirs| {
+    let qp_ctx = theirs.and_then(|theirs| {
         let open = cases.get_mut(theirs.case)?.as_mut()?;
         let extensions = extensions(&open.case);
-        Some((theirs, extensions, open.lanes.get_mut(theirs.lane)?))
+        Some((theirs, extensions, open.qps.get_mut(theirs.qp_index)?))
     });
-    match lane {
-        Some((theirs, extensions, lane)) => {
-            lane.remote = theirs.places;
-            let private_data = &hello(theirs.case, theirs.lane, lane)[..];
+    match qp_ctx {
+        Some((theirs, extensions, qp_ctx)) => {
+            qp_ctx.remote = theirs.buffers;
+            let private_data = &hello(theirs.case, theirs.qp_index, qp_ctx)[..];
             let params = AcceptParams { private_data, extensions, ..AcceptParams::default() };
-            endpoint.ctx.accept_with(request, lane.qp, &params)?;
+            endpoint.ctx.accept_with(request, qp_ctx.qp, &params)?;
         }
         // Somebody else who found the port.
         None => endpoint.reject(request, b"not a test of this run"),
@@ -296,15 +297,15 @@ pub fn accept_one(
 }
 
 /// Waits until so many connections have ended.
-pub fn wait_for_ends(endpoint: &mut Endpoint, mut connections: usize) -> Result<(), RdmaError> {
+pub fn wait_for_disconnects(endpoint: &mut Endpoint, mut connections: usize) -> Result<(), RdmaError> {
     let start = Instant::now();
     while connections > 0 {
-        endpoint.turn();
+        endpoint.poll();
         match endpoint.poll_event() {
             Some(Event::Disconnected { .. }) => connections -= 1,
             Some(_) => {}
-            None if endpoint.is_cut_off() => return Err(RdmaError::Halted),
-            None if start.elapsed() > SETTLE_WITHIN => return Err(RdmaError::Timeout("disconnecting")),
+            None if endpoint.is_control_lost() => return Err(RdmaError::Halted),
+            None if start.elapsed() > CM_TIMEOUT => return Err(RdmaError::Timeout("disconnecting")),
             None => {}
         }
     }
@@ -312,7 +313,7 @@ pub fn wait_for_ends(endpoint: &mut Endpoint, mut connections: usize) -> Result<
 }
 
 /// Fails on news that means there will be no connection.
-fn refused(event: Event) -> Result<(), RdmaError> {
+fn check_cm_event(event: Event) -> Result<(), RdmaError> {
     match event {
         Event::ConnectFailed { reason, .. } => Err(RdmaError::Disconnected(format!("{reason:?}"))),
         Event::Disconnected { reason, .. } => Err(RdmaError::Disconnected(format!("{reason:?}"))),
@@ -324,32 +325,34 @@ fn refused(event: Event) -> Result<(), RdmaError> {
     }
 }
 
-fn hello(case: usize, lane: usize, ours: &Lane) -> Vec<u8> {
-    let places =
-        Places { source: place(&ours.source), sink: ours.words.unwrap_or_else(|| place(&ours.sink)) };
+fn hello(case: usize, qp_index: usize, ours: &QpContext) -> Vec<u8> {
+    let buffers = RemoteBuffers {
+        source: stag_and_to(&ours.source),
+        sink: ours.words.unwrap_or_else(|| stag_and_to(&ours.sink)),
+    };
     // Three small numbers and four large ones: far below the 512 bytes of private data.
-    serde_json::to_vec(&Hello { case, lane, places }).unwrap_or_default()
+    serde_json::to_vec(&Hello { case, qp_index, buffers }).unwrap_or_default()
 }
 
-fn place(region: &Region) -> (u32, u64) {
+fn stag_and_to(region: &Region) -> (u32, u64) {
     (region.stag().0, region.base_to())
 }
 
 /// What a case's connections carry beyond RFC 5040; what the configuration says where it needs nothing.
 fn extensions(case: &Case) -> Option<Extensions> {
-    case.test.needs_extensions().then_some(Extensions::Rfc7306)
+    case.test.needs_rfc7306().then_some(Extensions::Rfc7306)
 }
 
 /// Room for the words of an atomic test, all of them zero; none for another one. Queue pairs are dealt out to the cores in
 /// turn, and so are sets of words to the queue pairs.
-pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<Words, RdmaError> {
-    let owners = if case.test.is_atomic() { endpoint.owners(case.owner) } else { Vec::new() };
+pub fn words(endpoint: &mut Endpoint, case: &Case) -> Result<AtomicWords, RdmaError> {
+    let owners = if case.test.is_atomic() { endpoint.word_owners(case.owner) } else { Vec::new() };
     let sets: Result<Vec<Region>, RdmaError> =
-        owners.into_iter().map(|owner| set_of_words(endpoint, case, owner)).collect();
+        owners.into_iter().map(|owner| register_words(endpoint, case, owner)).collect();
     sets.map(Arc::new)
 }
 
-fn set_of_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<Region, RdmaError> {
+fn register_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<Region, RdmaError> {
     let bytes = case.words as usize * WORD_STRIDE;
     let buffer = AlignedBuf::pages(bytes).map_err(|_| RdmaError::Memory(bytes))?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
@@ -360,11 +363,11 @@ fn set_of_words(endpoint: &Endpoint, case: &Case, owner: Option<u16>) -> Result<
     })
 }
 
-impl Lane {
+impl QpContext {
     fn new(
         endpoint: &mut Endpoint,
         case: &Case,
-        shape: Shape,
+        sizes: QueueSizes,
         cq: CompletionQueue,
         index: u32,
     ) -> Result<Self, RdmaError> {
@@ -374,8 +377,8 @@ impl Lane {
             let buffer = AlignedBuf::pages(memory).map_err(|_| RdmaError::Memory(memory))?;
             Ok(endpoint.ctx.register(endpoint.pd, buffer, access)?)
         };
-        let source = region(shape.source_slots, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
-        let sink = region(shape.sink_slots, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let source = region(sizes.source_slots, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+        let sink = region(sizes.sink_slots, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
         let slots = |region: &Region| -> Result<Vec<[Sge; 1]>, RdmaError> {
             (0..region.len() / bytes)
                 .map(|slot| Ok([region.slice(slot * bytes, case.bytes as u32)?]))
@@ -383,37 +386,37 @@ impl Lane {
         };
         let (gather, scatter) = (slots(&source)?, slots(&sink)?);
         let attr = QpAttr {
-            send_depth: shape.sends,
-            recv_depth: shape.receives + SPARE_RECEIVES,
+            send_depth: sizes.sends,
+            recv_depth: sizes.receives + SPARE_RECEIVES,
             max_sge: 1,
             inline_bytes: INLINE_BYTES_MAX.min(case.inline as usize),
-            ird: shape.reads as u16,
-            ord: shape.reads as u16,
+            ird: sizes.reads as u16,
+            ord: sizes.reads as u16,
             core: endpoint.core_of(index),
             ..QpAttr::new(cq)
         };
         let pd = endpoint.pd;
-        let qp = endpoint.control(|ctx| ctx.create_qp(pd, &attr))?;
-        let lane = Lane {
+        let qp = endpoint.retry_while_busy(|ctx| ctx.create_qp(pd, &attr))?;
+        let qp_ctx = QpContext {
             qp,
             source,
             sink,
-            remote: Places::default(),
+            remote: RemoteBuffers::default(),
             words: None,
             framing: None,
             gather,
             scatter,
-            begun: 0,
+            sent: 0,
             received: 0,
             receives_posted: 0,
         };
         // What is read is the same all the time.
-        lane.fill(case, 0, 0)?;
-        Ok(lane)
+        qp_ctx.fill_source(case, 0, 0)?;
+        Ok(qp_ctx)
     }
 
     /// Fills a slot of the source with a message's pattern, where the case is validated.
-    pub fn fill(&self, case: &Case, slot: usize, message: u64) -> Result<(), RdmaError> {
+    pub fn fill_source(&self, case: &Case, slot: usize, message: u64) -> Result<(), RdmaError> {
         if !case.validate {
             return Ok(());
         }
@@ -430,22 +433,28 @@ impl Lane {
         Ok(message)
     }
 
-    /// Whether a slot of the sink holds a message's pattern in all but its last `spared` bytes.
-    pub fn holds(&self, case: &Case, slot: usize, message: u64, spared: usize) -> Result<bool, RdmaError> {
+    /// Whether a slot of the sink holds a message's pattern in all but its last `skipped_tail_bytes` bytes.
+    pub fn sink_matches(
+        &self,
+        case: &Case,
+        slot: usize,
+        message: u64,
+        skipped_tail_bytes: usize,
+    ) -> Result<bool, RdmaError> {
         let mut bytes = vec![0; case.bytes as usize];
         self.sink.read_at(slot * bytes.len(), &mut bytes)?;
-        let checked = bytes.len().saturating_sub(spared);
-        Ok(Pattern::new(SEED, message).first_wrong(&bytes[..checked], 0).is_none())
+        let checked = bytes.len().saturating_sub(skipped_tail_bytes);
+        Ok(Pattern::new(SEED, message).first_mismatch(&bytes[..checked], 0).is_none())
     }
 }
 
 /// A work request's number: the lane above, the slot below.
-pub fn wr_id(lane: usize, slot: usize) -> u64 {
-    (lane as u64) << 32 | slot as u64
+pub fn wr_id(qp_index: usize, slot: usize) -> u64 {
+    (qp_index as u64) << 32 | slot as u64
 }
 
 /// The lane and slot of a work request's number.
-pub fn lane_and_slot(wr_id: u64) -> (usize, usize) {
+pub fn qp_and_slot(wr_id: u64) -> (usize, usize) {
     ((wr_id >> 32) as usize, (wr_id & 0xffff_ffff) as usize)
 }
 
@@ -456,25 +465,25 @@ mod tests {
 
     #[test]
     fn a_number_holds_lane_and_slot() {
-        assert_eq!(lane_and_slot(wr_id(1023, 4095)), (1023, 4095));
+        assert_eq!(qp_and_slot(wr_id(1023, 4095)), (1023, 4095));
     }
 
     #[test]
     fn validated_messages_have_a_slot_each() {
         let mut case = Case::new(Test::SendBw, 1 << 20, 9000, PathKind::Memif);
         case.depth = 8;
-        assert_eq!((Shape::of(&case).source_slots, Shape::of(&case).sink_slots), (1, 1));
+        assert_eq!((QueueSizes::of(&case).source_slots, QueueSizes::of(&case).sink_slots), (1, 1));
         case.validate = true;
-        let shape = Shape::of(&case);
-        assert_eq!((shape.source_slots, shape.receives), (8, 8));
-        assert!(shape.sink_slots >= shape.receives + SPARE_RECEIVES);
+        let sizes = QueueSizes::of(&case);
+        assert_eq!((sizes.source_slots, sizes.receives), (8, 8));
+        assert!(sizes.sink_slots >= sizes.receives + SPARE_RECEIVES);
     }
 
     #[test]
     fn places_fit_private_data() {
-        let places = Places { source: (u32::MAX, u64::MAX), sink: (u32::MAX, u64::MAX) };
-        let bytes =
-            serde_json::to_vec(&Hello { case: usize::MAX, lane: usize::MAX, places }).expect("plain data");
+        let buffers = RemoteBuffers { source: (u32::MAX, u64::MAX), sink: (u32::MAX, u64::MAX) };
+        let bytes = serde_json::to_vec(&Hello { case: usize::MAX, qp_index: usize::MAX, buffers })
+            .expect("plain data");
         assert!(bytes.len() <= 512, "{}", bytes.len());
     }
 }

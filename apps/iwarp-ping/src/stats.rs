@@ -7,28 +7,28 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 /// The longest round trip told apart; a longer one counts as this.
-const LONGEST_NS: u64 = 60_000_000_000;
+const RTT_NS_MAX: u64 = 60_000_000_000;
 /// Significant decimal digits.
 const DIGITS: u8 = 3;
 
 /// What a client has done.
-pub struct ClientTally {
+pub struct ClientStats {
     bytes: u32,
     verified: bool,
-    trips: Option<Histogram<u64>>,
+    rtts: Option<Histogram<u64>>,
     /// Pings that came back.
     pings: u64,
-    begun: Instant,
+    started: Instant,
     /// The time from the connection on.
-    took: Duration,
+    elapsed: Duration,
 }
 
-impl ClientTally {
+impl ClientStats {
     /// Nothing yet, of texts of `bytes` bytes.
     pub fn new(bytes: u32, verified: bool) -> Self {
         // These bounds are ones that the histogram accepts.
-        let trips = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok();
-        ClientTally { bytes, verified, trips, pings: 0, begun: Instant::now(), took: Duration::ZERO }
+        let rtts = Histogram::new_with_bounds(1, RTT_NS_MAX, DIGITS).ok();
+        ClientStats { bytes, verified, rtts, pings: 0, started: Instant::now(), elapsed: Duration::ZERO }
     }
 
     /// Pings that came back.
@@ -36,53 +36,53 @@ impl ClientTally {
         self.pings
     }
 
-    pub(crate) fn begin(&mut self) {
-        self.begun = Instant::now();
+    pub(crate) fn start(&mut self) {
+        self.started = Instant::now();
     }
 
-    pub(crate) fn record(&mut self, trip: Duration) {
+    pub(crate) fn record(&mut self, rtt: Duration) {
         self.pings += 1;
-        if let Some(trips) = &mut self.trips {
-            trips.saturating_record(u64::try_from(trip.as_nanos()).unwrap_or(u64::MAX));
+        if let Some(rtts) = &mut self.rtts {
+            rtts.saturating_record(u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 
-    pub(crate) fn end(&mut self) {
-        self.took = self.begun.elapsed();
+    pub(crate) fn stop(&mut self) {
+        self.elapsed = self.started.elapsed();
     }
 
     /// The same as one JSON object: figures that there are none of are `null`.
     pub fn json(&self, server: &str) -> Value {
         json!({
             "event": "summary", "role": "client", "server": server, "bytes": self.bytes, "pings": self.pings,
-            "verified": self.verdict(), "seconds": self.took.as_secs_f64(), "rtt_ns": self.rtt_ns(),
+            "verified": self.verified_json(), "seconds": self.elapsed.as_secs_f64(), "rtt_ns": self.rtt_ns(),
         })
     }
 
     /// Whether every byte was checked: of no byte nobody knows.
-    fn verdict(&self) -> Option<bool> {
+    fn verified_json(&self) -> Option<bool> {
         (self.pings > 0).then_some(self.verified)
     }
 
     fn rtt_ns(&self) -> Option<Value> {
-        let trips = self.trips.as_ref().filter(|trips| !trips.is_empty())?;
-        let at = |share| trips.value_at_quantile(share);
+        let rtts = self.rtts.as_ref().filter(|rtts| !rtts.is_empty())?;
+        let at = |share| rtts.value_at_quantile(share);
         Some(json!({
-            "min": trips.min(), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p999": at(0.999),
-            "p9999": at(0.9999), "max": trips.max(), "mean": trips.mean(), "stddev": trips.stdev(),
+            "min": rtts.min(), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p999": at(0.999),
+            "p9999": at(0.9999), "max": rtts.max(), "mean": rtts.mean(), "stddev": rtts.stdev(),
         }))
     }
 }
 
-impl fmt::Display for ClientTally {
+impl fmt::Display for ClientStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let checked = if self.verdict() == Some(true) { ", every byte checked" } else { "" };
-        let (pings, bytes, seconds) = (self.pings, self.bytes, self.took.as_secs_f64());
+        let checked = if self.verified_json() == Some(true) { ", every byte checked" } else { "" };
+        let (pings, bytes, seconds) = (self.pings, self.bytes, self.elapsed.as_secs_f64());
         writeln!(f, "{pings} pings of {bytes} bytes in {seconds:.3} s{checked}")?;
-        let Some(trips) = self.trips.as_ref().filter(|trips| !trips.is_empty()) else { return Ok(()) };
+        let Some(rtts) = self.rtts.as_ref().filter(|rtts| !rtts.is_empty()) else { return Ok(()) };
         let us = |ns: u64| ns as f64 / 1e3;
-        let at = |share| us(trips.value_at_quantile(share));
-        let (least, most, mean) = (us(trips.min()), us(trips.max()), trips.mean() / 1e3);
+        let at = |share| us(rtts.value_at_quantile(share));
+        let (least, most, mean) = (us(rtts.min()), us(rtts.max()), rtts.mean() / 1e3);
         writeln!(
             f,
             "round trip in µs, from the text's advertisement to its return: min {least:.2}, p50 {:.2}, p90 {:.2}, \
@@ -97,7 +97,7 @@ impl fmt::Display for ClientTally {
 
 /// What a server has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ServerTally {
+pub struct ServerStats {
     /// Clients that left in order.
     pub served: u64,
     /// Clients that were given up.
@@ -108,7 +108,7 @@ pub struct ServerTally {
     pub bytes: u64,
 }
 
-impl ServerTally {
+impl ServerStats {
     /// The same as one JSON object.
     pub fn json(&self) -> Value {
         json!({
@@ -118,9 +118,9 @@ impl ServerTally {
     }
 }
 
-impl fmt::Display for ServerTally {
+impl fmt::Display for ServerStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ServerTally { served, failed, pings, bytes } = self;
+        let ServerStats { served, failed, pings, bytes } = self;
         writeln!(f, "{served} clients served, {failed} failed; {pings} pings, {bytes} bytes")
     }
 }
@@ -131,28 +131,28 @@ mod tests {
 
     #[test]
     fn a_summary_has_the_round_trips_that_were_recorded() {
-        let mut tally = ClientTally::new(64, true);
-        tally.begin();
-        (1..=100).for_each(|us| tally.record(Duration::from_micros(us)));
-        tally.end();
-        let json = tally.json("10.0.0.1:7174");
+        let mut stats = ClientStats::new(64, true);
+        stats.start();
+        (1..=100).for_each(|us| stats.record(Duration::from_micros(us)));
+        stats.stop();
+        let json = stats.json("10.0.0.1:7174");
         assert_eq!(
             (&json["pings"], &json["bytes"], &json["verified"]),
             (&100.into(), &64.into(), &true.into())
         );
         let p50 = json["rtt_ns"]["p50"].as_u64().expect("a number");
         assert!((49_900..=50_100).contains(&p50), "{p50}");
-        let text = tally.to_string();
+        let text = stats.to_string();
         assert!(text.contains("100 pings of 64 bytes") && text.contains("every byte checked"), "{text}");
         assert!(text.contains("p99.9 10") && text.contains("min 1.00"), "{text}");
     }
 
     #[test]
     fn nothing_measured_is_null_and_no_line() {
-        let tally = ClientTally::new(64, true);
-        assert_eq!(tally.json("x")["rtt_ns"], Value::Null);
-        assert_eq!(tally.json("x")["verified"], Value::Null);
-        assert!(!tally.to_string().contains("checked"), "{tally}");
-        assert_eq!(tally.to_string().lines().count(), 1);
+        let stats = ClientStats::new(64, true);
+        assert_eq!(stats.json("x")["rtt_ns"], Value::Null);
+        assert_eq!(stats.json("x")["verified"], Value::Null);
+        assert!(!stats.to_string().contains("checked"), "{stats}");
+        assert_eq!(stats.to_string().lines().count(), 1);
     }
 }

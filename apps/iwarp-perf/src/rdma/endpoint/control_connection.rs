@@ -1,6 +1,6 @@
 //! The line to another machine, as an end of the stack has it: calling, being called, noticing that the other end has gone.
 //!
-//! A near end calls a server over the device that is measured; the line is a queue pair of its own ([`Line`]). Whatever
+//! A near end calls a server over the device that is measured; the line is a queue pair of its own ([`ControlChannel`]). Whatever
 //! ends it cuts this end off, and says why; nothing that goes over it waits for ever.
 
 use std::net::SocketAddr;
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 
 use ironwarp::{ConnectFailure, ConnectionRequest, Event, QueuePair, Worker};
 
-use super::super::line::{Line, check_greeting, greeting, is_greeting};
+use super::super::control_channel::{ControlChannel, check_greeting, greeting, is_greeting};
 use super::{Endpoint, RdmaError};
-use crate::control::Wire;
+use crate::control::Carrier;
 
 /// Calling the server: the stack's own limits on each step are shorter.
-const CALL_WITHIN: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Ending the line in order.
-const HANG_UP_WITHIN: Duration = Duration::from_secs(2);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Turns between two looks at what is not urgent.
-const TURNS_A_GLANCE: u32 = 1 << 10;
+const POLLS_PER_LINK_CHECK: u32 = 1 << 10;
 
 /// What came of waiting for a call.
-pub enum Call {
+pub enum Incoming {
     /// A near end, and where it is.
-    From(ConnectionRequest, SocketAddr),
+    Request(ConnectionRequest, SocketAddr),
     /// The user said halt.
     Halted,
     /// The device lost its link: it must not be polled until it has one.
@@ -33,35 +33,35 @@ pub enum Call {
 
 impl Endpoint {
     /// Looks whether the other end of the line is still there.
-    pub(super) fn look_after_line(&mut self) {
-        if self.watch_link && self.turns.is_multiple_of(TURNS_A_GLANCE) {
+    pub(super) fn poll_control(&mut self) {
+        if self.watch_link && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK) {
             let up = self.with_worker(Worker::link_up).unwrap_or(false);
             if !up {
-                return self.cut("its link went down".to_owned());
+                return self.on_control_lost("its link went down".to_owned());
             }
         }
-        if let (Some(line), None) = (&mut self.line, &self.cut_off)
-            && let Err(why) = line.look_after(&mut self.ctx)
+        if let (Some(control), None) = (&mut self.control, &self.control_loss)
+            && let Err(why) = control.poll(&mut self.ctx)
         {
-            self.cut(why);
+            self.on_control_lost(why);
         }
     }
 
-    fn cut(&mut self, why: String) {
-        if let Some(line) = &mut self.line {
-            line.cut();
+    fn on_control_lost(&mut self, why: String) {
+        if let Some(control) = &mut self.control {
+            control.close();
         }
-        self.cut_off.get_or_insert(why);
+        self.control_loss.get_or_insert(why);
     }
 
     /// Why the other machine can no longer be talked to.
-    pub fn cut_off(&self) -> Option<&str> {
-        self.cut_off.as_deref()
+    pub fn control_loss(&self) -> Option<&str> {
+        self.control_loss.as_deref()
     }
 
     /// Whether the other machine can no longer be talked to.
-    pub fn is_cut_off(&self) -> bool {
-        self.cut_off.is_some()
+    pub fn is_control_lost(&self) -> bool {
+        self.control_loss.is_some()
     }
 
     /// The next news of a test's connections. What concerns the line is dealt with here.
@@ -71,19 +71,19 @@ impl Endpoint {
                 Event::ConnectRequest { request, private_data, .. } if is_greeting(&private_data) => {
                     self.reject(request, b"busy with another near end");
                 }
-                Event::Disconnected { qp, reason } if self.is_line(qp) => {
-                    self.cut(format!("its connection ended: {reason:?}"));
+                Event::Disconnected { qp, reason } if self.is_control_qp(qp) => {
+                    self.on_control_lost(format!("its connection ended: {reason:?}"));
                 }
-                Event::Terminated { qp, terminate, .. } if self.is_line(qp) => {
-                    self.cut(format!("its connection ended: {terminate:?}"));
+                Event::Terminated { qp, terminate, .. } if self.is_control_qp(qp) => {
+                    self.on_control_lost(format!("its connection ended: {terminate:?}"));
                 }
                 other => return Some(other),
             }
         }
     }
 
-    fn is_line(&self, qp: QueuePair) -> bool {
-        self.line.as_ref().is_some_and(|line| line.qp == qp)
+    fn is_control_qp(&self, qp: QueuePair) -> bool {
+        self.control.as_ref().is_some_and(|control| control.qp == qp)
     }
 
     /// Refuses a request. One that has timed out meanwhile needs no answer.
@@ -92,21 +92,23 @@ impl Endpoint {
     }
 
     /// Calls the server: makes the line.
-    pub fn call(&mut self, peer: SocketAddr, wire: Wire) -> Result<(), RdmaError> {
-        let line = self.line.insert(Line::new(&mut self.ctx, self.pd, wire, None)?);
-        self.ctx.connect(line.qp, peer, &greeting())?;
+    pub fn connect_control(&mut self, peer: SocketAddr, carrier: Carrier) -> Result<(), RdmaError> {
+        let control = self.control.insert(ControlChannel::new(&mut self.ctx, self.pd, carrier, None)?);
+        self.ctx.connect(control.qp, peer, &greeting())?;
         let start = Instant::now();
-        let failed = |why: String| Err(RdmaError::Call(peer, why));
+        let failed = |why: String| Err(RdmaError::ControlConnect(peer, why));
         loop {
-            self.turn();
+            self.poll();
             match self.ctx.poll_event() {
                 Some(Event::Established { private_data, .. }) => {
                     return check_greeting(&private_data).or_else(failed);
                 }
-                Some(Event::Rejected { private_data, .. }) => return failed(rejected(&private_data)),
-                Some(Event::ConnectFailed { reason, .. }) => return failed(unanswered(reason).to_owned()),
+                Some(Event::Rejected { private_data, .. }) => return failed(rejection_text(&private_data)),
+                Some(Event::ConnectFailed { reason, .. }) => {
+                    return failed(connect_failure_text(reason).to_owned());
+                }
                 Some(Event::Disconnected { reason, .. }) => return failed(format!("hung up: {reason:?}")),
-                None if start.elapsed() > CALL_WITHIN => return failed("timed out".to_owned()),
+                None if start.elapsed() > CONNECT_TIMEOUT => return failed("timed out".to_owned()),
                 _ => {}
             }
         }
@@ -118,81 +120,83 @@ impl Endpoint {
     }
 
     /// Waits for a near end's call. Strangers are turned away with a line on standard error.
-    pub fn await_call(&mut self, halt: &AtomicBool) -> Result<Call, RdmaError> {
+    pub fn wait_for_client(&mut self, halt: &AtomicBool) -> Result<Incoming, RdmaError> {
         while !halt.load(Ordering::Relaxed) {
-            self.turn();
+            self.poll();
             if self.watch_link
-                && self.turns.is_multiple_of(TURNS_A_GLANCE)
+                && self.poll_count.is_multiple_of(POLLS_PER_LINK_CHECK)
                 && !self.with_worker(Worker::link_up)?
             {
-                return Ok(Call::NoLink);
+                return Ok(Incoming::NoLink);
             }
             let Some(Event::ConnectRequest { request, remote, private_data, .. }) = self.ctx.poll_event()
             else {
                 continue;
             };
             match check_greeting(&private_data) {
-                Ok(()) => return Ok(Call::From(request, remote)),
+                Ok(()) => return Ok(Incoming::Request(request, remote)),
                 Err(why) => {
                     eprintln!("iwarp-perf: {remote} was turned away: {why}");
                     self.reject(request, why.as_bytes());
                 }
             }
         }
-        Ok(Call::Halted)
+        Ok(Incoming::Halted)
     }
 
     /// Takes a call: makes the line. `halt` ends it.
-    pub fn take_call(
+    pub fn accept_client(
         &mut self,
         request: ConnectionRequest,
-        wire: Wire,
+        carrier: Carrier,
         halt: Arc<AtomicBool>,
     ) -> Result<(), RdmaError> {
-        let line = self.line.insert(Line::new(&mut self.ctx, self.pd, wire, Some(halt))?);
-        let qp = line.qp;
+        let control = self.control.insert(ControlChannel::new(&mut self.ctx, self.pd, carrier, Some(halt))?);
+        let qp = control.qp;
         self.ctx.accept(request, qp, &greeting())?;
         let start = Instant::now();
         loop {
-            self.turn();
+            self.poll();
             match self.ctx.poll_event() {
                 Some(Event::Established { qp: up, .. }) if up == qp => return Ok(()),
                 Some(Event::ConnectFailed { qp: down, reason }) if down == qp => {
-                    return Err(RdmaError::Disconnected(unanswered(reason).to_owned()));
+                    return Err(RdmaError::Disconnected(connect_failure_text(reason).to_owned()));
                 }
-                None if start.elapsed() > CALL_WITHIN => return Err(RdmaError::Timeout("taking the call")),
+                None if start.elapsed() > CONNECT_TIMEOUT => {
+                    return Err(RdmaError::Timeout("taking the call"));
+                }
                 _ => {}
             }
         }
     }
 
     /// Says nothing more over the line and waits until it has ended; a line that was cut is dropped.
-    pub fn hang_up(&mut self, first: bool) {
-        if first && let Some(line) = &self.line {
-            let _ = self.ctx.disconnect(line.qp);
+    pub fn close_control(&mut self, initiate: bool) {
+        if initiate && let Some(control) = &self.control {
+            let _ = self.ctx.disconnect(control.qp);
         }
         let start = Instant::now();
-        while !self.is_cut_off() && start.elapsed() < HANG_UP_WITHIN {
-            self.turn();
+        while !self.is_control_lost() && start.elapsed() < DISCONNECT_TIMEOUT {
+            self.poll();
             let _ = self.poll_event();
         }
-        self.drop_line();
+        self.destroy_control();
     }
 
     /// Gives the line's queues back.
-    pub fn drop_line(&mut self) {
-        let Some(line) = self.line.take() else { return };
-        self.cut_off = None;
-        let (start, _) = (Instant::now(), self.ctx.destroy_qp(line.qp));
-        while self.ctx.destroy_cq(line.cq).is_err() && start.elapsed() < HANG_UP_WITHIN {
-            self.turn();
+    pub fn destroy_control(&mut self) {
+        let Some(control) = self.control.take() else { return };
+        self.control_loss = None;
+        let (start, _) = (Instant::now(), self.ctx.destroy_qp(control.qp));
+        while self.ctx.destroy_cq(control.cq).is_err() && start.elapsed() < DISCONNECT_TIMEOUT {
+            self.poll();
             while self.poll_event().is_some() {}
         }
     }
 }
 
 /// Why a call came to nothing, in words.
-fn unanswered(reason: ConnectFailure) -> &'static str {
+fn connect_failure_text(reason: ConnectFailure) -> &'static str {
     match reason {
         ConnectFailure::Unreachable => "unreachable: nobody answers for the address",
         ConnectFailure::Refused => "refused: is a server there?",
@@ -205,7 +209,7 @@ fn unanswered(reason: ConnectFailure) -> &'static str {
     }
 }
 
-fn rejected(why: &[u8]) -> String {
+fn rejection_text(why: &[u8]) -> String {
     match String::from_utf8_lossy(why) {
         why if why.is_empty() => "rejected without a reason".to_owned(),
         why => format!("rejected: {why}"),

@@ -1,14 +1,14 @@
 //! From rounds to the figures of a report.
 
 use super::{CaseRounds, Rounds};
-use crate::report::{Against, RoundLog, Spread, TestResult};
+use crate::report::{Comparison, MedianRange, RoundLog, TestResult};
 use crate::{Case, Latency, Slice};
 
 /// Nanoseconds a second.
 const NS_PER_S: f64 = 1e9;
 
 /// One case's figures over the rounds that count.
-pub struct Tally {
+pub struct CaseTotals {
     /// Every round trip of those rounds, for latency tests.
     pub latency: Option<Latency>,
     messages: u64,
@@ -19,11 +19,11 @@ pub struct Tally {
     verified_bytes: u64,
 }
 
-impl Tally {
+impl CaseTotals {
     /// Adds up the slices that count. Errors are added up over all rounds: a lost message is news whatever the
     /// floor did.
     pub fn of(rounds: &CaseRounds<'_>) -> Self {
-        let mut tally = Tally {
+        let mut totals = CaseTotals {
             latency: None,
             messages: 0,
             bytes: 0,
@@ -32,8 +32,8 @@ impl Tally {
             errors: rounds.all().map(|(_, slice)| slice.errors).sum(),
             verified_bytes: rounds.all().map(|(_, slice)| slice.verified_bytes).sum(),
         };
-        rounds.kept().for_each(|slice| tally.add(slice));
-        tally
+        rounds.counted().for_each(|slice| totals.add(slice));
+        totals
     }
 
     fn add(&mut self, slice: &Slice) {
@@ -60,7 +60,7 @@ impl Tally {
         let all = rounds.rounds();
         TestResult {
             hop_ns: hop(all),
-            rounds: Some(all.kept().count() as u32),
+            rounds: Some(all.counted().count() as u32),
             rounds_dropped: Some(all.dropped() as u32),
             iterations: Some(self.messages),
             seconds: timed.then_some(seconds),
@@ -82,7 +82,7 @@ impl Tally {
 }
 
 fn hop(rounds: &Rounds) -> Option<f64> {
-    Spread::of(rounds.kept().filter_map(|round| round.hop_ns)).map(|spread| spread.median)
+    MedianRange::of(rounds.counted().filter_map(|round| round.hop_ns)).map(|spread| spread.median)
 }
 
 fn notes(rounds: &Rounds) -> Vec<String> {
@@ -94,10 +94,10 @@ fn notes(rounds: &Rounds) -> Vec<String> {
 }
 
 /// Ratios of the rounds that count, ours over theirs.
-fn compare(case: &Case, ours: &CaseRounds<'_>, other: &Case, theirs: &CaseRounds<'_>) -> Against {
-    let pairs: Vec<(&Slice, &Slice)> = ours.kept().zip(theirs.kept()).collect();
+fn compare(case: &Case, ours: &CaseRounds<'_>, other: &Case, theirs: &CaseRounds<'_>) -> Comparison {
+    let pairs: Vec<(&Slice, &Slice)> = ours.counted().zip(theirs.counted()).collect();
     let at = |q: f64| {
-        Spread::of(
+        MedianRange::of(
             pairs.iter().filter_map(|(a, b)| Some(quantile(a, q)? / quantile(b, q).filter(|ns| *ns > 0.0)?)),
         )
     };
@@ -105,13 +105,13 @@ fn compare(case: &Case, ours: &CaseRounds<'_>, other: &Case, theirs: &CaseRounds
     let added = pairs.iter().filter_map(|(a, b)| Some(quantile(a, 0.5)? - quantile(b, 0.5)?));
     let gbit =
         pairs.iter().filter_map(|(a, b)| Some(a.gbit_per_s()? / b.gbit_per_s().filter(|gbit| *gbit > 0.0)?));
-    Against {
+    Comparison {
         baseline: other.baseline_name(),
         path: Some(other.path),
         ratio_p50: both_time.then(|| at(0.5)).flatten(),
         ratio_p999: both_time.then(|| at(0.999)).flatten(),
-        ratio_gbit: (!both_time).then(|| Spread::of(gbit)).flatten(),
-        added_ns_p50: both_time.then(|| Spread::of(added).map(|spread| spread.median)).flatten(),
+        ratio_gbit: (!both_time).then(|| MedianRange::of(gbit)).flatten(),
+        added_ns_p50: both_time.then(|| MedianRange::of(added).map(|spread| spread.median)).flatten(),
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     fn result(rounds: &Rounds, floor: Test, ours: Test) -> TestResult {
         let (floor, ours) = (case(floor), case(ours));
-        Tally::of(&rounds.case(1)).result(&ours, None, &rounds.case(1), &[(&floor, rounds.case(0))])
+        CaseTotals::of(&rounds.case(1)).result(&ours, None, &rounds.case(1), &[(&floor, rounds.case(0))])
     }
 
     fn case(test: Test) -> Case {

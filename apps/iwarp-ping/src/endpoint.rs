@@ -18,15 +18,15 @@ use ironwarp::{
 use crate::Fault;
 
 /// Between two looks at a link that is not polled.
-const LINK_LOOK: Duration = Duration::from_millis(1);
+const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The far end of a memif that has said its last word leaves within this time.
-pub(crate) const LEAVES_WITHIN: Duration = Duration::from_millis(500);
+pub(crate) const PEER_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// What the driver still does after it said that a link is down.
-const LINK_SETTLES: Duration = Duration::from_millis(20);
+const LINK_DOWN_DELAY: Duration = Duration::from_millis(20);
 /// Turns between two looks at what is not urgent: a power of two.
-const TURNS_A_GLANCE: u32 = 1 << 10;
+const POLLS_PER_CHECK: u32 = 1 << 10;
 /// Places in a completion queue, at most.
-const PLACES_MAX: u32 = 1 << 18;
+const CQ_DEPTH_MAX: u32 = 1 << 18;
 
 /// Why there were no pings, or no more of them.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ pub enum PingError {
     NoLink,
     /// The far end, or the way to it.
     #[error(transparent)]
-    Far(#[from] Fault),
+    Peer(#[from] Fault),
     /// The far end, which is the server.
     #[error("{server}: {fault}")]
     Server {
@@ -82,19 +82,19 @@ pub enum PingError {
 }
 
 impl PingError {
-    pub(crate) fn is_stop(&self) -> bool {
+    pub(crate) fn is_interrupted(&self) -> bool {
         matches!(self, PingError::Interrupted)
     }
 
     /// Whether it says no more than that the other end, or the way to it, is gone: Ctrl-C often reaches both ends.
-    pub(crate) fn is_parting(&self) -> bool {
-        use Fault::{Left, LinkDown, Silent, Unanswered};
-        matches!(self, PingError::Far(Left { .. } | LinkDown(_) | Silent { .. } | Unanswered(_)))
+    pub(crate) fn is_disconnect(&self) -> bool {
+        use Fault::{ConnectFailed, Disconnected, LinkDown, Timeout};
+        matches!(self, PingError::Peer(Disconnected { .. } | LinkDown(_) | Timeout { .. } | ConnectFailed(_)))
     }
 }
 
 /// One end of the stack.
-pub struct End {
+pub struct Endpoint {
     /// The application's side.
     pub(crate) ctx: Context,
     /// The domain that everything belongs to.
@@ -103,34 +103,34 @@ pub struct End {
     pub(crate) cq: CompletionQueue,
     worker: Worker,
     memif: bool,
-    turns: u32,
+    poll_count: u32,
     /// Connections that the stack has room for.
     pub(crate) connections_max: usize,
     /// Counters live as long as their stack.
     _stack: Stack,
 }
 
-impl End {
+impl Endpoint {
     /// Opens the device that a configuration names.
     pub fn open(config: Config) -> Result<Self, PingError> {
-        let kept = config.clone();
+        let config_copy = config.clone();
         let (stack, worker) = Stack::builder(config).build_one()?;
-        Self::over(&kept, stack, worker)
+        Self::with_stack(&config_copy, stack, worker)
     }
 
     /// Takes over a stack of one core that was built with `config`.
-    pub fn over(config: &Config, stack: Stack, worker: Worker) -> Result<Self, PingError> {
+    pub fn with_stack(config: &Config, stack: Stack, worker: Worker) -> Result<Self, PingError> {
         let connections = config.limits.queue_pairs;
         let mut ctx = stack.context()?;
         let pd = ctx.alloc_pd();
-        let cq = ctx.create_cq(connections.saturating_mul(PLACES).min(PLACES_MAX))?;
-        Ok(End {
+        let cq = ctx.create_cq(connections.saturating_mul(CQES_PER_QP).min(CQ_DEPTH_MAX))?;
+        Ok(Endpoint {
             ctx,
             pd,
             cq,
             worker,
             memif: config.ports() == 1 && matches!(config.port.device, DeviceConfig::Memif { .. }),
-            turns: 0,
+            poll_count: 0,
             connections_max: connections as usize,
             _stack: stack,
         })
@@ -154,19 +154,19 @@ impl End {
     }
 
     /// One turn of the polled loop. Answers whether it is time to glance at what is not urgent.
-    pub(crate) fn turn(&mut self) -> bool {
+    pub(crate) fn poll(&mut self) -> bool {
         if self.worker.poll(1).work == 0 {
             idle(self.worker.idle_policy());
         }
-        self.turns = self.turns.wrapping_add(1);
-        self.turns.is_multiple_of(TURNS_A_GLANCE)
+        self.poll_count = self.poll_count.wrapping_add(1);
+        self.poll_count.is_multiple_of(POLLS_PER_CHECK)
     }
 
     /// Polls for a while, so that what was said last gets out.
-    pub(crate) fn turn_for(&mut self, span: Duration) {
+    pub(crate) fn poll_for(&mut self, span: Duration) {
         let start = Instant::now();
         while start.elapsed() < span {
-            self.turn();
+            self.poll();
         }
     }
 
@@ -175,32 +175,35 @@ impl End {
         !self.memif || self.worker.link_up()
     }
 
-    /// Stands still until the far end of a memif is there, or not; for `most` at most. Answers whether it is so.
-    pub(crate) fn rest_until(&mut self, linked: bool, stop: &AtomicBool, most: Option<Duration>) -> bool {
+    /// Stands still until the far end of a memif is there, or not; for `limit` at most. Answers whether it is so.
+    pub(crate) fn wait_for_link(&mut self, linked: bool, stop: &AtomicBool, limit: Option<Duration>) -> bool {
         let start = Instant::now();
         while self.memif && self.worker.link_up() != linked {
-            if stop.load(Ordering::Relaxed) || most.is_some_and(|most| start.elapsed() > most) {
+            if stop.load(Ordering::Relaxed) || limit.is_some_and(|limit| start.elapsed() > limit) {
                 return false;
             }
-            std::thread::sleep(LINK_LOOK);
+            std::thread::sleep(LINK_POLL_INTERVAL);
         }
         true
     }
 
     /// Lets the far end of a memif go first, if it goes soon: the driver takes a link down on a thread of its own, and
     /// does not bear being closed meanwhile.
-    pub(crate) fn leave_last(&mut self) {
+    pub(crate) fn wait_for_peer_exit(&mut self) {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        if self.is_shared() && self.worker.link_up() && self.rest_until(false, &NEVER, Some(LEAVES_WITHIN)) {
-            std::thread::sleep(LINK_SETTLES);
+        if self.is_memif()
+            && self.worker.link_up()
+            && self.wait_for_link(false, &NEVER, Some(PEER_EXIT_TIMEOUT))
+        {
+            std::thread::sleep(LINK_DOWN_DELAY);
         }
     }
 
     /// Whether this end's leaving takes the device away from the other one.
-    pub(crate) fn is_shared(&self) -> bool {
+    pub(crate) fn is_memif(&self) -> bool {
         self.memif
     }
 }
 
 /// Places that a connection takes in the completion queue: its receives and its sends.
-const PLACES: u32 = 16;
+const CQES_PER_QP: u32 = 16;

@@ -1,10 +1,10 @@
 //! The near end: starts the far end, measures the session's groups, tells the parent.
 
+mod atomic_totals;
 mod group;
-mod link;
+mod loopback;
+mod server_link;
 mod sockets;
-mod stations;
-mod words;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,33 +13,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ironwarp_bench::host::pin;
 
 use crate::child::Role;
-use crate::control::{Channel, ChannelError, FromNear, Hear, ToNear};
-use crate::plan::{FarPlace, Session};
+use crate::control::{Channel, ChannelError, Dispatch, FromClient, ToClient};
+use crate::plan::{ServerPlacement, Session};
 use crate::rdma::RdmaError;
-use group::Measuring;
+use group::Measurement;
 
 /// Why a session ends early.
 #[derive(Debug, thiserror::Error)]
-pub enum NearError {
+pub enum ClientError {
     /// The parent has gone: there is nobody to tell.
     #[error("the parent has gone")]
     ParentGone,
     /// The far end has gone.
     #[error("the far end {0}")]
-    FarGone(String),
+    ServerGone(String),
     /// The far end failed and said why.
     #[error("the far end: {0}")]
-    FarFailed(String),
+    ServerFailed(String),
     /// The far end said something else than was due.
     #[error("the far end said {0} out of turn")]
-    OutOfTurn(String),
+    UnexpectedMessage(String),
     /// A case failed.
     #[error("{title}: {source}")]
     Case {
         /// Which one.
         title: String,
         /// Why.
-        source: Box<NearError>,
+        source: Box<ClientError>,
     },
     /// The stack, or the device under it.
     #[error(transparent)]
@@ -56,16 +56,16 @@ pub enum NearError {
 
 /// The near end's process: its standard input is the parent's socket.
 pub fn main() -> ExitCode {
-    match Role::Near.settle() {
+    match Role::Client.init_process() {
         Ok(socket) => {
             let halt = Arc::new(AtomicBool::new(false));
             let (stop, end) = (halt.clone(), halt.clone());
             let on_message = move |message| match message {
-                ToNear::Stop => {
+                ToClient::Stop => {
                     stop.store(true, Ordering::Relaxed);
-                    Hear::Handled
+                    Dispatch::Handled
                 }
-                message => Hear::Queue(message),
+                message => Dispatch::Queue(message),
             };
             match Channel::new(socket, on_message, move || end.store(true, Ordering::Relaxed)) {
                 Ok(channel) => run(&channel, halt),
@@ -77,43 +77,47 @@ pub fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(parent: &Channel<ToNear>, halt: Arc<AtomicBool>) {
-    let Ok(ToNear::Run(session)) = parent.recv() else { return };
-    let last = match session_with(parent, halt, &session) {
-        Ok(()) => FromNear::Done,
-        Err(error) => FromNear::Failed(error.to_string()),
+fn run(parent: &Channel<ToClient>, halt: Arc<AtomicBool>) {
+    let Ok(ToClient::Run(session)) = parent.recv() else { return };
+    let last = match run_session(parent, halt, &session) {
+        Ok(()) => FromClient::Done,
+        Err(error) => FromClient::Failed(error.to_string()),
     };
     let _ = parent.send(&last);
 }
 
 /// Measures a session's groups. A halted one ends in good order after what was measured is told.
-fn session_with(parent: &Channel<ToNear>, halt: Arc<AtomicBool>, session: &Session) -> Result<(), NearError> {
+fn run_session(
+    parent: &Channel<ToClient>,
+    halt: Arc<AtomicBool>,
+    session: &Session,
+) -> Result<(), ClientError> {
     // An application that sleeps wakes up wherever there is room, unless it was told where.
-    if matches!(session.far, FarPlace::RingStations | FarPlace::MemoryStations) {
-        return stations::session(parent, &halt, session);
+    if matches!(session.server_placement, ServerPlacement::RingLoopback | ServerPlacement::MemoryLoopback) {
+        return loopback::session(parent, &halt, session);
     }
-    let anywhere = session.events || session.cores > 1;
-    let core = session.app_core.or((!anywhere).then_some(session.near_core));
+    let is_unpinned = session.events || session.cores > 1;
+    let core = session.app_core.or((!is_unpinned).then_some(session.client_core));
     core.map_or(Ok(()), pin)
-        .map_err(|source| NearError::System { what: "pinning to a processor", source })?;
-    let mut measuring = Measuring::start(parent, session, halt)?;
+        .map_err(|source| ClientError::System { what: "pinning to a processor", source })?;
+    let mut measurement = Measurement::start(parent, session, halt)?;
     for group in &session.groups {
-        if measuring.halted() {
+        if measurement.halted() {
             break;
         }
-        measuring.group(group)?;
+        measurement.group(group)?;
     }
-    measuring.goodbye()
+    measurement.finish()
 }
 
-impl From<RdmaError> for NearError {
+impl From<RdmaError> for ClientError {
     fn from(error: RdmaError) -> Self {
-        NearError::Stack(Box::new(error))
+        ClientError::Stack(Box::new(error))
     }
 }
 
-impl From<ChannelError> for NearError {
+impl From<ChannelError> for ClientError {
     fn from(_: ChannelError) -> Self {
-        NearError::ParentGone
+        ClientError::ParentGone
     }
 }
