@@ -132,7 +132,7 @@ proptest! {
             let taken = s.read() as u32;
             s.sent();
             if events.contains(TcpEvents::OUT_OF_ORDER) {
-                let shown = latest(&mut s).expect("it is told");
+                let shown = latest(&mut s).expect("the arrival is reported");
                 prop_assert_eq!((shown.piece.start + taken, shown.piece.end + taken), (start.max(taken), start + len));
                 prop_assert!(shown.run.start <= shown.piece.start && shown.piece.end <= shown.run.end);
                 let run = peek_at(&mut s, shown.run.start, shown.run.len());

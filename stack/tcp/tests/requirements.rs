@@ -149,7 +149,7 @@ fn the_mss_is_parsed_at_any_alignment() {
     for pad in 0..4 {
         let options = [&vec![1; pad][..], &[2, 4, 0x03, 0xe8]].concat();
         let (node, _, id) = opened(&options);
-        assert_eq!(node.tcp.emss(id), 1_000, "behind {pad} octets");
+        assert_eq!(node.tcp.emss(id), 1_000, "after {pad} octets");
     }
 }
 
