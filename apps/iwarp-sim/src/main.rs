@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ironwarp_cli::{fail, parse_args, bad_arguments};
+use ironwarp_cli::{bad_arguments, fail, parse_args};
 use iwarp_sim::campaign::{self, Summary};
 use iwarp_sim::plan::{Plan, Scenario};
 use iwarp_sim::trial::{Failure, Trial};

@@ -26,7 +26,7 @@ pub const POLLS_PER_CONTROL_POLL: u32 = 64;
 /// Looks between two looks at the clock.
 const POLLS_PER_CLOCK_READ: u32 = 16;
 /// The language of the messages. Ends that speak different ones do not talk.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Sends on their way that the receiver has not given back.
 const CREDITS: u32 = 12;
