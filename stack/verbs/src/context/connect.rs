@@ -53,7 +53,7 @@ impl Context {
         params: &ConnectParams<'_>,
     ) -> Result<(), VerbsError> {
         let revision = params.revision.map_or(self.shared.config.mpa.revision, MpaRevision::number);
-        let cm_params = params.to_cm_params(&self.shared.config.mpa, revision, self.reads_max(qp)?)?;
+        let cm_params = params.cm_params(&self.shared.config.mpa, revision, self.reads_max(qp)?)?;
         let core = self.select_core(qp)?;
         self.check_control_room(core.into(), 2)?;
         let (slot, half) = self.assign_core(qp, core, params.extensions)?;
@@ -90,7 +90,7 @@ impl Context {
     ) -> Result<(), VerbsError> {
         let request = request.borrow();
         let cm_params =
-            params.to_cm_params(&self.shared.config.mpa, request.enhanced, self.reads_max(qp)?)?;
+            params.cm_params(&self.shared.config.mpa, request.enhanced, self.reads_max(qp)?)?;
         let core = usize::from(request.core);
         self.check_control_room(core, 2)?;
         let (slot, half) = self.assign_core(qp, request.core, params.extensions)?;
@@ -117,7 +117,7 @@ impl Context {
         params: &RejectParams<'_>,
     ) -> Result<(), VerbsError> {
         let request = request.borrow();
-        let cm_params = params.to_cm_params(&self.shared.config.mpa, request.enhanced)?;
+        let cm_params = params.cm_params(&self.shared.config.mpa, request.enhanced)?;
         let core = usize::from(request.core);
         self.send_control(
             core,

@@ -88,7 +88,7 @@ pub(crate) struct MpaParams {
 }
 
 impl ConnectParams<'_> {
-    pub(crate) fn to_cm_params(
+    pub(crate) fn cm_params(
         &self,
         mpa: &MpaConfig,
         revision: u8,
@@ -102,7 +102,7 @@ impl ConnectParams<'_> {
 }
 
 impl AcceptParams<'_> {
-    pub(crate) fn to_cm_params(
+    pub(crate) fn cm_params(
         &self,
         mpa: &MpaConfig,
         enhanced: bool,
@@ -115,7 +115,7 @@ impl AcceptParams<'_> {
 }
 
 impl RejectParams<'_> {
-    pub(crate) fn to_cm_params(&self, mpa: &MpaConfig, enhanced: bool) -> Result<Box<CmParams>, VerbsError> {
+    pub(crate) fn cm_params(&self, mpa: &MpaConfig, enhanced: bool) -> Result<Box<CmParams>, VerbsError> {
         build_cm_params(
             self.private_data,
             mpa.private_data_bytes(enhanced),
