@@ -16,6 +16,7 @@ mod near;
 mod parent;
 mod plan;
 mod rdma;
+mod results;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,9 @@ fn main() -> ExitCode {
     }
     if doctor::is_called(&arguments) {
         return doctor::main(&arguments);
+    }
+    if results::is_called(&arguments) {
+        return results::main(&arguments);
     }
     match Args::read(&arguments) {
         Ok(args) => parent::main(&args),
